@@ -1,0 +1,5 @@
+"""`python -m fedaudit`."""
+
+from fedaudit.cli import main
+
+main()

@@ -1,0 +1,6 @@
+"""The pipeline: rounds in, results out."""
+
+from fedaudit.audit.auditor import Auditor, audit
+from fedaudit.audit.settings import Settings
+
+__all__ = ["Auditor", "Settings", "audit"]

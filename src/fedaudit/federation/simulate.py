@@ -1,0 +1,49 @@
+"""Federated averaging in one process: the plain loop. Rounds come out as they happen; nothing is kept here."""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedaudit.tasks import TorchTask, Training
+from fedaudit.types import Party, Plan, Records, Round, State, Trained
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """An honest party: trains on its own records and sends its model."""
+
+    name: str
+    records: Records
+    training: Training
+
+    def update(self, task: TorchTask, model: State, rng: np.random.Generator) -> Trained:
+        return task.train(model, self.records, self.training, rng)
+
+
+def federate(task: TorchTask, parties: Sequence[Party], plans: Sequence[Plan], seed: int) -> Iterator[Round]:
+    """Broadcast, train, average: one `Round` for each plan, from round 1."""
+    by_name = {party.name: party for party in parties}
+    model = task.initial(seed)
+    for index, plan in enumerate(plans, start=1):
+        sent = {name: by_name[name].update(task, model, party_rng(seed, index, name)) for name in plan.parties}
+        aggregate = average(sent)
+        yield Round(index, model, sent, aggregate, plan.commit)
+        model = aggregate if plan.commit else model
+
+
+def average(sent: Mapping[str, Trained]) -> State:
+    """The mean of the models, weighted by examples, in name order and float64, so that delivery order cannot matter."""
+    names = sorted(sent)
+    total = sum(sent[name].examples for name in names)
+    mean: dict[str, np.ndarray] = {}
+    for key, first in sent[names[0]].state.items():
+        parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
+        mean[key] = np.sum(parts, axis=0).astype(first.dtype)
+    return mean
+
+
+def party_rng(seed: int, round: int, party: str) -> np.random.Generator:
+    """Randomness of one party in one round: independent of who else takes part."""
+    return np.random.default_rng([seed, round, zlib.crc32(party.encode())])

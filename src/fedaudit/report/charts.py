@@ -1,0 +1,245 @@
+"""Which chart shows which results. Each comes with its legend, its caption and its data as a table."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from fedaudit.report import figures, words
+from fedaudit.report.adversaries import adversary
+from fedaudit.report.figures import Point, Series
+from fedaudit.report.sections import Table
+from fedaudit.report.values import (
+    NONE,
+    count,
+    estimate,
+    full_text,
+    is_share,
+    listing,
+    mapping,
+    mappings,
+    number,
+    rate,
+    share,
+    text,
+)
+from fedaudit.report.words import Finding, Results, fpr_of
+
+
+@dataclass(frozen=True)
+class Figure:
+    svg: Markup
+    legend: Sequence[tuple[str, str]]  # class, text
+    caption: str
+    table: Table
+    heading: str = ""
+
+
+def _numbers(curve: Mapping[str, Any], key: str) -> list[float | None]:
+    return [number(v) for v in listing(curve.get(key))]
+
+
+def _series(finding: Finding, name: str, where: str, since: int | None = None) -> Series | None:
+    """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
+    key = "roc" if where == "FPR" else name
+    curve = mapping(mapping(finding.entry.get("curves")).get(key))
+    columns = [_numbers(curve, k) for k in ("x", "value", "low", "high")]
+    size = min(len(columns[0]), len(columns[1]))
+    padded = [column + [None] * (size - len(column)) for column in columns]
+    kept = [(x, v, lo, hi) for x, v, lo, hi in zip(*padded, strict=False) if x is not None]
+    if not any(v is not None for _, v, _, _ in kept):
+        return None
+    kept.sort(key=lambda row: row[0])
+    who = adversary(finding.vantage)
+    tips = []
+    for x, v, lo, hi in kept:
+        place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
+        tips.append(f"{place} · {who.title}: {full_text(name, {'value': v, 'low': lo, 'high': hi})}")
+    x, value, low, high = ([row[i] for row in kept] for i in range(4))
+    return Series(who.title, who.colour, [v for v in x if v is not None], value, low, high, tips, since)
+
+
+def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
+    rows = []
+    for s in series:
+        for x, v, lo, hi in zip(s.x, s.value, s.low, s.high, strict=True):
+            at = share(x) if where == "FPR" else count(x)
+            cell = {"value": v, "low": lo, "high": hi}
+            shown = full_text(name, cell).removesuffix(")").split(" (")
+            rows.append([s.name, at, shown[0], shown[1] if len(shown) > 1 else NONE])
+    return Table(("seen by", where, "TPR" if is_share(name) else "AUC", "interval"), rows)
+
+
+def _legend(series: Sequence[Series], chance: str) -> list[tuple[str, str]]:
+    shown = [(s.colour, s.name + (f": above chance since round {s.since:.0f}" if s.since else "")) for s in series]
+    return [*shown, ("chance", chance)]
+
+
+def unlike(found: Sequence[Finding]) -> list[Finding]:
+    """Headlines that rest on different results: a server's may be the global models' again."""
+    return list({(f.attack, f.model): f for f in reversed(found)}.values())[::-1]
+
+
+def roc(found: Sequence[Finding]) -> Figure | None:
+    series = [s for f in unlike(found) if (s := _series(f, "tpr@", "FPR")) is not None]
+    if not series:
+        return None
+    positive = [v for s in series for v in [*s.x, *s.value] if v]
+    floor = 10.0 ** math.floor(math.log10(max(1e-5, min([0.01, *positive]))) + 1e-9)
+    drawn = [v for s in series for v in [*s.value, *s.low] if v is not None]
+    x = figures.log_axis(
+        floor, 1, "outsiders wrongly accused (FPR)", percent=True, clamped=any(v < floor for s in series for v in s.x)
+    )
+    y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(drawn) < floor)
+    names = ", ".join(f"{s.name} ({f.attack}, {f.model} models)" for s, f in zip(series, unlike(found), strict=False))
+    svg = figures.lines(
+        "Share of members picked out against share of outsiders wrongly accused, both on log scales",
+        f"One line per vantage with its interval: {names}. The diagonal is chance.",
+        series, x, y, [(x.low, x.low), (1, 1)],
+    )  # fmt: skip
+    method = text(mapping(mapping(found[0].entry.get("curves")).get("roc")).get("method"), "")
+    caption = f"{names}. Far left is what counts: accusations nobody can shrug off. Band: {method or 'as stored'}."
+    return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
+
+
+def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
+    shown = []
+    for key in [k for k in (name, "auc") if k]:
+        fpr = fpr_of(key)
+        chance = fpr or 0.5
+        series = []
+        for f in unlike(found):
+            curve = mapping(mapping(f.entry.get("curves")).get(key))
+            one = _series(f, key, "round", words.since_round(curve, chance))
+            series += [one] if one is not None else []
+        if not series:
+            continue
+        x = figures.round_axis([v for s in series for v in s.x], "round")
+        label = "members picked out (TPR)" if fpr else "AUC"
+        values = [v for s in series for v in [*s.value, *s.low, *s.high]]
+        y = figures.linear_axis(values, label, percent=bool(fpr), include=[0.0, chance] if fpr else [chance], most=1.0)
+        heading = f"Picked out at {rate(fpr)} false accusations" if fpr else "AUC"
+        since = "; ".join(f"{s.name}: above chance since round {s.since:.0f}" for s in series if s.since)
+        svg = figures.lines(
+            f"{heading}, round by round", f"One line per vantage with its band. {since}",
+            series, x, y, [(x.low, chance), (x.high, chance)],
+        )  # fmt: skip
+        method = next((m for f in found if (m := mapping(mapping(f.entry.get("curves")).get(key)).get("method"))), "")
+        caption = f"Band: {text(method, 'as stored')}."
+        caption += " “Since” is the first round from which on its lower end stays above chance." if since else ""
+        legend = _legend(series, f"chance ({rate(chance) if fpr else '0.5'})")
+        shown.append(Figure(svg, legend, caption, _curve_table(series, key, "round"), heading))
+    return shown
+
+
+# ------------------------------------------------------------------ cost, use, and other runs
+
+
+def cost(results: Results) -> Figure | None:
+    """Strength beside cost; a single attack or costs that were not taken need no chart."""
+    entries = [e for e in words.pooled(results) if number(mapping(e.get("cost")).get("epochs")) is not None]
+    entries = [e for e in entries if number(estimate(e, "auc").get("value")) is not None]
+    costs = [number(mapping(e.get("cost")).get("epochs")) or 0.0 for e in entries]
+    if len(entries) < 2 or max(costs) <= 0:
+        return None
+    points, rows = [], []
+    for entry, epochs in zip(entries, costs, strict=True):
+        who, auc = adversary(text(entry.get("vantage"))), estimate(entry, "auc")
+        value, low, high = (number(auc.get(k)) for k in ("value", "low", "high"))
+        attack, shown = text(entry.get("attack")), words.cost_text(epochs)
+        tip = f"{attack} · {who.title}: AUC {full_text('auc', auc)}, {shown} E"
+        points.append(Point(attack, who.colour, epochs, value, low, high, tip))
+        rows.append([attack, who.title, shown, full_text("auc", auc)])
+    positive = [c for c in costs if c > 0]
+    label = "cost in E per round (1 E = one local epoch)"
+    if max(costs) / min(positive) > 20 or min(costs) == 0:
+        x = figures.log_axis(min(positive) / 1.2, max(costs) * 1.2, label, percent=False, clamped=min(costs) == 0)
+    else:
+        x = figures.linear_axis(list(costs), label, percent=False, include=[0.0], most=math.inf)
+    y = figures.linear_axis(
+        [v for p in points for v in (p.y, p.low, p.high)], "AUC", percent=False, include=[0.5], most=1.0
+    )
+    svg = figures.scatter(
+        "Strength of every attack beside its cost", "One dot with its interval per attack.", points, x, y, 0.5
+    )
+    seen = dict.fromkeys((p.colour, r[1]) for p, r in zip(points, rows, strict=True))
+    caption = "Upper left is cheap and strong: what costs little will be tried."
+    table = Table(("attack", "seen by", "cost in E", "AUC"), rows)
+    return Figure(svg, [*seen, ("chance", "chance (0.5)")], caption, table)
+
+
+def utility(results: Results) -> Figure | None:
+    run = mapping(results.get("run"))
+    names = {"members": "training records", "evaluation": "outsiders"}
+    rows, cells = [], []
+    for key, est in mapping(run.get("accuracy")).items():
+        name = names.get(key, key)
+        if isinstance(est, Mapping) and est:
+            rows.append((name, [point(name, "accuracy", "s1", "accuracy", est)]))
+            cells.append([name, full_text("accuracy", est), count(number(est.get("n_pos")))])
+    if not any(p.x is not None for _, row in rows for p in row):
+        return None
+    classes = number(mapping(run.get("data")).get("classes"))
+    x = value_axis([p for _, row in rows for p in row], "accuracy")
+    svg = figures.intervals(
+        "How often the final model is right", "A dot with its interval per set of records.", rows, x,
+        1 / classes if classes else None,
+    )  # fmt: skip
+    caption = "A model that does better on what it was trained on than on outsiders remembers something of it."
+    legend = [("s1", "accuracy")] + ([("chance", f"guessing among {count(classes)} classes")] if classes else [])
+    return Figure(svg, legend, caption, Table(("records", "accuracy", "how many"), cells))
+
+
+def repeats(results: Results, name: str | None) -> Figure | None:
+    """The same audit on other training runs: what an interval of one run cannot tell."""
+    runs = mappings(mapping(results.get("run")).get("repeats"))
+    lines = [(f"seed {text(r.get('seed'))}", mappings(r.get("headlines"))) for r in runs]
+    entries = [h for _, found in lines for h in found]
+    if len(lines) < 2 or not entries:
+        return None
+    metric = metric_of(entries, name)
+    rows, cells, legend = [], [], {}
+    for label, found in lines:
+        row = []
+        for headline in found:
+            who = adversary(text(headline.get("vantage")))
+            legend[who.colour] = who.title
+            row.append(point(label, who.title, who.colour, metric, estimate(headline, metric)))
+            cells.append(
+                [label, who.title, text(headline.get("attack")), full_text(metric, estimate(headline, metric))]
+            )
+        rows.append((label, row))
+    x = value_axis([p for _, row in rows for p in row], metric)
+    svg = figures.intervals(
+        "The same audit on other training runs", "A dot with its interval per run.", rows, x, fpr_of(metric) or 0.5
+    )
+    caption = "Each interval is about its own run; how far the dots lie apart is what another training would change."
+    measure = "AUC" if metric == "auc" else "picked out"
+    return Figure(
+        svg, [*legend.items(), ("chance", "chance")], caption, Table(("run", "seen by", "attack", measure), cells)
+    )
+
+
+# ------------------------------------------------------------------ shared with the parties' charts
+
+
+def metric_of(entries: Sequence[Mapping[str, Any]], name: str | None) -> str:
+    """The TPR where at least half have one, else the AUC."""
+    valued = sum(number(estimate(e, name or "").get("value")) is not None for e in entries)
+    return name if name and 2 * valued >= len(entries) else "auc"
+
+
+def point(label: str, who: str, colour: str, name: str, est: Mapping[str, Any]) -> Point:
+    value, low, high = (number(est.get(k)) for k in ("value", "low", "high"))
+    return Point(label, colour, value, None, low, high, f"{label} · {who}: {full_text(name, est)}")
+
+
+def value_axis(points: Sequence[Point], name: str) -> figures.Axis:
+    fpr = fpr_of(name)
+    values = [v for p in points for v in (p.x, p.low, p.high)]
+    if is_share(name):
+        label = f"picked out at {rate(fpr)} false accusations" if fpr else "accuracy"
+        return figures.linear_axis(values, label, percent=True, include=[0.0, fpr or 0.0], most=1.0)
+    return figures.linear_axis(values, "AUC", percent=False, include=[0.5], most=1.0)

@@ -1,0 +1,103 @@
+"""The page: one HTML string with nothing to fetch. What it shows is decided in `sections`, `charts` and `parties`."""
+
+import base64
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from fedaudit.report import charts, parties, sections, words
+from fedaudit.report.adversaries import adversary
+from fedaudit.report.values import clean_tree, mapping, text
+
+
+def render(results: Mapping[str, Any]) -> str:
+    """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
+    safe: Mapping[str, Any] = clean_tree(results)
+    style, script = _asset("style.css"), _asset("tooltip.js")
+    return _template().render(
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(safe)
+    )  # fmt: skip
+
+
+def write(results: Mapping[str, Any], path: Path) -> None:
+    """Render to a file; whoever reads it sees the old page or the new one, never half of one."""
+    page = render(results)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _view(results: Mapping[str, Any]) -> dict[str, Any]:
+    found, name = words.findings(results), words.main_tpr(results)
+    titles = {f.vantage: adversary(f.vantage) for f in found}
+    return {
+        "name": text(mapping(results.get("run")).get("name"), "federation"),
+        "facts": sections.facts(results),
+        "interrupted": text(mapping(results.get("run")).get("status"), "complete") != "complete",
+        "tone": sections.tone(results, found),
+        "preface": words.preface(results),
+        "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
+        "adversaries": sections.who_looks(results, found),
+        "matrix": sections.matrix(results, name),
+        "roc": charts.roc(found),
+        "rounds": charts.over_rounds(found, name),
+        "parties": [*parties.side_by_side(results, found, name), *parties.spread(results, found, name)],
+        "heat": parties.heat(results, name),
+        "exposed": sections.exposed(results),
+        "blind": sections.blind_panel(results, found),
+        "cost": charts.cost(results),
+        "utility": charts.utility(results),
+        "repeats": charts.repeats(results, name),
+        "guarantee": sections.guarantee(results, name),
+        "limits": sections.limits(results, found),
+        "recipe": sections.recipe(results),
+        "warnings": sections.notes(results, "warnings"),
+        "notices": sections.notes(results, "notices"),
+    }
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is fetched, and nothing runs or paints but the two texts that this file holds."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def _tight(sentence: str) -> Markup:
+    """A number stays with its unit, and an interval on one line."""
+    safe = str(escape(sentence)).replace(" %", "\u00a0%")
+    return Markup(re.sub(r"[\d.]+–[\d.]+", r'<span class="whole">\g<0></span>', safe))
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("fedaudit.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tight"] = _tight
+    return environment.from_string(_asset("template.html"))

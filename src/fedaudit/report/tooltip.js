@@ -1,0 +1,39 @@
+"use strict";
+(() => {
+  // Native titles stay for readers without this script; with it they answer at once and follow the pointer.
+  for (const chart of document.querySelectorAll("svg.chart")) {
+    const title = chart.querySelector(":scope > title");
+    if (title) {
+      chart.setAttribute("aria-label", title.textContent);
+      title.remove();
+    }
+    for (const hit of chart.querySelectorAll(".hit")) {
+      const own = hit.querySelector("title");
+      if (own) {
+        hit.setAttribute("data-tip", own.textContent);
+        own.remove();
+      }
+    }
+  }
+  const box = document.createElement("div");
+  box.className = "tooltip";
+  box.hidden = true;
+  box.setAttribute("aria-hidden", "true");
+  document.body.append(box);
+  const show = (event) => {
+    const hit = event.target instanceof Element ? event.target.closest(".hit[data-tip]") : null;
+    box.hidden = !hit;
+    if (!hit) return;
+    box.textContent = hit.getAttribute("data-tip");
+    const wide = document.documentElement.clientWidth;
+    const left = Math.min(Math.max(event.clientX + 14, 8), wide - box.offsetWidth - 8);
+    const below = event.clientY + 18;
+    const top = below + box.offsetHeight > window.innerHeight ? event.clientY - box.offsetHeight - 12 : below;
+    box.style.left = `${Math.max(left, 8)}px`;
+    box.style.top = `${top}px`;
+  };
+  document.addEventListener("pointermove", show);
+  document.addEventListener("pointerdown", show);
+  document.addEventListener("pointerleave", () => { box.hidden = true; });
+  document.addEventListener("scroll", () => { box.hidden = true; }, { passive: true });
+})();

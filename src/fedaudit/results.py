@@ -1,0 +1,119 @@
+"""Results on disk: `results.json` (published schema) and `scores.parquet`. Neither needs torch to be read."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.types import Audit, AuditResult, Estimate
+
+SCHEMA = 1
+SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
+RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
+MAX_BYTES = 512 * 2**20
+
+
+def as_document(audit: Audit, run: Mapping[str, Any]) -> dict[str, Any]:
+    """What results.json holds."""
+    return {
+        "schema": SCHEMA,
+        "run": {**run, "accuracy": {name: estimate_fields(e) for name, e in audit.accuracy.items()}},
+        "headlines": [
+            {**_plain(headline), "estimates": {n: estimate_fields(e) for n, e in headline.estimates.items()}}
+            for headline in audit.headlines
+        ],
+        "results": [_result(result) for result in audit.results],
+        "warnings": list(audit.warnings),
+        "notices": list(audit.notices),
+    }
+
+
+def _result(result: AuditResult) -> dict[str, Any]:
+    plain: dict[str, Any] = _plain(result)
+    plain["estimates"] = {name: estimate_fields(e) for name, e in result.estimates.items()}
+    plain["cost"] = {"epochs": plain.pop("epochs")}
+    if not plain["curves"]:
+        del plain["curves"]
+    return plain
+
+
+def estimate_fields(estimate: Estimate) -> dict[str, Any]:
+    """Without the name (it is the key), and without what such an estimate never has."""
+    plain: dict[str, Any] = _plain(estimate)
+    del plain["name"]
+    if estimate.n_cal is None:
+        for absent in ("n_cal", "threshold", "realised_fpr"):
+            del plain[absent]
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, and nothing that JSON cannot say (an infinite threshold becomes null)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    return value
+
+
+def write_atomically(path: Path, text: str | bytes) -> None:
+    """Either the whole file or the old one: temp file, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def save(document: Mapping[str, Any], directory: Path) -> Path:
+    path = directory / RESULTS
+    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def save_scores(table: Mapping[str, list[object]], directory: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = pa.BufferOutputStream()
+    columns = dict(table)
+    dictionary = ["party", "role", "attack", "model"]
+    pq.write_table(pa.table(columns), buffer, use_dictionary=dictionary)
+    write_atomically(directory / SCORES, buffer.getvalue().to_pybytes())
+
+
+def load(directory: Path) -> dict[str, Any]:
+    """Read results.json of a run, or say why not. A newer schema is refused, an older one is read."""
+    path = directory / RESULTS if directory.is_dir() else directory
+    if not path.is_file():
+        raise FedauditError(
+            "no-results", f"there is no {RESULTS} in {directory}", "Name the folder that `fedaudit run` printed."
+        )
+    if path.stat().st_size > MAX_BYTES:
+        raise FedauditError("results-size", f"{path} is larger than 512 MiB", "Audit again.", exit_code=REFUSED)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        schema = int(document["schema"])
+        document["results"], document["run"]
+    except (ValueError, KeyError, TypeError):
+        raise FedauditError(
+            "results-unreadable", f"{path} is not a fedaudit result", "Run the audit again.", exit_code=REFUSED
+        ) from None
+    if schema > SCHEMA:
+        raise FedauditError(
+            "schema-newer",
+            f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
+            "Update fedaudit.",
+            exit_code=REFUSED,
+        )
+    loaded: dict[str, Any] = document
+    return loaded

@@ -1,0 +1,120 @@
+"""The statistics alone, on a file of somebody's own scores."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedaudit.config import DEFAULT_FPR
+from fedaudit.errors import FedauditError, suggest
+from fedaudit.results import estimate_fields
+from fedaudit.stats import Block, auc, needed_for_value, random_half, tpr_at_fpr
+from fedaudit.types import Bools
+
+MAX_BYTES = 4 * 2**30
+YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
+
+
+def estimate(path: Path, fprs: tuple[float, ...] | None, confidence: float) -> dict[str, Any]:
+    """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject]."""
+    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
+        if not 0 < value < 1:
+            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+    columns = _read(path)
+    ids = np.array(columns["id"], dtype=np.str_)
+    member = _members(columns["member"], path)
+    scores, dropped = _scores(columns["score"], ids, path)
+    both = np.intersect1d(ids[member], ids[~member])
+    if len(both):
+        raise FedauditError(
+            "shared-id", f"{path}: {len(both)} ids are both member and non-member, the first is {both[0]!r}", "Decide."
+        )
+    if len(np.unique(ids)) < len(ids):
+        raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
+    if not member.any() or member.all():
+        raise FedauditError("empty-set", f"{path}: members or non-members are missing", "Both are needed.")
+    calibration = ~member & ~random_half(np.where(member, "", ids), "score-calibration")
+    block = Block(scores[member], scores[~member & ~calibration], scores[calibration])
+    kept, notices = [], []
+    for fpr in fprs or DEFAULT_FPR:
+        if len(block.calibration) >= needed_for_value(fpr):
+            kept.append(fpr)
+            continue
+        message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
+        message += f"there are {(~member).sum()}"
+        if fprs:
+            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
+        notices.append(f"{message}: it is left out.")
+    found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
+    warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
+    if found[0].high is not None and found[0].high < 0.5:
+        warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
+    return {
+        "schema": 1,
+        "file": path.name,
+        "estimates": {e.name: estimate_fields(e) for e in found},
+        "warnings": warnings,
+        "notices": notices,
+    }
+
+
+def _read(path: Path) -> dict[str, list[Any]]:
+    if not path.is_file():
+        raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
+    if path.stat().st_size > MAX_BYTES:
+        raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
+    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    for wanted in ("id", "member", "score"):
+        if wanted not in columns:
+            raise FedauditError("column", f"{path} has no column {wanted!r}", f"Rename it. {suggest(wanted, columns)}")
+    return columns
+
+
+def _read_parquet(path: Path) -> dict[str, list[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        raise FedauditError("unreadable", f"{path} is not a parquet file: {error}", "Write it again.") from None
+    return columns
+
+
+def _read_csv(path: Path) -> dict[str, list[Any]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, restval=""))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FedauditError("unreadable", f"{path} is not a UTF-8 CSV file: {error}", "Write it again.") from None
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name}
+
+
+def _members(values: list[Any], path: Path) -> Bools:
+    words = [str(value).strip().lower() for value in values]
+    for row, word in enumerate(words):
+        if word not in YES | NO:
+            raise FedauditError("member", f"{path}: member in row {row + 1} is neither 0 nor 1", "Write 0 or 1.")
+    return np.array([word in YES for word in words])
+
+
+def _scores(values: list[Any], ids: Any, path: Path) -> tuple[Any, int]:
+    """Finite scores; a few missing ones count as the least suspicious, many are an error."""
+
+    def number(value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return float("nan")
+
+    scores = np.array([number(value) for value in values])
+    bad = ~np.isfinite(scores)
+    if bad.mean() > 0.01:
+        first = ids[np.flatnonzero(bad)[0]]
+        raise FedauditError(
+            "nan-scores",
+            f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is {first!r}",
+            "Mend.",
+        )
+    return np.where(bad, -np.inf, scores), int(bad.sum())

@@ -1,0 +1,29 @@
+"""What each adversary sees of a round. What is not granted is absent from the view, not merely discouraged."""
+
+from collections.abc import Iterator
+
+from fedaudit.types import Grant, ModelKind, Round, Vantage, View
+
+_EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND})
+
+GRANTS: dict[Vantage, frozenset[Grant]] = {
+    Vantage.OUTSIDER: frozenset({Grant.LABELS, Grant.OUTPUTS}),
+    Vantage.CLIENT: _EVERYTHING,
+    Vantage.LABEL_ONLY_CLIENT: frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
+    Vantage.SECAGG_SERVER: _EVERYTHING,
+    Vantage.SERVER: _EVERYTHING | {Grant.UPDATE},
+}
+
+MODELS: dict[Vantage, ModelKind] = {v: "local" if v is Vantage.SERVER else "global" for v in Vantage}
+
+
+def global_view(round: Round, vantage: Vantage) -> View:
+    """The model after the round, as everybody receives it."""
+    return View(round.index, vantage, "global", None, GRANTS[vantage], round.aggregate)
+
+
+def local_views(round: Round) -> Iterator[View]:
+    """What the server receives: each party's own model, and so its update. An absent party has no view."""
+    for party in sorted(round.sent):
+        state = round.sent[party].state
+        yield View(round.index, Vantage.SERVER, "local", party, GRANTS[Vantage.SERVER], state, round.broadcast)

@@ -1,0 +1,200 @@
+"""Whole audits of small real federations: what must be found, what must not, and what must not matter."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks import choose
+from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.data.partition import game, iid
+from fedaudit.data.records import dataset
+from fedaudit.errors import FedauditError
+from fedaudit.run import prepare, rounds
+from fedaudit.stats import auc
+from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
+from tests.worlds import config, null_world, watch
+
+
+def pooled(audit: Audit) -> list[AuditResult]:
+    return [result for result in audit.results if result.party is None]
+
+
+def find(audit: Audit, attack: str, model: str) -> dict[str, Estimate]:
+    (found,) = [dict(r.estimates) for r in pooled(audit) if (r.attack, r.model) == (attack, model)]
+    return found
+
+
+# ------------------------------------------------------------------ null worlds
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_K8_a_null_world_comes_out_null(seed: int) -> None:
+    """Nothing in the game was trained on: all intervals together cover 0.5."""
+    prepared = null_world(config(federation={"seed": seed, "rounds": 6}))
+    audit = watch(prepared)
+    entries = pooled(audit)
+    confidence = 1 - 0.05 / len(entries)
+    for entry in entries:
+        if entry.attack == "blind":
+            found = auc([blind_block(prepared.game, *blind_scores(prepared.game, seed))], confidence)
+        else:
+            (attack,) = choose([entry.attack])
+            blocks = [panel.block(attack) for panel in prepared.auditor.panels(entry.model)]
+            found = prepared.auditor.estimates(blocks, confidence)["auc"]
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= 0.5 <= found.high, (entry.attack, entry.model, found)
+
+
+def test_an_overfitted_federation_is_found_out() -> None:
+    audit = watch(prepare(config(federation={"rounds": 12, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4})))
+    found = find(audit, "loss", "local")["auc"]
+    assert found.low is not None
+    assert found.low > 0.5
+    assert audit.warnings == []
+
+
+def test_T10_sets_drawn_differently_are_warned_about(tmp_path: Path) -> None:
+    """Members are the bright images: the blind baseline finds it, and the audit says so."""
+    prepared = prepare(config())
+    role = np.where(prepared.game.candidates.rows.x.mean(axis=1) > 0.32, "member", "evaluation")
+    calibration = prepared.game.truth.role == "calibration"
+    prepared.game.truth.role[~calibration] = role[~calibration]
+    auditor = Auditor(prepared.task, prepared.game, prepared.settings)
+    for round in rounds(prepared):
+        auditor.observe(round)
+    audit = auditor.finish()
+    (blind,) = [r.estimates["auc"] for r in audit.results if r.attack == "blind"]
+    assert blind.low is not None
+    assert blind.low > 0.8
+    assert "without any model" in audit.warnings[0]
+
+
+# ------------------------------------------------------------------ what must not matter
+
+
+def scores_and_estimates(path: Path, x: np.ndarray, y: np.ndarray) -> tuple[object, object]:
+    np.savez(path, x=x, y=y)
+    prepared = prepare(config(data={"name": "npz", "path": str(path)}))
+    audit = watch(prepared)
+    return prepared.auditor.score_table(), [(r.attack, r.party, r.estimates, r.curves) for r in audit.results]
+
+
+def test_T1_K28_permuting_the_input_changes_no_bit(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(5).permutation(len(x))
+    first = scores_and_estimates(tmp_path / "same.npz", x / 16, y)
+    second = scores_and_estimates(tmp_path / "same.npz", x[order] / 16, y[order])
+    assert first == second
+
+
+def test_scoring_twice_gives_the_same_bits() -> None:
+    first, second = watch(prepare(config())), watch(prepare(config()))
+    assert [r.estimates for r in first.results] == [r.estimates for r in second.results]
+    assert first.headlines == second.headlines
+
+
+# ------------------------------------------------------------------ known answers
+
+
+class Lookup:
+    """A task whose model is a table: it answers right with certainty exactly for the records it was trained on."""
+
+    classes = 2
+
+    def __init__(self, sign: float):
+        self.sign = sign
+
+    def initial(self, seed: int) -> dict[str, np.ndarray]:
+        return {"known": np.zeros(1)}
+
+    def outputs(self, state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+        known = np.isin(x[:, 0], state["known"])
+        margin = self.sign * float(state["round"][0]) * (2 * known - 1.0)
+        return np.column_stack([margin, -margin])
+
+
+def lookup_audit(sign: float) -> Audit:
+    rng = np.random.default_rng(0)
+    data = dataset("lookup", np.arange(3000.0)[:, None], np.arange(3000) % 2)
+    records = data.records
+    object.__setattr__(records, "y", np.zeros(3000, np.int64))  # every label 0: the margin is the answer
+    split = game(records, iid(records, 2, rng), 0.3, 0.3, rng)
+    settings = Settings((Vantage.CLIENT,), choose(None), rounds=4)
+    auditor = Auditor(Lookup(sign), split, settings)  # type: ignore[arg-type]
+    known = np.concatenate([split.members(party).x[:, 0] for party in split.parties])
+    for index in range(1, 5):
+        state = {"known": known, "round": np.array([float(index)])}
+        sent = {party: Trained(state, 1, 0.01) for party in split.parties}
+        auditor.observe(Round(index, state, sent, state))
+    return auditor.finish()
+
+
+def test_K10_a_lookup_table_is_found_out_completely() -> None:
+    audit = lookup_audit(1.0)
+    for attack in ("loss", "fta-confidence", "fta-loss", "fta-logit"):
+        found = find(audit, attack, "global")
+        assert found["auc"].value == 1.0
+        assert found["tpr@0.01"].value == 1.0
+
+
+def test_K11_T12_the_same_inverted_raises_the_alarm() -> None:
+    audit = lookup_audit(-1.0)
+    assert find(audit, "loss", "global")["auc"].value == 0.0
+    (warning,) = [r.warnings for r in pooled(audit) if r.attack == "loss"]
+    assert "below 0.5" in warning[0]
+
+
+# ------------------------------------------------------------------ what is quoted
+
+
+def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
+    audit = watch(prepare(config()))
+    client, server = audit.headlines
+    assert (client.attack, client.model, client.compared) == ("fta-confidence", "global", 1)
+    assert (server.attack, server.compared) == ("fta-confidence", 2)
+    plain = find(audit, "fta-confidence", server.model)["auc"]
+    quoted = server.estimates["auc"]
+    assert quoted.value == plain.value
+    assert quoted.confidence == pytest.approx(0.975)
+    assert quoted.low is not None
+    assert plain.low is not None
+    assert quoted.low < plain.low
+
+
+def test_T5_the_band_over_rounds_shares_its_error() -> None:
+    audit = watch(prepare(config()))
+    (entry,) = [r for r in pooled(audit) if (r.attack, r.model) == ("fta-confidence", "global")]
+    curve, final = entry.curves["auc"], entry.estimates["auc"]
+    assert list(curve.x) == [2, 3, 4, 5]  # one round has no slope
+    assert curve.value[-1] == final.value
+    assert curve.low[-1] is not None
+    assert final.low is not None
+    assert curve.low[-1] < final.low
+
+
+def test_every_party_is_reported_and_a_lone_server_sees_global_models() -> None:
+    audit = watch(prepare(config(audit={"vantages": ["server"], "attacks": ["loss"]})))
+    named = {(r.vantage, r.model, r.party) for r in audit.results if r.attack == "loss"}
+    assert named == {
+        ("server", model, party) for model in ("local", "global") for party in (None, "party-0", "party-1")
+    }
+
+
+def test_fprs_out_of_reach() -> None:
+    audit = watch(prepare(config()))
+    assert "tpr@0.01" in find(audit, "loss", "global")
+    assert "tpr@0.001" not in find(audit, "loss", "global")
+    assert any("0.001" in notice for notice in audit.notices)
+    with pytest.raises(FedauditError, match="needs 1000 calibration"):
+        prepare(config(audit={"fpr": [0.001]}))
+
+
+def test_a_vantage_that_cannot_see_enough_is_refused() -> None:
+    with pytest.raises(FedauditError, match="'fta-loss' needs every-round"):
+        prepare(config(audit={"vantages": ["outsider"], "attacks": ["loss", "fta-loss"]}))
+    prepare(config(audit={"vantages": ["outsider"], "attacks": ["loss"]}))

@@ -1,0 +1,95 @@
+"""Arrays become records: what is refused, what is repaired, and that order never matters."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.config import Data
+from fedaudit.data import load
+from fedaudit.data.records import dataset
+from fedaudit.errors import FedauditError
+
+
+def arrays(n: int = 60, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {"x": rng.normal(size=(n, 3)), "y": rng.integers(0, 3, n)}
+
+
+def test_T1_rows_in_any_order_give_the_same_records() -> None:
+    given = arrays()
+    given["x"][10:20], given["y"][10:20] = given["x"][0], given["y"][0]  # copies of one record
+    order = np.random.default_rng(1).permutation(60)
+    first = dataset("a", **given).records
+    second = dataset("a", **{key: value[order] for key, value in given.items()}).records
+    assert np.array_equal(first.id, second.id)
+    assert np.array_equal(first.x, second.x)
+    assert np.array_equal(first.y, second.y)
+    assert len(set(first.id.tolist())) == 60
+
+
+def test_B11_labels_of_any_kind_become_codes() -> None:
+    words = dataset("a", np.arange(4.0)[:, None], np.array(["no", "yes", "no", "maybe"]))
+    assert words.classes == 3
+    assert set(words.records.y.tolist()) == {0, 1, 2}
+    gaps = dataset("a", np.arange(4.0)[:, None], np.array([10, 30, 10, 20]), id=np.arange(4))
+    assert gaps.records.y.tolist() == [0, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"x": np.full((60, 3), np.nan)}, "not-finite"),
+        ({"y": np.where(np.arange(60) == 7, np.inf, 1.0)}, "not-finite"),
+        ({"y": np.zeros(60, int)}, "one-class"),
+        ({"y": np.zeros(59, int)}, "lengths"),
+        ({"id": np.zeros(60, int)}, "duplicate-id"),
+        ({"x": np.array([["a"]] * 60)}, "dtype"),
+        ({"x": np.empty((0, 3)), "y": np.empty(0, int)}, "no-records"),
+    ],
+)
+def test_bad_arrays_are_refused_by_name(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        dataset("mine", **(arrays() | change))
+    assert caught.value.code == code
+    assert "mine" in str(caught.value)
+
+
+def test_npz_with_renamed_keys(tmp_path: Path) -> None:
+    given = arrays()
+    path = tmp_path / "mine.npz"
+    np.savez(path, features=given["x"], label=given["y"], patient=np.arange(60) // 2)
+    found = load(Data(name="npz", path=path, x_key="features", y_key="label", subject_key="patient"))
+    assert (found.name, found.classes, len(found.records)) == ("mine", 3, 60)
+    assert found.records.subject is not None
+    assert len(set(found.records.subject.tolist())) == 30
+
+
+def test_npz_missing_key_names_the_keys_there_are(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=arrays()["x"], label=arrays()["y"])
+    with pytest.raises(FedauditError, match="label"):
+        load(Data(name="npz", path=tmp_path / "mine.npz"))
+
+
+def test_B17_npz_with_pickled_objects_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", x=np.array([{"a": 1}], dtype=object), y=np.zeros(1))
+    with pytest.raises(FedauditError) as caught:
+        load(Data(name="npz", path=tmp_path / "bad.npz"))
+    assert (caught.value.code, caught.value.exit_code) == ("npz-unreadable", 5)
+
+
+def test_npz_that_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "bad.npz").write_bytes(b"not a zip")
+    with pytest.raises(FedauditError, match="npz-unreadable"):
+        load(Data(name="npz", path=tmp_path / "bad.npz"))
+
+
+def test_unknown_data_set_suggests() -> None:
+    with pytest.raises(FedauditError, match="Did you mean 'baskets'"):
+        load(Data(name="basket"))
+
+
+def test_digits_have_the_expected_shape() -> None:
+    found = load(Data(name="digits"))
+    assert (found.records.x.shape, found.classes) == ((1797, 64), 10)

@@ -1,0 +1,398 @@
+"""The page: what it shows, what it leaves out, and that nothing hostile or foreign gets in."""
+
+import base64
+import copy
+import hashlib
+import html
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from fedaudit import report
+from fedaudit.report import figures, words
+from tests.report import builder
+from tests.report.builder import Json
+
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m\u202egnp"
+SECTIONS = (
+    "verdict", "adversary", "attacks", "roc", "rounds", "parties", "exposed", "blind", "cost", "utility", "repeats",
+    "guarantee", "limits", "reproduce", "notes",
+)  # fmt: skip
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """What a browser would build: tags with attributes, and the text of every element with an id."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: dict[str, str] = {}
+        self.section = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        if tag == "section":
+            self.section = given.get("id") or ""
+            self.text[self.section] = ""
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+        if tag == "section":
+            self.section = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.section:
+            self.text[self.section] += data
+
+
+def page(results: Json) -> Page:
+    built = Page(report.render(results))
+    assert built.open == [], "elements left open"
+    return built
+
+
+def svgs(source: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", source, re.DOTALL)]
+
+
+# ------------------------------------------------------------------ sections
+
+
+def test_a_whole_audit_shows_every_section_in_order() -> None:
+    assert tuple(page(builder.results()).text) == SECTIONS
+
+
+def test_the_smallest_audit_shows_only_what_it_has() -> None:
+    built = page(builder.minimal())
+    assert tuple(built.text) == ("verdict", "adversary", "attacks", "limits")
+    links = {given["href"] for tag, given in built.tags if tag == "a" and given.get("href")}
+    assert links == {"#verdict", "#adversary", "#attacks", "#limits"}
+
+
+@pytest.mark.parametrize(
+    "section, path",
+    [
+        ("exposed", ("exposed",)),
+        ("utility", ("run", "accuracy")),
+        ("guarantee", ("run", "guarantee")),
+        ("repeats", ("run", "repeats")),
+    ],
+)
+def test_a_section_goes_with_its_data(section: str, path: tuple[str, ...]) -> None:
+    results = builder.results()
+    holder = results
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = None
+    assert set(SECTIONS) - set(page(results).text) == {section}
+    del holder[path[-1]]
+    assert set(SECTIONS) - set(page(results).text) == {section}
+
+
+def test_curves_parties_and_blind_go_with_their_results() -> None:
+    results = builder.results()
+    results["results"] = [r for r in results["results"] if r["party"] is None and r["attack"] != "blind"]
+    for entry in results["results"]:
+        entry.pop("curves", None)
+    built = page(results)
+    assert set(SECTIONS) - set(built.text) == {"roc", "rounds", "parties", "blind"}
+    assert "No blind check" in built.text["limits"]
+
+
+@pytest.mark.parametrize("results", [{}, {"schema": 1, "results": []}, {"schema": 1, "run": None, "results": None}])
+def test_empty_results_still_make_an_honest_page(results: Json) -> None:
+    built = page(results)
+    assert tuple(built.text) == ("verdict", "limits")
+    assert "No attack has a result" in built.text["verdict"]
+
+
+def test_every_chart_is_followed_by_its_data() -> None:
+    source = report.render(builder.results())
+    drawn = svgs(source)
+    assert len(drawn) >= 8
+    assert source.count("<summary>Data of this chart</summary>") == len(drawn)
+    assert source.count("<figure>") == len(drawn)
+
+
+def test_the_table_has_every_estimate_with_its_interval_and_counts() -> None:
+    shown = page(builder.results()).text["attacks"]
+    for word in ("7.7\u00a0%", "6.3–9.1", "TPR at 0.1 % FPR", "1,800", "1,750", "2,400", "Clopper-Pearson"):
+        assert word in shown
+
+
+def test_page_and_command_line_say_the_same() -> None:
+    for results in (builder.results(), builder.minimal(0.012, 0.503), builder.minimal(None, 0.56)):
+        shown = " ".join(page(results).text["verdict"].split())
+        for finding in words.findings(results):
+            assert finding.sentence.replace("\u00a0", " ") in shown
+            assert finding.sentence in report.verdict(results)
+
+
+def test_null_is_a_dash_with_its_reason() -> None:
+    results = builder.minimal(None, 0.56)
+    for entry in (results["headlines"][0], results["results"][0]):
+        entry["estimates"]["tpr@0.01"]["reason"] = "needs 57 more calibration non-members"
+    source = report.render(results)
+    assert '<p class="value">–</p><p class="note">needs 57 more' in source
+    assert 'title="needs 57 more calibration non-members">–</td>' in source
+    assert "None" not in source
+
+
+def test_non_finite_numbers_are_no_values() -> None:
+    results = builder.results()
+    for entry in results["results"]:
+        entry["estimates"]["auc"] |= {"value": float("nan"), "low": float("-inf"), "high": float("inf")}
+    source = report.render(results)
+    assert not re.search(r"\b(nan|inf)\b", source)
+
+
+def test_untested_vantages_are_listed() -> None:
+    assert "the server" in page(builder.minimal()).text["limits"].lower()
+    whole = page(builder.results()).text["limits"]
+    assert "gradient inversion" in whole
+    assert "An outsider; a party that sees labels only; the server under secure aggregation." in whole
+
+
+@pytest.mark.parametrize("repeats, says", [(0, "conditional on this one training run"), (4, "run 4 times")])
+def test_one_run_is_admitted(repeats: int, says: str) -> None:
+    results = builder.results()
+    results["run"]["repeats"] = results["run"]["repeats"][:repeats]
+    assert says in page(results).text["limits"]
+
+
+def test_the_configuration_comes_back_as_toml() -> None:
+    results = builder.results()
+    results["run"]["config"]["data"]["path"] = 'C:\\data\\"quoted"'
+    block = re.search(r"<pre[^>]*><code>(.*?)</code></pre>", report.render(results), re.DOTALL)
+    assert block is not None
+    assert tomllib.loads(html.unescape(block[1])) == results["run"]["config"]
+
+
+# ------------------------------------------------------------------ hostile strings and the policy
+
+
+def hostile() -> Json:
+    results = builder.results()
+    run = results["run"]
+    run |= {"name": EVIL, "status": EVIL, "config_hash": EVIL, "created": EVIL, "versions": {EVIL: EVIL}}
+    run["data"]["name"] = EVIL
+    run["config"] = {EVIL: {EVIL: EVIL, "list": [EVIL, {"deep": EVIL}]}}
+    run["parties"][0]["name"] = EVIL
+    run["guarantee"] |= {"unit": EVIL, "accountant": EVIL}
+    results["warnings"] = [EVIL, "x" * 1_000_000]
+    results["notices"] = [EVIL]
+    results["exposed"]["records"][0]["id_hash"] = EVIL
+    results["exposed"]["records"][1]["id_hash"] = "=cmd()"
+    results["exposed"]["attack"] = EVIL
+    for entry in results["results"]:
+        entry["warnings"] = [EVIL]
+        entry["party"] = EVIL if entry["party"] == "party-0" else entry["party"]
+        entry["attack"] = EVIL if entry["attack"] == "fta-loss" else entry["attack"]
+        entry["estimates"]["auc"] |= {"method": EVIL, "reason": EVIL}
+        entry["estimates"][EVIL] = builder.estimate(0.5)
+        for curve in entry.get("curves", {}).values():
+            curve["method"] = f"simultaneous {EVIL}"
+    results["headlines"].append(results["headlines"][0] | {"vantage": EVIL})
+    return results
+
+
+def test_B18_hostile_strings_come_out_inert() -> None:
+    source = report.render(hostile())
+    built = page(hostile())
+    clean = page(builder.results())
+    assert {tag for tag, _ in built.tags} <= {tag for tag, _ in clean.tags}
+    assert sum(tag == "script" for tag, _ in built.tags) == 1
+    assert not any(name.startswith("on") for _, given in built.tags for name in given)
+    assert "<script>alert" not in source
+    assert "&lt;script&gt;alert(1)" in source  # shown, not swallowed
+    assert "\x1b" not in source
+    assert "[31m" not in source
+    assert "\u202e" not in source
+    assert "x" * 700 not in source
+    assert len(source) < 400_000
+    assert all(drawn.get("role") == "img" for drawn in svgs(source))
+
+
+def test_B18_a_cell_never_starts_a_formula() -> None:
+    results = builder.results()
+    results["exposed"]["records"][0]["id_hash"] = "=cmd()"
+    source = report.render(results)
+    assert ">=cmd()" not in source
+    assert ">&#39;=cmd()<" in source
+
+
+def test_B18_what_the_command_line_prints_is_inert_too() -> None:
+    printed = [report.verdict(hostile())]
+    for row in report.headline_rows(hostile()):
+        printed += [row.attack, row.vantage, row.model, row.auc, row.tpr, *row.warnings]
+    assert any("alert(1)" in words for words in printed)
+    assert all(words.isprintable() for words in printed)
+    assert max(map(len, printed)) < 3000
+
+
+def test_lone_surrogates_can_be_written(tmp_path: Path) -> None:
+    results = builder.minimal()
+    results["run"]["name"] = "a\ud800b"
+    report.write(results, tmp_path / "report.html")
+    assert "<h1>ab</h1>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("build", [builder.minimal, builder.results, hostile])
+def test_the_policy_allows_exactly_what_the_page_holds(build: Callable[[], Json]) -> None:
+    source = report.render(build())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', source)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].replace("&#39;", "'").split("; "))
+    assert rules["default-src"] == "'none'"
+    assert set(rules) == {"default-src", "style-src", "script-src", "base-uri", "form-action"}
+    for tag in ("style", "script"):
+        held = re.findall(rf"<{tag}>(.*?)</{tag}>", source, re.DOTALL)
+        assert len(held) == 1
+        digest = base64.b64encode(hashlib.sha256(held[0].encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert source.index("Content-Security-Policy") < source.index("<style>")
+
+
+@pytest.mark.parametrize("build", [builder.minimal, builder.results])
+def test_nothing_is_fetched_and_nothing_is_styled_inline(build: Callable[[], Json]) -> None:
+    source = report.render(build())
+    assert "http:" not in source
+    assert "https:" not in source
+    assert "url(" not in source
+    assert "@import" not in source
+    built = Page(source)
+    for tag, given in built.tags:
+        assert "style" not in given
+        assert "src" not in given
+        assert tag not in {"link", "iframe", "object", "embed", "img", "base", "form"}
+        assert (given.get("href") or "#").startswith("#")
+
+
+# ------------------------------------------------------------------ charts
+
+
+@pytest.mark.parametrize("parties, attacks", [(1, 1), (4, 4), (30, 3), (31, 3), (100, 25)])
+def test_charts_are_well_formed_and_stay_in_their_frame(parties: int, attacks: int) -> None:
+    drawn = svgs(report.render(builder.results(parties, attacks)))
+    assert drawn
+    for svg in drawn:
+        assert [child.tag for child in svg[:2]] == ["title", "desc"]
+        assert all(child.text for child in svg[:2])
+        _, _, width, height = map(float, svg.attrib["viewBox"].split())
+        for mark in svg.iter():
+            for key, most in (("x", width), ("x1", width), ("x2", width), ("cx", width), ("y", height), ("cy", height)):
+                assert 0 <= float(mark.get(key, 0)) <= most, ElementTree.tostring(mark)
+            for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", mark.get("d", "")):
+                assert 0 <= float(x) <= width
+                assert 0 <= float(y) <= height
+            if mark.tag == "text":
+                assert_inside(mark, width)
+
+
+def assert_inside(mark: ElementTree.Element, width: float) -> None:
+    """A label's estimated extent lies within the chart."""
+    if "rotate" in mark.get("transform", ""):
+        return
+    x, wide, shape = float(mark.attrib["x"]), 7.0 * len(mark.text or ""), mark.get("class", "")
+    before = wide / 2 if "middle" in shape or "label" in shape else 0 if "start" in shape else wide
+    assert x - before >= -1, ElementTree.tostring(mark)
+    assert x - before + wide <= width + 1, ElementTree.tostring(mark)
+
+
+def test_a_log_axis_takes_zeros_at_its_floor() -> None:
+    results = builder.results()
+    for entry in results["results"]:
+        if "roc" in entry.get("curves", {}):
+            curve = entry["curves"]["roc"]
+            curve |= {"x": [0.0, 0.0, 0.001, 0.1, 1.0], "value": [0.0, 0.002, 0.01, 0.3, 1.0]}
+            curve |= {"low": [0.0, 0.0, 0.0, 0.2, 0.9], "high": [0.01, 0.01, 0.03, 0.4, 1.0]}
+    section = report.render(results).split('id="roc"')[1].split("</section>")[0]
+    (svg,) = svgs(section)
+    floor = next(float(m.attrib["y1"]) for m in svg if m.get("class") == "axis")
+    (first, *_) = [m.attrib["d"] for m in svg if m.get("class") == "line s1"]
+    points = [tuple(map(float, p)) for p in re.findall(r"([\d.]+) ([\d.]+)", first)]
+    left = float(next(m.attrib["x1"] for m in svg if m.get("class") == "axis"))
+    assert points[0] == (left, floor)
+    assert points[1][0] == left
+    assert points[1][1] < floor
+    assert "≤ 0.1 %" in [m.text for m in svg.iter("text")]
+
+
+def test_axes_place_values() -> None:
+    log = figures.log_axis(0.001, 1, "", percent=True)
+    assert [log.place(v) for v in (0.0, -1.0, 0.001, 1.0, 5.0)] == [0, 0, 0, 1, 1]
+    assert log.place(0.01) == pytest.approx(1 / 3)
+    assert [name for _, name in log.ticks] == ["0.1 %", "1 %", "10 %", "100 %"]
+    plain = figures.linear_axis([0.5, None, 0.93], "", percent=False, include=[0.5], most=1.0)
+    assert plain.low <= 0.5
+    assert plain.high == pytest.approx(1.0)
+    assert all(plain.low - 1e-9 <= t <= plain.high + 1e-9 for t, _ in plain.ticks)
+
+
+def test_a_gap_breaks_the_line_and_a_lone_round_is_a_dot() -> None:
+    x = figures.round_axis([1.0, 2.0, 3.0, 4.0], "round")
+    y = figures.linear_axis([0.0, 1.0], "", percent=True, include=[0.0], most=1.0)
+    numbers: list[float | None] = [0.2, 0.3, None, 0.4]
+    series = figures.Series("a", "s1", [1, 2, 3, 4], numbers, numbers, numbers, ["t"] * 4)
+    svg = ElementTree.fromstring(figures.lines("t", "d", [series], x, y, [(1, 0.5), (4, 0.5)]))
+    kinds = [m.get("class") for m in svg]
+    assert kinds.count("line s1") == 1
+    assert kinds.count("dot s1") == 1
+    hits = [m for m in svg if m.get("class") == "hit"]
+    assert len(hits) == 4
+    assert sum(float(m.attrib["width"]) for m in hits) == pytest.approx(
+        figures.WIDTH - figures.LEFT - figures.RIGHT, 1e-4
+    )
+
+
+def test_many_parties_are_ranked_few_are_named() -> None:
+    named = report.render(builder.results(30, 1)).split('id="parties"')[1].split("</section>")[0]
+    assert 'class="chart intervals"' in named
+    assert ">party-29</text>" in named
+    ranked = report.render(builder.results(31, 1)).split('id="parties"')[1].split("</section>")[0]
+    assert 'class="chart scatter"' in ranked
+    assert 'class="chart histogram"' in ranked
+    assert ">party-29</text>" not in ranked
+    assert "party-29" in ranked  # in the table and under the pointer
+
+
+# ------------------------------------------------------------------ the file, and what loading it costs
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    report.write(builder.minimal(), target)
+    assert target.read_bytes() == report.render(builder.minimal()).encode()
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_rendering_does_not_change_the_results() -> None:
+    results = hostile()
+    before = copy.deepcopy(results)
+    assert report.render(results) == report.render(results)
+    assert results == before
+
+
+def test_the_report_loads_no_training_library() -> None:
+    code = (
+        "import sys; import fedaudit.report as r; r.render({'results': []}); "
+        "print([m for m in ('torch', 'sklearn', 'scipy', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,256 @@
+"""The wording: what is claimed, what is not, and that chance is never called safe."""
+
+import re
+from typing import Any
+
+import pytest
+
+from fedaudit.report import headline_rows, row_titles, verdict, words
+from fedaudit.report.values import clean, clean_tree, rate, share, share_span, toml
+from tests.report import builder
+from tests.report.builder import Json
+
+
+def test_found_reads_as_designed() -> None:
+    assert verdict(builder.minimal()) == (
+        "Any party that sees the global models can pick out 7.7 % of the training records while wrongly accusing 1 % "
+        "of outsiders (95 % interval 6.3–9.1; after 40 rounds)."
+    )
+
+
+def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
+    said = verdict(builder.results())
+    assert "Whoever runs the server can pick out 12.4 % of the parties' training records" in said
+    assert "corrected for taking the strongest of 2" in said
+    assert said.count("corrected") == 1
+
+
+@pytest.mark.parametrize("unit, noun", [("subject", "subjects in the training data"), ("user", "users behind")])
+def test_the_unit_is_named(unit: str, noun: str) -> None:
+    results = builder.minimal()
+    results["results"][0]["unit"] = unit
+    assert f"7.7 % of {noun}" in verdict(results)
+
+
+def test_nothing_found_is_not_called_safe() -> None:
+    said = verdict(builder.minimal(0.012, 0.503))
+    assert said.startswith(
+        "Nothing beyond chance was found for any party that sees the global models at this sample size"
+    )
+    assert "no proof of safety: up to 2.6 % remains possible" in said
+    assert "can pick out" not in said
+    assert not re.search(r"\b(is|are) safe\b", said)
+
+
+@pytest.mark.parametrize("low, tone", [(0.01, "none"), (0.0100001, "found")])
+def test_the_lower_end_decides_not_the_value(low: float, tone: str) -> None:
+    results = builder.minimal(0.077, 0.5)
+    results["headlines"][0]["estimates"]["tpr@0.01"]["low"] = low
+    (finding,) = words.findings(results)
+    assert finding.tone == tone
+
+
+def test_a_weak_leak_on_average_is_told_apart_from_none() -> None:
+    said = verdict(builder.minimal(0.012, 0.56))
+    assert "did no better than chance at picking out single cases" in said
+    assert "which is which 56.0 % of the time (95 % interval 54.8–57.2; guessing is 50 %)" in said
+
+
+@pytest.mark.parametrize("area, tone", [(0.56, "weak"), (0.503, "unknown"), (None, "unknown")])
+def test_T6_too_few_non_members_is_not_chance(area: float | None, tone: str) -> None:
+    results = builder.minimal(None, area)
+    results["headlines"][0]["estimates"]["tpr@0.01"]["reason"] = "needs 57 more calibration non-members"
+    (finding,) = words.findings(results)
+    assert finding.tone == tone
+    assert "could not be measured (needs 57 more calibration non-members)" in finding.sentence
+    assert "–%" not in finding.sentence
+    assert "None" not in finding.sentence
+
+
+def test_T6_a_lower_end_held_at_zero_says_why() -> None:
+    results = builder.minimal(0.05, 0.5)
+    why = "the lower end is 0 until there are 12 more calibration non-members"
+    results["headlines"][0]["estimates"]["tpr@0.01"] |= {"low": 0.0, "reason": why}
+    assert why in verdict(results)
+
+
+def test_T10_blind_comes_first_and_only_the_excess_counts() -> None:
+    results = builder.results()
+    results["results"][-1] = builder.blind(0.62)
+    said = verdict(results)
+    assert said.startswith("Warning: members and outsiders differ even without the model.")
+    assert "AUC of 0.620 (95 % interval 0.601–0.639)" in said
+    assert "exceeds the blind guess by 0.054 (both intervals together allow 0.023–0.085)" in said
+    results["results"][-1] = builder.blind(0.66)
+    assert "not clearly above the blind guess" in verdict(results)
+    results["results"][-1] = builder.blind(0.503)
+    assert "blind" not in verdict(results)
+
+
+def test_T10_a_blind_guess_that_is_wrong_on_purpose_counts_as_well() -> None:
+    results = builder.results()
+    results["results"][-1] = builder.blind(0.38)
+    assert words.sets_differ(results)
+    gap = words.excess(results, results["headlines"][0])
+    assert gap is not None
+    assert gap == pytest.approx((0.0542, 0.0232, 0.0852), abs=1e-3)
+
+
+def test_T12_below_chance_is_an_alarm_and_never_flipped() -> None:
+    results = builder.minimal(0.002, 0.42)
+    assert verdict(results).startswith("Alarm: any party that sees the global models ranks outsiders above members")
+    assert "0.420" in verdict(results)
+    assert "0.58" not in verdict(results)
+    (warning,) = words.warnings(results)
+    assert "wholly below 0.5" in warning
+    assert "[fta-confidence, client]" in warning
+    results["results"][0]["warnings"] = ["AUC lies wholly below 0.5"]
+    assert len(words.warnings(results)) == 1
+
+
+def test_interrupted_is_said_first() -> None:
+    results = builder.minimal()
+    results["run"]["status"] = "interrupted at round 17"
+    results["results"][0]["round"] = 17
+    assert verdict(results).startswith("This run was interrupted at round 17;")
+    assert "after 17 rounds" in verdict(results)
+
+
+@pytest.mark.parametrize(
+    "low, since",
+    [
+        ([0.0, 0.02, 0.03, 0.04], 2),
+        ([0.02, 0.005, 0.03, 0.04], 3),
+        ([0.02, 0.03, 0.04, 0.01], None),
+        ([0.02, None, 0.03, 0.04], 1),
+        ([0.02, 0.03, 0.04, None], 1),
+        ([None, None, None, None], None),
+        ([], None),
+    ],
+)
+def test_T5_since_is_the_round_from_which_on_the_band_stays_above_chance(low: list[Any], since: int | None) -> None:
+    curve = {"x": [1, 2, 3, 4], "low": low, "method": "simultaneous over rounds"}
+    assert words.since_round(curve, 0.01) == since
+    assert words.since_round(curve | {"method": "pointwise"}, 0.01) is None
+
+
+def test_since_is_in_the_verdict_only_with_a_finding() -> None:
+    assert "since round 5" in verdict(builder.results())
+    none = builder.results(strong=0.01)
+    assert "since" not in verdict(none)
+
+
+def test_without_stored_headlines_the_primary_is_quoted_never_the_strongest() -> None:
+    weak, strong = builder.entry("fta-confidence", "client", 0.03, 0.6), builder.entry("loss", "client", 0.4, 0.9)
+    results: Json = {"results": [strong, weak]}
+    assert [h["attack"] for h in words.headlines(results)] == ["fta-confidence"]
+
+
+def test_a_server_headline_on_global_models_finds_its_result() -> None:
+    results = builder.minimal()
+    results["headlines"][0]["vantage"] = "server"
+    assert words.behind(results, results["headlines"][0]) is results["results"][0]
+
+
+@pytest.mark.parametrize(
+    "values, chosen",
+    [
+        ({"tpr@0.001": 0.1, "tpr@0.01": 0.2}, "tpr@0.01"),
+        ({"tpr@0.001": 0.1, "tpr@0.01": None}, "tpr@0.001"),
+        ({"tpr@0.001": None, "tpr@0.01": None}, "tpr@0.01"),
+        ({"tpr@0.05": 0.1, "tpr@0.1": 0.2, "tpr@0": 0.3, "tpr@x": 0.4}, "tpr@0.05"),
+        ({"auc": 0.6}, None),
+    ],
+)
+def test_which_rate_is_quoted(values: dict[str, float | None], chosen: str | None) -> None:
+    found = {name: builder.tpr(value) for name, value in values.items()}
+    assert words.main_tpr({"headlines": [{"vantage": "client", "attack": "a", "estimates": found}]}) == chosen
+
+
+def test_rows_for_the_command_line() -> None:
+    results = builder.results(parties=3, attacks=2)
+    rows = headline_rows(results)
+    assert [(r.attack, r.vantage, r.primary) for r in rows] == [
+        ("fta-confidence", "client", True),
+        ("fta-logit", "client", False),
+        ("fta-confidence", "server", True),
+        ("fta-logit", "server", False),
+        ("blind", "–", False),
+    ]
+    first = rows[0]
+    assert (first.auc, first.tpr) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
+    assert (first.realised_fpr, first.cost, first.model) == ("1.1 %", "0.04", "global")
+    assert row_titles(results)[4] == "TPR at 1 % FPR"
+
+
+def test_warnings_are_said_once_with_their_places() -> None:
+    results = builder.results(parties=9, attacks=1)
+    for entry in results["results"]:
+        entry["warnings"] = ["few records"] if entry["party"] else []
+    said = words.warnings(results)
+    assert len(said) == 2
+    assert said[1].startswith("few records [fta-confidence, client, party-0; ")
+    assert said[1].endswith("; and 14 more]")
+
+
+# ------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [(0.077, "7.7 %"), (0.0, "0 %"), (1.0, "100 %"), (0.00064, "0.064 %"), (0.129, "12.9 %"), (None, "–")],
+)
+def test_shares(value: float | None, shown: str) -> None:
+    assert share(value) == shown
+
+
+def test_spans_and_rates() -> None:
+    assert share_span(0.0, 0.026) == "0–2.6"
+    assert share_span(None, 0.026) == "–"
+    assert [rate(f) for f in (0.01, 0.001, 0.0001)] == ["1 %", "0.1 %", "0.01 %"]
+
+
+@pytest.mark.parametrize(
+    "foul, fair",
+    [
+        ("party-0", "party-0"),
+        ("a\x1b[31mb\x1b[0mc", "abc"),
+        ("\x1b]0;title\x07x", "x"),
+        ("a\nb\tc\x00d", "a b cd"),
+        ("=cmd()", "'=cmd()"),
+        ("@x", "'@x"),
+        ("-x", "'-x"),
+        ("-1.5", "-1.5"),
+        ("a\u202eb\u2066c", "abc"),
+        ("Zürich 東京", "Zürich 東京"),
+    ],
+)
+def test_B18_clean(foul: str, fair: str) -> None:
+    assert clean(foul) == fair
+    assert clean(clean(foul)) == fair
+
+
+@pytest.mark.parametrize("size", [201, 801, 1_000_000])
+def test_B18_long_strings_are_cut(size: int) -> None:
+    cut = clean("x" * size)
+    assert len(cut) == 200
+    assert cut.endswith("…")
+    assert clean(cut) == cut
+
+
+def test_trees_are_cleaned_whole() -> None:
+    deep: Any = "end"
+    for _ in range(200):
+        deep = [deep]
+    tree = clean_tree({"a\x1b[1m": float("nan"), "b": [float("inf"), 10**400, True], "deep": deep})
+    assert tree["a"] is None
+    assert tree["b"] == [None, None, True]
+    assert "end" not in str(tree["deep"])
+
+
+def test_toml_of_a_configuration() -> None:
+    import tomllib
+
+    config = {"a": {"b": [1, 2.5, 'x"y\\z'], "on": True, "sub": {"lr": 1e-5}}, "odd key": {"list": [{"k": "v"}]}}
+    assert tomllib.loads(toml(config)) == config
+    assert toml({"a": None}) == ""

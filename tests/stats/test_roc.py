@@ -1,0 +1,256 @@
+"""What the statistics promise, against known answers and by simulation. Names say which trap of docs they cover."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fedaudit.stats import Block, auc, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
+from fedaudit.stats.intervals import quantile_ranks, score_interval
+from fedaudit.types import Estimate, Floats, Ints
+
+
+def block(members: Floats, evaluation: Floats, calibration: Floats | None = None) -> Block:
+    return Block(members, evaluation, evaluation if calibration is None else calibration)
+
+
+def slow_auc(members: Floats, nonmembers: Floats) -> float:
+    wins = [1.0 if m > n else 0.5 if m == n else 0.0 for m in members for n in nonmembers]
+    return float(np.mean(wins))
+
+
+def covers(estimate: Estimate, truth: float) -> bool:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low <= truth <= estimate.high
+
+
+def misses(draw: Callable[[np.random.Generator], tuple[Estimate, float]], times: int, seed: int = 0) -> int:
+    rng = np.random.default_rng(seed)
+    return sum(not covers(*draw(rng)) for _ in range(times))
+
+
+# ------------------------------------------------------------------ AUC
+
+
+@pytest.mark.parametrize("levels", [2, 5, 1000])
+def test_auc_equals_the_mean_over_all_pairs(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    members, nonmembers = rng.integers(0, levels, 37).astype(float), rng.integers(0, levels, 91).astype(float)
+    assert auc([block(members, nonmembers)]).value == pytest.approx(slow_auc(members, nonmembers), abs=1e-12)
+
+
+def test_T2_K12_ties_and_storage_order() -> None:
+    members, nonmembers = np.repeat([1.0, 0.0], [600, 400]), np.repeat([1.0, 0.0], [500, 500])
+    estimate = auc([block(members, nonmembers)])
+    assert estimate.value == pytest.approx(0.55, abs=1e-12)
+    assert estimate == auc([block(members[::-1], nonmembers[::-1])])
+    # The threshold falls inside the block of ties: nobody in it is accused, whatever the storage order.
+    assert tpr_at_fpr([block(members, nonmembers)], 0.1).value == 0.0
+
+
+def test_K9_constant_score() -> None:
+    constant = block(np.zeros(300), np.zeros(200))
+    assert auc([constant]).value == 0.5
+    assert tpr_at_fpr([constant], 0.01).value == 0.0
+
+
+def test_T8_K10_perfect_separation_keeps_a_width() -> None:
+    perfect = block(np.linspace(2, 3, 50), np.linspace(0, 1, 200))
+    estimate = auc([perfect])
+    assert estimate.value == estimate.high == 1.0
+    assert estimate.low is not None
+    assert 0.9 < estimate.low < 0.99
+    assert tpr_at_fpr([perfect], 0.01).value == 1.0
+
+
+def test_K11_inverted_score_is_not_flipped() -> None:
+    estimate = auc([block(np.linspace(0, 1, 50), np.linspace(2, 3, 60))])
+    assert estimate.value == estimate.low == 0.0
+    assert estimate.high is not None
+    assert estimate.high < 0.1
+
+
+def test_unequal_sizes_swap_no_denominator() -> None:
+    members, nonmembers = np.array([3.0]), np.array([1.0, 2.0, 4.0, 5.0])
+    estimate = auc([block(members, nonmembers)])
+    assert (estimate.value, estimate.n_pos, estimate.n_neg) == (0.5, 1, 4)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5, 1.0, 2.0, 3.0])
+def test_K1_auc_interval_covers_the_gaussian_answer(mu: float) -> None:
+    truth = float(norm.cdf(mu / np.sqrt(2)))
+
+    def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
+        return auc([block(rng.normal(mu, 1, 60), rng.normal(0, 1, 140))]), truth
+
+    assert misses(draw, 2000) <= 130  # nominal 100, plus three standard deviations
+
+
+def test_auc_interval_covers_when_few_members_stand_out() -> None:
+    """A tenth of the members scores far above everybody: DeLong's variance exceeds the exponential one."""
+
+    def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
+        members = np.where(rng.random(80) < 0.1, 10.0, rng.normal(0, 1, 80))
+        return auc([block(members, rng.normal(0, 1, 300))]), 0.55
+
+    assert misses(draw, 2000) <= 130
+
+
+def test_several_blocks_are_never_compared_with_one_another() -> None:
+    rng = np.random.default_rng(0)
+    parts = [block(rng.normal(size=40) + 100 * k, rng.normal(size=30) + 100 * k) for k in range(4)]
+    separate = [slow_auc(b.members, b.evaluation) for b in parts]
+    assert auc(parts).value == pytest.approx(np.mean(separate))
+    shifted = [Block(b.members + 7, b.evaluation + 7, b.calibration + 7) for b in parts[:1]] + parts[1:]
+    assert auc(shifted).value == pytest.approx(auc(parts).value)
+
+
+def test_score_interval_is_where_the_score_test_turns() -> None:
+    low, high = score_interval(0.7, [(50, 80)], 0.0, 0.05)
+    assert 0.5 < low < 0.7 < high < 0.85
+    wide = score_interval(0.7, [(50, 80)], 0.1, 0.05)  # the measured variance is larger: the interval follows it
+    assert wide[0] < low < high < wide[1]
+
+
+# ------------------------------------------------------------------ TPR
+
+
+def slow_threshold(calibration: Floats, fpr: float) -> float:
+    """The smallest score above which at most floor(fpr (n+1)) - 1 calibration scores lie."""
+    allowed = int(np.floor(fpr * (len(calibration) + 1) + 1e-9)) - 1
+    return float(min(s for s in calibration if np.sum(calibration > s) <= allowed))
+
+
+@pytest.mark.parametrize("fpr", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("n", [100, 101, 199, 523])
+def test_threshold_equals_the_obvious_search(n: int, fpr: float) -> None:
+    rng = np.random.default_rng(n)
+    calibration, members = rng.integers(0, 80, n).astype(float), rng.normal(60, 20, 300)
+    estimate = tpr_at_fpr([Block(members, rng.normal(size=50), calibration)], fpr)
+    assert estimate.threshold == slow_threshold(calibration, fpr)
+    assert estimate.value == np.mean(members > slow_threshold(calibration, fpr))
+
+
+def test_T3_expected_fpr_is_at_most_the_nominal_one() -> None:
+    rng = np.random.default_rng(1)
+    realised = []
+    for _ in range(4000):
+        estimate = tpr_at_fpr([Block(rng.normal(size=1), rng.normal(size=400), rng.normal(size=150))], 0.02)
+        realised.append(estimate.realised_fpr)
+    # floor(.02 * 151) = 3 -> two above: expectation 3 / 151
+    assert np.mean(np.array(realised, float)) == pytest.approx(3 / 151, abs=0.0008)
+
+
+@pytest.mark.parametrize(("mu", "tpr"), [(0.5, 0.0339), (1, 0.0924), (2, 0.3721), (3, 0.7497)])
+def test_K1_T7_tpr_interval_covers_the_gaussian_answer(mu: float, tpr: float) -> None:
+    def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
+        scores = Block(rng.normal(mu, 1, 250), rng.normal(0, 1, 50), rng.normal(0, 1, 500))
+        return tpr_at_fpr([scores], 0.01), tpr
+
+    assert misses(draw, 1000) <= 70
+
+
+def test_T7_pooled_over_parties_with_their_own_thresholds() -> None:
+    shifts = np.array([0.0, 1.0, 2.0])
+    truth = float(np.mean(norm.sf(norm.isf(0.02) - shifts)))
+
+    def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
+        parts = [Block(rng.normal(9 * s + s, 1, 150), np.zeros(1), rng.normal(9 * s, 1, 500)) for s in shifts]
+        return tpr_at_fpr(parts, 0.02), truth
+
+    assert misses(draw, 1000) <= 70
+
+
+@pytest.mark.parametrize(("fpr", "needed"), [(0.01, 437), (0.001, 4380), (0.0001, 43819)])
+def test_T6_how_many_nonmembers_a_lower_end_needs(fpr: float, needed: int) -> None:
+    assert needed_for_lower_end(fpr) == needed
+    assert quantile_ranks(needed, fpr, 0.0125)[0] == 1
+    assert quantile_ranks(needed - 1, fpr, 0.0125)[0] == 0
+
+
+def test_T6_too_few_nonmembers_are_said() -> None:
+    members = np.full(100, 9.0)
+    few = tpr_at_fpr([block(members, np.arange(60.0) / 100)], 0.01)
+    assert few.value is None
+    assert few.reason is not None
+    assert "40 more" in few.reason
+    assert needed_for_value(0.01) == 100
+    some = tpr_at_fpr([block(members, np.arange(400.0) / 1000)], 0.01)
+    assert (some.value, some.low) == (1.0, 0.0)
+    assert some.reason is not None
+    assert "37 more" in some.reason
+    enough = tpr_at_fpr([block(members, np.arange(437.0) / 1000)], 0.01)
+    assert enough.reason is None
+    assert enough.low is not None
+    assert enough.low > 0.9
+
+
+@pytest.mark.parametrize("n", [20, 100, 437, 1000])
+def test_quantile_ranks_equal_the_obvious_search(n: int) -> None:
+    from scipy.stats import binom
+
+    for tail, alpha in ((0.01, 0.0125), (0.1, 0.0125), (0.5, 0.003)):
+        above = max([j for j in range(1, n + 1) if binom.cdf(j - 1, n, tail) <= alpha], default=0)
+        below = min([j for j in range(1, n + 1) if binom.sf(j - 1, n, tail) <= alpha], default=n + 1)
+        assert quantile_ranks(n, tail, alpha) == (above, below)
+
+
+# ------------------------------------------------------------------ subjects
+
+
+def clustered(rng: np.random.Generator, subjects: int, each: int, mu: float) -> tuple[Floats, Ints]:
+    """Scores of which most of the variance is the subject's."""
+    own = rng.normal(0, 0.9, subjects).repeat(each)
+    return mu + own + rng.normal(0, np.sqrt(1 - 0.81), subjects * each), np.arange(subjects, dtype=np.int64).repeat(
+        each
+    )
+
+
+def test_T9_records_of_one_subject_are_not_independent() -> None:
+    truth = float(norm.cdf(1 / np.sqrt(2)))
+
+    def draw(rng: np.random.Generator, aware: bool) -> tuple[Estimate, float]:
+        members, of_members = clustered(rng, 60, 10, 1.0)
+        others, of_others = clustered(rng, 60, 10, 0.0)
+        names = (of_members.astype(str), (1000 + of_others).astype(str), (1000 + of_others).astype(str))
+        return auc([Block(members, others, others, names if aware else None)]), truth
+
+    assert misses(lambda rng: draw(rng, True), 400) <= 36
+    assert misses(lambda rng: draw(rng, False), 400) > 120
+
+
+def test_T9_tpr_interval_covers_with_subjects() -> None:
+    truth = float(norm.sf(norm.isf(0.05) - 1.5))
+
+    def draw(rng: np.random.Generator, aware: bool) -> tuple[Estimate, float]:
+        members, of_members = clustered(rng, 60, 10, 1.5)
+        others, of_others = clustered(rng, 150, 10, 0.0)
+        names = (of_members.astype(str), np.array(["e"]), (1000 + of_others).astype(str))
+        return tpr_at_fpr([Block(members, np.zeros(1), others, names if aware else None)], 0.05), truth
+
+    assert misses(lambda rng: draw(rng, True), 300) <= 27
+    assert misses(lambda rng: draw(rng, False), 300) > 60
+
+
+def test_singletons_are_the_independent_case() -> None:
+    rng = np.random.default_rng(3)
+    members, evaluation, calibration = rng.normal(1, 1, 80), rng.normal(size=90), rng.normal(size=500)
+    names = (np.arange(80).astype(str), np.arange(80, 170).astype(str), np.arange(170, 670).astype(str))
+    plain, named = Block(members, evaluation, calibration), Block(members, evaluation, calibration, names)
+    assert auc([named]).low == pytest.approx(auc([plain]).low, abs=0.003)
+    assert tpr_at_fpr([named], 0.05).low == tpr_at_fpr([plain], 0.05).low
+
+
+# ------------------------------------------------------------------ the curve
+
+
+def test_roc_curve_is_tpr_at_every_rate() -> None:
+    rng = np.random.default_rng(2)
+    scores = Block(rng.normal(1, 1, 200), rng.normal(size=200), rng.normal(size=1000))
+    curve = roc_curve([scores], points=10)
+    for fpr, value, low, high in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
+        estimate = tpr_at_fpr([scores], fpr)
+        assert (value, low, high) == (estimate.value, estimate.low, estimate.high)
+    assert curve.x[0] == pytest.approx(0.001)

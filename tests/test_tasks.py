@@ -1,0 +1,83 @@
+"""Outputs, training, and models that are refused before training."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.data.records import dataset
+from fedaudit.errors import FedauditError
+from fedaudit.tasks import TorchTask, Training, build_task
+
+
+def records(n: int = 50) -> Any:
+    rng = np.random.default_rng(0)
+    return dataset("a", rng.normal(size=(n, 4)), rng.integers(0, 3, n)).records
+
+
+class NoisyInEvaluation(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x) + torch.rand(3)
+        return out
+
+
+def test_outputs_equal_the_module_in_evaluation_mode() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+    task = TorchTask(lambda: model, 3)
+    state = {key: value.numpy().copy() for key, value in model.state_dict().items()}
+    model.train()
+    found = task.outputs(state, records().x)
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(records().x)).numpy()
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert found.dtype == np.float64
+
+
+def test_training_learns_and_leaves_the_given_state_alone() -> None:
+    task = build_task("mlp", (4,), 3, {"hidden": (32,)})
+    state = task.initial(0)
+    before = {key: value.copy() for key, value in state.items()}
+    trained = task.train(state, records(), Training(epochs=200, lr=1e-2), np.random.default_rng(0))
+    assert (task.outputs(trained.state, records().x).argmax(1) == records().y).mean() > 0.95
+    assert all(np.array_equal(state[key], before[key]) for key in state)
+    assert trained.examples == 50
+    assert trained.epoch_seconds > 0
+
+
+def test_initial_depends_on_the_seed_alone() -> None:
+    task = build_task("mlp", (4,), 3, {})
+    torch.manual_seed(1)
+    first = task.initial(7)
+    torch.manual_seed(2)
+    assert all(np.array_equal(first[key], value) for key, value in task.initial(7).items())
+    assert not np.array_equal(first["1.weight"], task.initial(8)["1.weight"])
+
+
+@pytest.mark.parametrize(
+    ("build", "code"),
+    [
+        (NoisyInEvaluation, "model-random"),
+        (lambda: nn.Linear(4, 2), "model-outputs"),
+        (lambda: nn.Linear(9, 3), "model-data"),
+    ],
+)
+def test_B9_unfit_models_are_refused(build: Any, code: str) -> None:
+    task = TorchTask(build, 3)
+    with pytest.raises(FedauditError) as caught:
+        task.check(task.initial(0), records())
+    assert caught.value.code == code
+
+
+def test_own_model_by_name() -> None:
+    task = build_task("fedaudit.tasks:mlp", (4,), 3, {"hidden": [5]})
+    assert task.initial(0)["1.weight"].shape == (5, 4)
+    with pytest.raises(FedauditError, match="unknown-model"):
+        build_task("mpl", (4,), 3, {})
+    with pytest.raises(FedauditError, match="model-import"):
+        build_task("fedaudit.tasks:nothing", (4,), 3, {})

@@ -1,0 +1,47 @@
+"""Small real federations that several tests audit: handwritten digits, two or three parties, seconds."""
+
+from typing import Any
+
+import numpy as np
+
+from fedaudit.audit import Auditor
+from fedaudit.config import Config, parse
+from fedaudit.federation.simulate import Trainer
+from fedaudit.run import Prepared, prepare, rounds
+from fedaudit.stats import random_half
+from fedaudit.types import Audit, Candidates, Game, Role, Truth
+
+
+def config(**sections: dict[str, Any]) -> Config:
+    base: dict[str, dict[str, Any]] = {
+        "data": {"name": "digits"},
+        "federation": {"parties": 2, "rounds": 5, "members": 0.3, "nonmembers": 0.3, "batch_size": 32, "lr": 3e-3},
+        "model": {"hidden": [64]},
+        "audit": {},
+    }
+    for section, values in sections.items():
+        base[section] = base[section] | values
+    return parse(base)
+
+
+def watch(prepared: Prepared) -> Audit:
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+    return prepared.auditor.finish()
+
+
+def null_world(settings: Config) -> Prepared:
+    """The parties train on half of the calibration records, which then leave the game: no candidate was trained on."""
+    prepared = prepare(settings)
+    candidates, truth = prepared.game.candidates, prepared.game.truth
+    trained_on = truth.mask(Role.CALIBRATION) & random_half(candidates.id, "null-world")
+    parties: list[Any] = []
+    for party in prepared.parties:
+        assert isinstance(party, Trainer)
+        mine = candidates.rows.take(trained_on & (candidates.party == party.name))
+        parties.append(Trainer(party.name, mine, party.training))
+    rows = candidates.rows.take(~trained_on)
+    fewer = Candidates("record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), rows.subject)
+    game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
+    auditor = Auditor(prepared.task, game, prepared.settings)
+    return Prepared(prepared.config, prepared.dataset, game, prepared.task, parties, prepared.settings, auditor)
