@@ -162,15 +162,23 @@ def _write_report(document: dict[str, Any], directory: Path) -> Path | None:
 
 
 def _say(document: dict[str, Any], written: Path | None) -> None:
-    from fedaudit.report.words import headline_rows, row_titles, verdict
+    from fedaudit.report.words import headline_rows, row_titles, verdict, warnings
 
     # Fits 80 columns: an interval that is cut off is no interval.
-    table = Table(*row_titles(document), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    attack, _, _, auc, tpr, realised, cost = row_titles(document)
+    for title in (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", "")):
+        table.add_column(title, no_wrap=True)
+    place = None
     for row in headline_rows(document):
-        cells = (row.attack, row.vantage, row.model, row.auc, row.tpr, row.realised_fpr, row.cost)
+        if (row.vantage, row.model) != place:
+            place = (row.vantage, row.model)
+            heading = "no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models"
+            table.add_row(f"[dim]{escape(heading)}[/dim]")
+        cells = (f"  {row.attack}", row.auc, row.tpr, row.realised_fpr, row.cost)
         table.add_row(*(escape(cell) for cell in cells), style="bold" if row.primary else "")
     console.print(table)
-    for line in [*document.get("warnings", ()), *document.get("notices", ())]:
+    for line in [*warnings(document), *document.get("notices", ())]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     console.print(f"\n[bold]{escape(verdict(document))}[/bold]")
     if written:

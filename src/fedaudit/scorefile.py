@@ -22,9 +22,11 @@ def estimate(path: Path, fprs: tuple[float, ...] | None, confidence: float) -> d
         if not 0 < value < 1:
             raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
     columns = _read(path)
-    ids = np.array(columns["id"], dtype=np.str_)
-    member = _members(columns["member"], path)
-    scores, dropped = _scores(columns["score"], ids, path)
+    # Sorted by id, so that the order of rows cannot change a bit.
+    order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
+    ids = np.array(columns["id"], dtype=np.str_)[order]
+    member = _members(columns["member"], path)[order]
+    scores, dropped = _scores([columns["score"][i] for i in order], ids, path)
     both = np.intersect1d(ids[member], ids[~member])
     if len(both):
         raise FedauditError(
@@ -34,8 +36,12 @@ def estimate(path: Path, fprs: tuple[float, ...] | None, confidence: float) -> d
         raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
     if not member.any() or member.all():
         raise FedauditError("empty-set", f"{path}: members or non-members are missing", "Both are needed.")
-    calibration = ~member & ~random_half(np.where(member, "", ids), "score-calibration")
-    block = Block(scores[member], scores[~member & ~calibration], scores[calibration])
+    subject = np.array(columns["subject"], dtype=np.str_)[order] if "subject" in columns else None
+    calibration = np.zeros(len(ids), bool)
+    calibration[~member] = random_half((ids if subject is None else subject)[~member], "score-calibration")
+    sets = (member, ~member & ~calibration, calibration)
+    names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
+    block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
     kept, notices = [], []
     for fpr in fprs or DEFAULT_FPR:
         if len(block.calibration) >= needed_for_value(fpr):

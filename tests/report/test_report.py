@@ -79,9 +79,9 @@ def test_a_whole_audit_shows_every_section_in_order() -> None:
 
 def test_the_smallest_audit_shows_only_what_it_has() -> None:
     built = page(builder.minimal())
-    assert tuple(built.text) == ("verdict", "adversary", "attacks", "limits")
+    assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "limits")
     links = {given["href"] for tag, given in built.tags if tag == "a" and given.get("href")}
-    assert links == {"#verdict", "#adversary", "#attacks", "#limits"}
+    assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#limits"}
 
 
 @pytest.mark.parametrize(

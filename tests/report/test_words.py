@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.report import headline_rows, row_titles, verdict, words
+from fedaudit.report import charts, headline_rows, row_titles, sections, verdict, words
 from fedaudit.report.values import clean, clean_tree, rate, share, share_span, toml
 from tests.report import builder
 from tests.report.builder import Json
@@ -21,8 +21,8 @@ def test_found_reads_as_designed() -> None:
 def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
     said = verdict(builder.results())
     assert "Whoever runs the server can pick out 12.4 % of the parties' training records" in said
-    assert "corrected for taking the strongest of 2" in said
-    assert said.count("corrected") == 1
+    assert "(95 % interval 11.0–13.8, wider because the strongest of 2 is quoted; after 40 rounds)" in said
+    assert said.count("the strongest of") == 1
 
 
 @pytest.mark.parametrize("unit, noun", [("subject", "subjects in the training data"), ("user", "users behind")])
@@ -146,6 +146,16 @@ def test_without_stored_headlines_the_primary_is_quoted_never_the_strongest() ->
     assert [h["attack"] for h in words.headlines(results)] == ["fta-confidence"]
 
 
+def test_a_server_whose_headline_is_global_still_has_its_local_models_drawn() -> None:
+    results = builder.results(parties=2, attacks=2)
+    results["headlines"][1] = results["headlines"][0] | {"vantage": "server", "compared": 2}
+    lines = words.drawn(results, words.findings(results))
+    assert [(f.vantage, f.model, f.attack) for f in lines] == [
+        ("client", "global", "fta-confidence"),
+        ("server", "local", "fta-confidence"),
+    ]
+
+
 def test_a_server_headline_on_global_models_finds_its_result() -> None:
     results = builder.minimal()
     results["headlines"][0]["vantage"] = "server"
@@ -191,6 +201,20 @@ def test_warnings_are_said_once_with_their_places() -> None:
     assert len(said) == 2
     assert said[1].startswith("few records [fta-confidence, client, party-0; ")
     assert said[1].endswith("; and 14 more]")
+
+
+def test_cost_has_a_chart_only_where_costs_differ() -> None:
+    results = builder.results()
+    assert charts.cost(results) is not None
+    for entry in results["results"]:
+        entry["cost"] = {"epochs": 0.29 if entry["vantage"] == "client" else 0.26}
+    assert charts.cost(results) is None
+    panel = sections.costs(results)
+    assert panel is not None
+    assert list(panel.facts) == [("Any party", "0.29 E"), ("The server", "0.26 E")]
+    for entry in results["results"]:
+        del entry["cost"]
+    assert sections.costs(results) is None
 
 
 # ------------------------------------------------------------------ values

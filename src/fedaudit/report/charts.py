@@ -77,13 +77,8 @@ def _legend(series: Sequence[Series], chance: str) -> list[tuple[str, str]]:
     return [*shown, ("chance", chance)]
 
 
-def unlike(found: Sequence[Finding]) -> list[Finding]:
-    """Headlines that rest on different results: a server's may be the global models' again."""
-    return list({(f.attack, f.model): f for f in reversed(found)}.values())[::-1]
-
-
 def roc(found: Sequence[Finding]) -> Figure | None:
-    series = [s for f in unlike(found) if (s := _series(f, "tpr@", "FPR")) is not None]
+    series = [s for f in found if (s := _series(f, "tpr@", "FPR")) is not None]
     if not series:
         return None
     positive = [v for s in series for v in [*s.x, *s.value] if v]
@@ -93,7 +88,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
         floor, 1, "outsiders wrongly accused (FPR)", percent=True, clamped=any(v < floor for s in series for v in s.x)
     )
     y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(drawn) < floor)
-    names = ", ".join(f"{s.name} ({f.attack}, {f.model} models)" for s, f in zip(series, unlike(found), strict=False))
+    names = ", ".join(f"{s.name} ({f.attack}, {f.model} models)" for s, f in zip(series, found, strict=False))
     svg = figures.lines(
         "Share of members picked out against share of outsiders wrongly accused, both on log scales",
         f"One line per vantage with its interval: {names}. The diagonal is chance.",
@@ -110,7 +105,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
         fpr = fpr_of(key)
         chance = fpr or 0.5
         series = []
-        for f in unlike(found):
+        for f in found:
             curve = mapping(mapping(f.entry.get("curves")).get(key))
             one = _series(f, key, "round", words.since_round(curve, chance))
             series += [one] if one is not None else []
@@ -138,11 +133,12 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
 
 
 def cost(results: Results) -> Figure | None:
-    """Strength beside cost; a single attack or costs that were not taken need no chart."""
+    """Strength beside cost, where costs differ: attacks that share their signals cost the same, and need no chart."""
     entries = [e for e in words.pooled(results) if number(mapping(e.get("cost")).get("epochs")) is not None]
     entries = [e for e in entries if number(estimate(e, "auc").get("value")) is not None]
     costs = [number(mapping(e.get("cost")).get("epochs")) or 0.0 for e in entries]
-    if len(entries) < 2 or max(costs) <= 0:
+    spans = [(min(own), max(own)) for own in words.costs(results).values()]
+    if not entries or max(costs) <= 0 or all(low >= 0.9 * high for low, high in spans):
         return None
     points, rows = [], []
     for entry, epochs in zip(entries, costs, strict=True):
@@ -155,7 +151,7 @@ def cost(results: Results) -> Figure | None:
     positive = [c for c in costs if c > 0]
     label = "cost in E per round (1 E = one local epoch)"
     if max(costs) / min(positive) > 20 or min(costs) == 0:
-        x = figures.log_axis(min(positive) / 1.2, max(costs) * 1.2, label, percent=False, clamped=min(costs) == 0)
+        x = figures.log_axis(min(positive), max(costs), label, percent=False, clamped=min(costs) == 0)
     else:
         x = figures.linear_axis(list(costs), label, percent=False, include=[0.0], most=math.inf)
     y = figures.linear_axis(
@@ -165,7 +161,7 @@ def cost(results: Results) -> Figure | None:
         "Strength of every attack beside its cost", "One dot with its interval per attack.", points, x, y, 0.5
     )
     seen = dict.fromkeys((p.colour, r[1]) for p, r in zip(points, rows, strict=True))
-    caption = "Upper left is cheap and strong: what costs little will be tried."
+    caption = "Upper left is cheap and strong. Each dot has its interval; unnamed ones answer to the pointer."
     table = Table(("attack", "seen by", "cost in E", "AUC"), rows)
     return Figure(svg, [*seen, ("chance", "chance (0.5)")], caption, table)
 
@@ -178,7 +174,13 @@ def utility(results: Results) -> Figure | None:
         name = names.get(key, key)
         if isinstance(est, Mapping) and est:
             rows.append((name, [point(name, "accuracy", "s1", "accuracy", est)]))
-            cells.append([name, full_text("accuracy", est), count(number(est.get("n_pos")))])
+            cells.append(
+                [
+                    name,
+                    full_text("accuracy", est),
+                    count((number(est.get("n_pos")) or 0) + (number(est.get("n_neg")) or 0)),
+                ]
+            )
     if not any(p.x is not None for _, row in rows for p in row):
         return None
     classes = number(mapping(run.get("data")).get("classes"))

@@ -350,15 +350,11 @@ def _bar(frame: Frame, point: Point, y: float) -> Markup:
 
 
 def _beside(label: str, x: float, y: float, frame: Frame, taken: list[tuple[float, float, float, float]]) -> Markup:
-    wide = CHAR * len(label)
-    for left, base, side in (
-        (x + 9, y + 4, "start"),
-        (x - 9 - wide, y + 4, "end"),
-        (x + 9, y - 8, "start"),
-        (x + 9, y + 17, "start"),
-    ):
+    """Right or left of its dot, at the same height, so that no label can be read as another dot's."""
+    wide, base = CHAR * len(label), y + 4
+    for left, side in ((x + 9, "start"), (x - 9 - wide, "end")):
         box = (left, base - 11, left + wide, base + 3)
-        inside = frame.left < box[0] and box[2] < frame.width and box[1] > 0 and box[3] < frame.height - BOTTOM
+        inside = frame.left < box[0] and box[2] < frame.width
         if inside and not any(box[0] < t[2] and t[0] < box[2] and box[1] < t[3] and t[1] < box[3] for t in taken):
             taken.append(box)
             return tag("text", label, class_=f"near {side}", x=left if side == "start" else x - 9, y=base)

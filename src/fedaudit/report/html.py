@@ -46,6 +46,7 @@ def write(results: Mapping[str, Any], path: Path) -> None:
 
 def _view(results: Mapping[str, Any]) -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
+    drawn = words.drawn(results, found)
     titles = {f.vantage: adversary(f.vantage) for f in found}
     return {
         "name": text(mapping(results.get("run")).get("name"), "federation"),
@@ -56,13 +57,14 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
         "matrix": sections.matrix(results, name),
-        "roc": charts.roc(found),
-        "rounds": charts.over_rounds(found, name),
-        "parties": [*parties.side_by_side(results, found, name), *parties.spread(results, found, name)],
+        "roc": charts.roc(drawn),
+        "rounds": charts.over_rounds(drawn, name),
+        "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
         "exposed": sections.exposed(results),
         "blind": sections.blind_panel(results, found),
-        "cost": charts.cost(results),
+        "costs": sections.costs(results),
+        "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
         "guarantee": sections.guarantee(results, name),

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.charts import Figure, metric_of, point, unlike, value_axis
+from fedaudit.report.charts import Figure, metric_of, point, value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.sections import Table, level
 from fedaudit.report.values import count, estimate, full_text, mapping, mappings, number, text, value_text
@@ -17,16 +17,15 @@ MOST_NAMED = 30  # parties that get a row each; more are drawn by rank
 
 
 def _of_party(results: Results, finding: Finding) -> dict[str, Mapping[str, Any]]:
-    same = [
-        r
-        for r in mappings(results.get("results"))
-        if r.get("party") is not None and r.get("attack") == finding.attack and r.get("model") == finding.model
-    ]
+    """The same attack from the same place on the same kind of model, by party."""
+    place = (finding.attack, finding.vantage, finding.model)
+    rows = [r for r in mappings(results.get("results")) if r.get("party") is not None]
+    same = [r for r in rows if tuple(text(r.get(k)) for k in ("attack", "vantage", "model")) == place]
     return {text(r.get("party")): r for r in same}
 
 
 def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
-    chosen = [(f, entries) for f in unlike(found) if (entries := _of_party(results, f))]
+    chosen = [(f, entries) for f in found if (entries := _of_party(results, f))]
     if not chosen:
         return []
     sizes = {text(p.get("name")): p for p in mappings(mapping(results.get("run")).get("parties"))}
@@ -118,7 +117,7 @@ def _ranked(finding: Finding, entries: Mapping[str, Mapping[str, Any]], metric: 
 def spread(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
     """How many parties lie where; only for federations too large to name every party."""
     shown = []
-    for finding in unlike(found):
+    for finding in found:
         entries = list(_of_party(results, finding).values())
         metric = metric_of(entries, name)
         values = sorted(v for e in entries if (v := number(estimate(e, metric).get("value"))) is not None)

@@ -167,7 +167,7 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
         dict.fromkeys((text(e.get("vantage")), text(e.get("model"))) for e in entries),
         key=lambda key: order.index(key[0]) if key[0] in order else len(order),
     )
-    chosen = {(f.get("attack"), f.get("vantage"), f.get("model")) for f in words.headlines(results)}
+    chosen = {(h.get("attack"), h.get("vantage")) for h in words.headlines(results)}
     by_place = {(text(e.get("attack")), text(e.get("vantage")), text(e.get("model"))): e for e in entries}
     rows = []
     for attack in dict.fromkeys(text(e.get("attack")) for e in entries):
@@ -179,7 +179,7 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
                 continue
             cells += [_cell(n, estimate(entry, n)) for n in ([name] if name else []) + ["auc"]]
             cells.append(Cell(words.cost_text(number(mapping(entry.get("cost")).get("epochs"))), "", "plain"))
-        rows.append((attack, any((attack, *key) in chosen for key in keys), cells))
+        rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
     return Matrix(groups, rows, rate(words.fpr_of(name) or 0) if name else "", _everything(entries))
 
@@ -256,6 +256,20 @@ def exposed(results: Results) -> Panel | None:
         "must not know that, and remove it before passing the report on."
     )
     return Panel(lead, [(k, v) for k, v in shown if v], tables, tone="warn")
+
+
+def costs(results: Results) -> Panel | None:
+    shown = []
+    for vantage, own in words.costs(results).items():
+        low, high = words.cost_text(min(own)), words.cost_text(max(own))
+        shown.append((adversary(vantage).title, f"{low} E" if low == high else f"{low} to {high} E"))
+    if not shown:
+        return None
+    lead = (
+        "Measured per round, in units of one local epoch on a party's own training records (1 E). Attacks that share "
+        "their signals share the cost. What costs little will be tried."
+    )
+    return Panel(lead, shown)
 
 
 def guarantee(results: Results, name: str | None) -> Panel | None:

@@ -4,7 +4,7 @@ Every public function takes the parsed `results.json` and cleans what it quotes,
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -206,6 +206,21 @@ def _finding(results: Results, headline: Mapping[str, Any], name: str | None) ->
     return Finding(vantage, attack, model, tone, sentence, since, headline, entry)
 
 
+def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
+    """One line per vantage and kind of model, for charts: the result behind each headline, and those fixed beside it.
+
+    A server's headline may rest on the global models; its local models are drawn all the same.
+    """
+    lines: dict[tuple[str, str], Finding] = {}
+    primary = {(f.vantage, f.attack) for f in found}
+    beside = [e for e in pooled(results) if (e.get("vantage"), e.get("attack")) in primary]
+    beside += [e for e in pooled(results) if set(mapping(e.get("curves"))) - {"roc"}]  # only a primary has such curves
+    for entry in [*(f.entry for f in found if f.entry), *beside]:
+        vantage, attack, model = (text(entry.get(key)) for key in ("vantage", "attack", "model"))
+        lines.setdefault((vantage, model), Finding(vantage, attack, model, "none", "", None, entry, entry))
+    return list(lines.values())
+
+
 def _when(results: Results, entry: Mapping[str, Any]) -> str:
     rounds = number(entry.get("round")) or number(mapping(results.get("run")).get("rounds"))
     return "" if rounds is None else f"; after {count(rounds)} round{'' if rounds == 1 else 's'}"
@@ -230,7 +245,7 @@ def _claim(
     value, low, high = (number(tpr.get(k)) for k in ("value", "low", "high"))
     auc_low, auc_high = number(auc.get("low")), number(auc.get("high"))
     chosen = number(headline.get("compared")) or 1
-    when += f"; corrected for taking the strongest of {count(chosen)}" if chosen > 1 else ""
+    when = (f", wider because the strongest of {count(chosen)} is quoted" if chosen > 1 else "") + when
     if auc_high is not None and auc_high < 0.5:
         return "alarm", (
             f"Alarm: {_lower(who)} ranks outsiders above members (AUC {value_text('auc', auc)}, "
@@ -276,12 +291,12 @@ def headline_rows(results: Results) -> list[Row]:
     """Every pooled result, the blind baseline last, ready to print."""
     results = clean_tree(results)
     name = main_tpr(results) or ""
-    primary = {(h.get("vantage"), h.get("attack"), h.get("model")) for h in headlines(results)}
+    primary = {(h.get("vantage"), h.get("attack")) for h in headlines(results)}
     baseline = blind(results)
     return [_row(entry, name, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
 
 
-def _row(entry: Mapping[str, Any], name: str, primary: set[tuple[Any, Any, Any]]) -> Row:
+def _row(entry: Mapping[str, Any], name: str, primary: set[tuple[Any, Any]]) -> Row:
     vantage, attack, model = (entry.get(key) for key in ("vantage", "attack", "model"))
     tpr, realised = estimate(entry, name), number(estimate(entry, name).get("realised_fpr"))
     epochs = number(mapping(entry.get("cost")).get("epochs"))
@@ -295,7 +310,7 @@ def _row(entry: Mapping[str, Any], name: str, primary: set[tuple[Any, Any, Any]]
         share(realised),
         cost_text(epochs),
         tuple(map(str, [*listing(entry.get("warnings")), *_alarm(entry)])),
-        (vantage, attack, model) in primary,
+        (vantage, attack) in primary,
     )
 
 
@@ -304,6 +319,16 @@ def row_titles(results: Results) -> tuple[str, ...]:
     fpr = fpr_of(main_tpr(results) or "")
     at = f"TPR at {rate(fpr)} FPR" if fpr else "TPR"
     return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E")
+
+
+def costs(results: Results) -> dict[str, list[float]]:
+    """What the attacks of each vantage cost, in E per round."""
+    found: dict[str, list[float]] = {}
+    for entry in pooled(results):
+        epochs = number(mapping(entry.get("cost")).get("epochs"))
+        if epochs is not None:
+            found.setdefault(text(entry.get("vantage")), []).append(epochs)
+    return found
 
 
 def cost_text(epochs: float | None) -> str:

@@ -1,0 +1,155 @@
+"""The command line as a user meets it: real processes, exit codes, messages, files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from fedaudit.results import SCHEMA_FILE
+
+SMALL = """
+[data]
+name = "digits"
+[federation]
+parties = 2
+rounds = 3
+[model]
+hidden = [16]
+"""
+
+
+def fedaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedaudit", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "small.toml").write_text(SMALL)
+    return folder, fedaudit("run", "small.toml", "--repeats", "2", cwd=folder)
+
+
+def test_run_ends_with_a_table_a_verdict_and_a_report(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "fta-confidence" in done.stdout
+    assert "sees the global models" in done.stdout
+    assert (folder / "runs/small/report.html").read_text().startswith("<!doctype html>")
+    assert (folder / "runs/small/scores.parquet").is_file()
+
+
+def test_results_follow_the_published_schema(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    document = json.loads((finished[0] / "runs/small/results.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
+    assert document["run"]["status"] == "complete"
+    assert {entry["seed"] for entry in document["run"]["repeats"]} == {0, 1}
+    for entry in document["results"]:
+        for estimate in entry["estimates"].values():  # no naked number
+            assert estimate["method"]
+            assert estimate["value"] is None or estimate["low"] <= estimate["value"] <= estimate["high"]
+            assert estimate["value"] is not None or estimate["reason"]
+
+
+def test_report_again_needs_neither_torch_nor_sklearn(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    first = (folder / "runs/small/report.html").read_text()
+    (folder / "runs/small/report.html").unlink()
+    code = (
+        "import sys; sys.argv = ['fedaudit', 'report', 'runs/small']\n"
+        "import fedaudit.cli\n"
+        "try: fedaudit.cli.main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert not {'torch', 'sklearn'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    assert (folder / "runs/small/report.html").read_text() == first
+
+
+def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['fedaudit', '--help']\n"
+        "import fedaudit.cli\n"
+        "try: fedaudit.cli.main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("federation.ronds=3", "Did you mean 'rounds'"),
+        ('audit.attacks=["fta-confidense"]', "Did you mean 'fta-confidence'"),
+        ("data.name=digit", "Did you mean 'digits'"),
+        ("model.name=mpl", "Did you mean 'mlp'"),
+        ("federation.parties=2000", "none of the three may be empty"),
+        ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
+        ('audit.vantages=["outsider"]', "'outsider' does not see"),
+        ("data.name=npz", "needs data.path"),
+    ],
+)
+def test_bad_input_is_exit_2_before_training(tmp_path: Path, change: str, says: str) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    done = fedaudit("run", "small.toml", "--set", change, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
+    assert fedaudit("run", "none.toml", cwd=tmp_path).returncode == 2
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert (done.returncode, "results.json" in done.stderr) == (2, True)
+
+
+def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps({"schema": 99, "run": {}, "results": []}))
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "Update fedaudit" in done.stderr
+    (tmp_path / "results.json").write_text("{")
+    assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
+
+
+@pytest.mark.parametrize("what", ["attacks", "data", "models"])
+def test_lists(tmp_path: Path, what: str) -> None:
+    done = fedaudit("list", what, cwd=tmp_path)
+    assert done.returncode == 0
+    assert {"attacks": "fta-confidence", "data": "baskets", "models": "mlp"}[what] in done.stdout
+
+
+def test_list_of_nothing(tmp_path: Path) -> None:
+    assert fedaudit("list", "atacks", cwd=tmp_path).returncode == 2
+
+
+def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(SMALL.replace("rounds = 3", "rounds = 100000"))
+    command = [sys.executable, "-m", "fedaudit", "run", "long.toml"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(12)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    document = json.loads((tmp_path / "runs/long/results.json").read_text())
+    assert document["run"]["status"].startswith("interrupted at round ")
+    assert "interrupted" in " ".join(out.split()).lower()
+
+
+def test_score_prints_and_writes(tmp_path: Path) -> None:
+    lines = [f"m{i},1,{i % 50 + 30}" for i in range(200)] + [f"n{i},0,{i % 50}" for i in range(600)]
+    (tmp_path / "s.csv").write_text("\n".join(["id,member,score", *lines]))
+    done = fedaudit("score", "s.csv", "--out", "found.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "tpr@0.01" in done.stdout
+    assert json.loads((tmp_path / "found.json").read_text())["estimates"]["auc"]["n_pos"] == 200
