@@ -162,7 +162,7 @@ def _write_report(document: dict[str, Any], directory: Path) -> Path | None:
 
 
 def _say(document: dict[str, Any], written: Path | None) -> None:
-    from fedaudit.report.words import headline_rows, row_titles, verdict, warnings
+    from fedaudit.report.words import headline_rows, row_titles, spread, verdict, warnings
 
     # Fits 80 columns: an interval that is cut off is no interval.
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -181,6 +181,8 @@ def _say(document: dict[str, Any], written: Path | None) -> None:
     for line in [*warnings(document), *document.get("notices", ())]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     console.print(f"\n[bold]{escape(verdict(document))}[/bold]")
+    for line in spread(document):
+        console.print(escape(line))
     if written:
         console.print(f"\nReport: {escape(str(written))}")
 

@@ -361,3 +361,17 @@ def warnings(results: Results) -> list[str]:
 def _some(places: list[str], most: int = 4) -> str:
     more = f"; and {len(places) - most} more" if len(places) > most else ""
     return "; ".join(places[:most]) + more
+
+
+def spread(results: Results) -> list[str]:
+    """What other training runs gave, a line for each vantage: intervals hold for one run, and runs differ."""
+    runs = mappings(mapping(results.get("run")).get("repeats"))
+    name = main_tpr(results) or "auc"
+    lines = []
+    for headline in headlines(results) if len(runs) > 1 else ():
+        found = [
+            h for run in runs for h in mappings(run.get("headlines")) if h.get("vantage") == headline.get("vantage")
+        ]
+        values = ", ".join(full_text(name, estimate(h, name)) for h in found)
+        lines.append(f"{len(found)} training runs, {text(headline.get('vantage'))}, {measure(name)}: {values}")
+    return lines
