@@ -142,7 +142,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         self.batches += self.training
-        if self.batches == 40:  # in the middle of a later round
+        if self.training and self.batches == 40:  # in the middle of a later round
             os.kill(os.getpid(), signal.SIGINT)
         return self.layer(x)
 
