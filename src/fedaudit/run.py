@@ -50,7 +50,9 @@ def prepare(config: Config) -> Prepared:
     game = partition.game(dataset.records, parts, federation.members, federation.nonmembers, rng)
     options = {"hidden": config.model.hidden} if config.model.name == "mlp" else config.model.options
     task = build_task(config.model.name, dataset.input_shape, dataset.classes, options)
-    task.check(task.initial(federation.seed), dataset.records)
+    initial = task.initial(federation.seed)
+    task.check(initial, dataset.records)
+    settings = settings.suited_to(task, initial, dataset.records, asked=audit.attacks is not None)
     training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
     parties: list[Party] = [Trainer(name, game.members(name), training) for name in game.parties]
     return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings))

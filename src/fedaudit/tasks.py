@@ -55,6 +55,36 @@ class TorchTask:
             parts = [module(_tensor(x[i : i + FORWARD_ROWS])).double() for i in range(0, len(x), FORWARD_ROWS)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
+    def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Outputs, and what went into the last linear layer (a 1 for its bias included), from one forward pass."""
+        module = self._load(state).eval()
+        seen: list[tuple[nn.Linear, torch.Tensor, torch.Tensor]] = []
+
+        def remember(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            assert isinstance(layer, nn.Linear)
+            seen[:] = [(layer, inputs[0], output)]
+
+        hooks = [m.register_forward_hook(remember) for m in module.modules() if isinstance(m, nn.Linear)]
+        outputs, inputs = [], []
+        try:
+            with torch.inference_mode():
+                for i in range(0, len(x), FORWARD_ROWS):
+                    out = module(_tensor(x[i : i + FORWARD_ROWS]))
+                    if not seen or seen[0][2].numel() != out.numel() or not torch.equal(seen[0][2].view_as(out), out):
+                        raise FedauditError(
+                            "last-layer",
+                            "the model does not end in a linear layer, so the gradient of its last layer is not known "
+                            "from a forward pass",
+                            "Let it return the outputs of an nn.Linear, or leave out gradient-norm.",
+                        )
+                    layer, h, _ = seen[0]
+                    outputs.append(out.double())
+                    inputs.append(h.double() if layer.bias is None else nn.functional.pad(h.double(), (0, 1), value=1))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.cat(outputs).numpy(), torch.cat(inputs).numpy()
+
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
         module = self._load(state).train()

@@ -79,6 +79,10 @@ class Task(Protocol):
 
     def outputs(self, state: State, x: NDArray[Any]) -> Floats: ...
 
+    def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Outputs, and the inputs of the last linear layer (a 1 for its bias included), from one forward pass."""
+        ...
+
 
 class Party(Protocol):
     """A member of the federation with its own data. A canary client or a rogue one is just another Party."""

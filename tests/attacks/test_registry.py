@@ -8,6 +8,7 @@ import pytest
 from fedaudit.attacks import BLIND, REGISTRY, choose
 from fedaudit.errors import FedauditError
 from fedaudit.signals import NEEDS
+from fedaudit.signals.outputs import SIGNALS, from_outputs
 
 # attack -> the signals it reads
 ROWS = {
@@ -15,6 +16,19 @@ ROWS = {
     "fta-loss": ("loss",),
     "fta-logit": ("logit",),
     "loss": ("loss",),
+    "modified-entropy": ("modified-entropy",),
+    "fed-loss": ("loss",),
+    "back-front-diff": ("loss",),
+    "back-front-ratio": ("loss",),
+    "delta-diff": ("loss",),
+    "delta-ratio": ("loss",),
+    "gradient-norm": ("gradient-norm",),
+    "merlin": ("merlin",),
+    **{
+        f"fta-{metric}-{option}": (metric,)
+        for metric in ("confidence", "loss", "logit")
+        for option in ("printed", "degree2", "degree3", "degree4")
+    },
 }
 
 
@@ -34,12 +48,13 @@ def test_attack_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_higher_means_member(name: str) -> None:
-    """Candidate 0 is learnt fast, candidate 1 slowly; every attack must rank 0 above 1."""
+    """Candidate 0 is learnt fast, candidate 1 slowly, and both level off; every attack must rank 0 above 1."""
     attack = REGISTRY[name].make()
     reduction = attack.reduce(2)
     for round in range(1, 11):
-        logit = np.array([0.6, 0.1]) * round - 4
-        values = {"logit": logit, "loss": np.logaddexp(0, -logit), "confidence": 1 / (1 + np.exp(-logit))}
+        logit = np.array([6, 2]) * (1 - np.exp(-0.5 * (round - 1))) - 2
+        values = from_outputs(np.column_stack([logit, [0, 0]]), np.zeros(2, int), SIGNALS, np.ones((2, 1)))
+        values["merlin"] = np.array([0.9, 0.6])
         reduction.observe(round, values)
     scores = attack.score(reduction.features())
     assert scores[0] > scores[1]

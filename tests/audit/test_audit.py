@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaudit.attacks import choose
+from fedaudit.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.config import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -29,10 +30,9 @@ def find(audit: Audit, attack: str, model: str) -> dict[str, Estimate]:
 # ------------------------------------------------------------------ null worlds
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_K8_a_null_world_comes_out_null(seed: int) -> None:
+def assert_null(settings: Config, seed: int) -> None:
     """Nothing in the game was trained on: all intervals together cover 0.5."""
-    prepared = null_world(config(federation={"seed": seed, "rounds": 6}))
+    prepared = null_world(settings)
     audit = watch(prepared)
     entries = pooled(audit)
     confidence = 1 - 0.05 / len(entries)
@@ -46,6 +46,16 @@ def test_K8_a_null_world_comes_out_null(seed: int) -> None:
         assert found.low is not None
         assert found.high is not None
         assert found.low <= 0.5 <= found.high, (entry.attack, entry.model, found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_K8_a_null_world_comes_out_null(seed: int) -> None:
+    assert_null(config(federation={"seed": seed, "rounds": 6}), seed)
+
+
+def test_K8_a_null_world_comes_out_null_for_attacks_on_request() -> None:
+    on_request = [name for name, entry in REGISTRY.items() if not entry.default]
+    assert_null(config(federation={"rounds": 6}, audit={"attacks": on_request}), 0)
 
 
 def test_an_overfitted_federation_is_found_out() -> None:
@@ -117,6 +127,9 @@ class Lookup:
         margin = self.sign * float(state["round"][0]) * (2 * known - 1.0)
         return np.column_stack([margin, -margin])
 
+    def last_layer(self, state: dict[str, np.ndarray], x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.outputs(state, x), np.ones((len(x), 1))
+
 
 def lookup_audit(sign: float) -> Audit:
     rng = np.random.default_rng(0)
@@ -136,7 +149,7 @@ def lookup_audit(sign: float) -> Audit:
 
 def test_K10_a_lookup_table_is_found_out_completely() -> None:
     audit = lookup_audit(1.0)
-    for attack in ("loss", "fta-confidence", "fta-loss", "fta-logit"):
+    for attack in [name for name, entry in REGISTRY.items() if entry.default]:
         found = find(audit, attack, "global")
         assert found["auc"].value == 1.0
         assert found["tpr@0.01"].value == 1.0

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from fedaudit.attacks.base import BaseAttack
-from fedaudit.attacks.trajectory import FTA, LastLoss
+from fedaudit.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.errors import FedauditError, suggest
 
 
@@ -20,7 +21,27 @@ REGISTRY: dict[str, Entry] = {
     "fta-loss": Entry("slope of the record's loss over the rounds", lambda: FTA("loss")),
     "fta-logit": Entry("slope of the rescaled logit over the rounds", lambda: FTA("logit")),
     "loss": Entry("the record's loss under the last model alone", LastLoss),
+    "modified-entropy": Entry("entropy of the last model's answer, corrected by the label", ModifiedEntropy),
+    "fed-loss": Entry("mean loss over the rounds", FedLoss),
+    "back-front-diff": Entry("fall of the loss from the first round to the last", lambda: Fall("back-front", "diff")),
+    "back-front-ratio": Entry("the same fall as a ratio", lambda: Fall("back-front", "ratio")),
+    "delta-diff": Entry("largest fall of the loss between consecutive rounds", lambda: Fall("delta", "diff")),
+    "delta-ratio": Entry("the same fall as a ratio", lambda: Fall("delta", "ratio")),
+    "gradient-norm": Entry("gradient norm of the last model's last layer, without a backward pass", GradientNorm),
+    "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
 }
+
+# Options of the paper, beside least squares of degree 1: its printed weights, and higher degrees.
+for _metric in ("confidence", "loss", "logit"):
+    REGISTRY[f"fta-{_metric}-printed"] = Entry(
+        f"fta-{_metric} with the weights as the paper prints them", partial(FTA, _metric, weights="printed"), False
+    )
+    for _degree in (2, 3, 4):
+        REGISTRY[f"fta-{_metric}-degree{_degree}"] = Entry(
+            f"leading coefficient of a polynomial of degree {_degree} in place of the slope of fta-{_metric}",
+            partial(FTA, _metric, _degree),
+            False,
+        )
 
 # Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
 BLIND = "blind"

@@ -15,6 +15,8 @@ class BaseAttack:
 
     needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS})
     fits: ClassVar[bool] = False  # True: `fit` uses half of the calibration non-members
+    # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
+    deferred: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

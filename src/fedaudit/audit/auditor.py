@@ -37,7 +37,8 @@ class Auditor:
 
     def __init__(self, task: Task, game: Game, settings: Settings):
         self.task, self.game, self.settings = task, game, settings
-        self.fprs, self.notices = settings.reachable_fprs(game)
+        self.fprs, dropped = settings.reachable_fprs(game)
+        self.notices = [*settings.notices, *dropped]
         everyone = np.arange(len(game.candidates))
         self.everyone = Panel("global", everyone, game, settings.attacks)
         self.each: dict[str, Panel] = {}

@@ -1,7 +1,8 @@
 """One model kind and party watched over the rounds: which candidates, and what each attack keeps of them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from fedaudit.attacks.base import BaseAttack
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, random_half
-from fedaudit.types import Floats, Game, Ints, ModelKind, Role, Task, View
+from fedaudit.types import Floats, Game, Ints, ModelKind, Records, Role, Task, View
 
 
 class Panel:
@@ -20,22 +21,37 @@ class Panel:
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
         self.subject = None if game.candidates.subject is None else game.candidates.subject[index]
-        self.rows = game.candidates.rows.take(index)
+        self.index, self.candidates = index, game.candidates
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
-        self.signals = sorted({signal for attack in attacks for signal in attack.signals})
+        self.now = [attack for attack in attacks if not attack.deferred]
+        self.later = [attack for attack in attacks if attack.deferred]
+        self.signals = sorted({signal for attack in self.now for signal in attack.signals})
+        self.pending: dict[str, tuple[View, Task]] = {}  # what deferred attacks have yet to see
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
 
     def observe(self, view: View, task: Task, epoch_seconds: float) -> None:
-        started = time.perf_counter()
-        values = measure(self.signals, view, self.rows, task)
-        for reduction in self.reductions.values():
-            reduction.observe(view.round, values)
-        self.seconds += time.perf_counter() - started
+        self._show(self.now, self.signals, view, task)
         self.epoch_seconds += epoch_seconds
+        self.pending = {attack.name: (replace(view, received=None), task) for attack in self.later}
+
+    @property
+    def rows(self) -> Records:
+        """Taken when needed: the records of all parties are not held twice."""
+        rows = self.candidates.rows
+        return rows if len(self.index) == len(rows) else rows.take(self.index)
+
+    def _show(self, attacks: Sequence[BaseAttack], signals: Iterable[str], view: View, task: Task) -> None:
+        started = time.perf_counter()
+        values = measure(signals, view, self.rows, task)
+        for attack in attacks:
+            self.reductions[attack.name].observe(view.round, values)
+        self.seconds += time.perf_counter() - started
 
     def scores(self, attack: BaseAttack) -> Floats:
+        if attack.name in self.pending:
+            self._show([attack], attack.signals, *self.pending.pop(attack.name))
         features = self.reductions[attack.name].features()
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)

@@ -1,13 +1,14 @@
 """What an audit is asked to do, and what is refused before training because it cannot be done."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.config import DEFAULT_FPR
 from fedaudit.errors import FedauditError
+from fedaudit.signals import why_not
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, ModelKind, Role, Vantage
+from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
 
 HEADLINE_FPR = 0.01
@@ -23,6 +24,7 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
+    notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
 
     def check(self) -> None:
         """Refuse an attack that a vantage cannot feed."""
@@ -35,6 +37,20 @@ class Settings:
                         f"attack {attack.name!r} needs {' and '.join(missing)}, which {vantage.value!r} does not see",
                         "Take the attack or the vantage out of [audit].",
                     )
+
+    def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> "Settings":
+        """Without the attacks whose signals this task cannot give; if they were asked for, that is an error."""
+        reasons = {attack.name: why_not(attack.signals, state, rows, task) for attack in self.attacks}
+        unfit = {name: reason for name, reason in reasons.items() if reason is not None}
+        fit = [attack for attack in self.attacks if attack.name not in unfit]
+        if unfit and (asked or not fit):
+            name, reason = next(iter(unfit.items()))
+            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {reason}", "Take it out of [audit].")
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in unfit.items():
+            by_reason.setdefault(reason, []).append(name)
+        notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
+        return replace(self, attacks=fit, notices=self.notices + notices)
 
     def primary(self, vantage: Vantage) -> BaseAttack:
         named = [attack for attack in self.attacks if attack.name == PRIMARY[vantage]]

@@ -1,15 +1,45 @@
 """Signals by name: one number per record and round. Signals that share a forward pass are computed together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from fedaudit.signals import outputs
-from fedaudit.types import Floats, Grant, Records, View
+import numpy as np
 
-NEEDS: dict[str, frozenset[Grant]] = {name: frozenset({Grant.OUTPUTS}) for name in outputs.SIGNALS}
+from fedaudit.errors import FedauditError
+from fedaudit.signals import merlin, outputs
+from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A family of signals: what each needs of a view, and how those wanted are computed together."""
+
+    needs: Mapping[str, frozenset[Grant]]
+    measure: Callable[[Iterable[str], View, Records, Any], dict[str, Floats]]
+
+
+PROVIDERS = (Provider(outputs.NEEDS, outputs.measure), Provider(merlin.NEEDS, merlin.measure))
+
+NEEDS: dict[str, frozenset[Grant]] = {name: grants for p in PROVIDERS for name, grants in p.needs.items()}
 
 
 def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row under the view's model: one forward pass for all of them."""
-    z = task.outputs(view.state, rows.x)
-    return outputs.from_outputs(z, rows.y, names)
+    """The named signals of every row under the view's model; each provider computes its own at once."""
+    wanted = set(names)
+    values: dict[str, Floats] = {}
+    for provider in PROVIDERS:
+        mine = [name for name in provider.needs if name in wanted]
+        if mine:
+            values |= provider.measure(mine, view, rows, task)
+    return values
+
+
+def why_not(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
+    """The reason why a task cannot give these signals, found by trying them on two records before training."""
+    view = View(1, Vantage.SERVER, "local", None, frozenset(Grant), state, state)
+    try:
+        measure(names, view, rows.take(np.arange(min(2, len(rows)))), task)
+    except FedauditError as error:
+        return error.what
+    return None

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import special, stats
@@ -19,6 +20,7 @@ def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> 
     return low, high
 
 
+@lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
 def quantile_ranks(n: int, tail: float, alpha: float) -> tuple[int, int]:
     """Ranks (1 = largest) of the order statistics that bracket the upper `tail` quantile of n draws.
 
