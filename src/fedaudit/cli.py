@@ -98,16 +98,18 @@ def score(
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.001, 0.01).")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+    epsilon: Annotated[bool, typer.Option("--epsilon", help="Add the four figures of an empirical epsilon.")] = False,
+    delta: Annotated[float, typer.Option(help="At which delta epsilon is asked for.")] = 1e-5,
     out: Annotated[Path | None, typer.Option(help="Write the estimates as JSON, too.")] = None,
 ) -> None:
-    """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals.
+    """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
 
     Half of the non-members (chosen by a hash of their id, so the order of rows does not matter) set the thresholds,
     the other half measure the realised FPR. Higher scores must mean "member".
     """
     from fedaudit.scorefile import estimate
 
-    document = estimate(file, tuple(fpr) if fpr else None, confidence)
+    document = estimate(file, tuple(fpr) if fpr else None, confidence, delta if epsilon else None)
     table = Table("estimate", "value", "interval", "realised FPR", "members", "non-members", "calibration", "note")
     for name, e in document["estimates"].items():
         table.add_row(
@@ -115,6 +117,8 @@ def score(
             str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or "–"), e["reason"] or "",
         )  # fmt: skip
     console.print(table)
+    if document["epsilons"]:
+        _say_epsilons(document["epsilons"])
     for line in [*document["warnings"], *document["notices"]]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     if out:
@@ -185,6 +189,18 @@ def _say(document: dict[str, Any], written: Path | None) -> None:
         console.print(escape(line))
     if written:
         console.print(f"\nReport: {escape(str(written))}")
+
+
+def _say_epsilons(epsilons: dict[str, Any]) -> None:
+    """Side by side, each under its label and beside the most that its trials could show."""
+    table = Table("epsilon", "kind", "value", "interval", "ceiling", "note")
+    for name, e in epsilons.items():
+        one_sided = e["kind"] == "proved" and e["value"] is not None
+        interval = f"at least {_number(e['low'])}" if one_sided else f"{_number(e['low'])} to {_number(e['high'])}"
+        table.add_row(
+            name, e["kind"], _number(e["value"]), interval, _number(e.get("ceiling")), e["reason"] or e["method"]
+        )
+    console.print(table)
 
 
 def _number(value: float | None) -> str:

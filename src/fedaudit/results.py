@@ -47,6 +47,8 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     if estimate.n_cal is None:
         for absent in ("n_cal", "threshold", "realised_fpr"):
             del plain[absent]
+    if estimate.ceiling is None:
+        del plain["ceiling"]
     return plain
 
 

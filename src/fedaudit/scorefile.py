@@ -9,15 +9,31 @@ import numpy as np
 from fedaudit.config import DEFAULT_FPR
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.results import estimate_fields
-from fedaudit.stats import Block, auc, needed_for_value, random_half, tpr_at_fpr
-from fedaudit.types import Bools
+from fedaudit.stats import (
+    Block,
+    Bonferroni,
+    auc,
+    gdp_epsilon,
+    maximised_epsilon,
+    needed_for_value,
+    one_run_epsilon,
+    proved_epsilon,
+    random_half,
+    tpr_at_fpr,
+)
+from fedaudit.types import Bools, Estimate, Floats
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
-def estimate(path: Path, fprs: tuple[float, ...] | None, confidence: float) -> dict[str, Any]:
-    """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject]."""
+def estimate(
+    path: Path, fprs: tuple[float, ...] | None, confidence: float, delta: float | None = None
+) -> dict[str, Any]:
+    """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
+
+    With a delta also the four figures of epsilon, each under its own label.
+    """
     for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
         if not 0 < value < 1:
             raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
@@ -56,13 +72,39 @@ def estimate(path: Path, fprs: tuple[float, ...] | None, confidence: float) -> d
     warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
+    claimed: list[Estimate] = []
+    if delta is not None:
+        order = np.argsort(ids)
+        claimed = epsilons(scores[order], member[order], delta, confidence)
+        notices.append(ASSUMPTIONS)
+        if delta > 1 / len(ids):
+            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
     return {
         "schema": 1,
         "file": path.name,
         "estimates": {e.name: estimate_fields(e) for e in found},
+        "epsilons": {e.name: estimate_fields(e) for e in claimed},
         "warnings": warnings,
         "notices": notices,
     }
+
+
+ASSUMPTIONS = (
+    "Epsilon: epsilon-bonferroni, -gdp and -maximised take every row for an independent run of the mechanism, with the "
+    "unit (member 1) or without; epsilon-one-run takes the rows for units of one run that fair coins put in or left "
+    "out. A figure whose assumption does not describe the file says nothing. Only kind 'proved' is a bound."
+)
+
+
+def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> list[Estimate]:
+    """What was proved, what a Gaussian fit says, what the papers quote, and the one-run bound, at one delta."""
+    inside, outside = scores[member], scores[~member]
+    return [
+        proved_epsilon(inside, outside, delta, Bonferroni(), confidence),
+        gdp_epsilon(inside, outside, delta, confidence),
+        maximised_epsilon(inside, outside, delta, confidence),
+        one_run_epsilon(scores, member, delta, confidence),
+    ]
 
 
 def _read(path: Path) -> dict[str, list[Any]]:

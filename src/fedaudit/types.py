@@ -303,6 +303,7 @@ class Estimate:
     threshold: float | None = None
     realised_fpr: float | None = None
     reason: str | None = None
+    ceiling: float | None = None  # epsilon: the most that so many trials could ever show
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,24 @@
 """Statistics of two-sample games. They take arrays of scores and know nothing of models or attacks."""
 
+from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
 from fedaudit.stats.halves import random_half
 from fedaudit.stats.intervals import clopper_pearson
+from fedaudit.stats.onerun import one_run_epsilon
 from fedaudit.stats.roc import Block, auc, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
 
 __all__ = [
     "Block",
+    "Bonferroni",
+    "Explicit",
+    "Split",
     "auc",
     "clopper_pearson",
+    "gdp_epsilon",
+    "maximised_epsilon",
     "needed_for_lower_end",
     "needed_for_value",
+    "one_run_epsilon",
+    "proved_epsilon",
     "random_half",
     "roc_curve",
     "tpr_at_fpr",

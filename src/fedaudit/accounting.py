@@ -1,0 +1,195 @@
+"""What a noisy training promises: epsilon from noise, sampling and rounds (dp-accounting); and noise from an epsilon.
+
+A `Process` is the part of one unit (record, subject or user) in a training: how many noisy releases of a round it can
+influence, with which chance it is drawn into each, and against how much noise. Everything here is a function of the
+process and the number of rounds done, never of what a running program remembers: a resumed run is charged for every
+round (D8).
+
+Amplification is by the sampler that was *used*. Poisson sampling is amplified. Shuffled batches are not (T26): a unit
+is in one batch of each epoch, so it is charged one unamplified Gaussian an epoch.
+
+The adjacency is add-remove: a unit is there, or its place contributes nothing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+from fedaudit.errors import FedauditError
+from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
+from fedaudit.types import Estimate, Guarantee, Unit
+
+INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
+NOISE_PRECISION = 1e-3
+
+Sampler = Literal["poisson", "shuffled", "full"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """`noise` is the standard deviation over the sensitivity; a unit can influence `releases` of them a round."""
+
+    unit: Unit
+    noise: float
+    releases: int
+    sampler: Sampler
+    rate: float = 1.0  # chance of a unit to be drawn into a release; below 1 for Poisson sampling only
+
+    def check(self) -> None:
+        check_noise(self.noise)
+        if not 0 < self.rate <= 1:
+            raise FedauditError(
+                "dp-rate", f"a sampling rate lies above 0 and at most at 1, got {self.rate}", "Mend it."
+            )
+        if self.sampler != "poisson" and self.rate < 1:
+            raise FedauditError(
+                "dp-sampler",
+                f"{self.sampler} batches are not amplified by a sampling rate of {self.rate:g}",
+                "Sample each unit independently (Poisson), or account with rate 1.",
+            )
+        if self.releases < 1:
+            raise FedauditError("dp-releases", f"{self.releases} releases a round", "There is at least one.")
+
+
+def check_noise(noise: float) -> None:
+    if not (math.isfinite(noise) and noise >= 0):
+        raise FedauditError("dp-noise", f"noise must be a finite number above 0, got {noise}", "Change it.")
+    if noise == 0:
+        raise FedauditError(
+            "dp-noise-zero",
+            "noise 0 keeps no finite epsilon",
+            "Give noise above 0, or use clip-only and claim nothing.",
+        )
+
+
+def check_clip(clip: float) -> None:
+    if not (math.isfinite(clip) and clip > 0):
+        raise FedauditError("dp-clip", f"clip must be a finite number above 0, got {clip}", "Change it.")
+
+
+def check_target(epsilon: float, delta: float) -> None:
+    """A finite claim that noise can keep."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise FedauditError("dp-epsilon", f"epsilon must be a finite number above 0, got {epsilon}", "Change it.")
+    check_delta(delta, zero=False)
+
+
+# ------------------------------------------------------------------ epsilon
+
+
+def epsilon(process: Process, rounds: int, delta: float) -> float:
+    """What `rounds` rounds spend, by privacy loss distributions; exactly where nothing is sampled."""
+    process.check()
+    check_delta(delta, zero=False)
+    if process.rate == 1:
+        return gaussian_epsilon(math.sqrt(process.releases * rounds) / process.noise, delta)
+    return float(_losses(process).self_compose(process.releases * rounds).get_epsilon_for_delta(delta))
+
+
+def rdp_epsilon(process: Process, rounds: int, delta: float) -> float:
+    """The same by Renyi divergences: never smaller, and what many tools report."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    process.check()
+    check_delta(delta, zero=False)
+    event: Any = dp_accounting.GaussianDpEvent(process.noise)
+    if process.rate < 1:
+        event = dp_accounting.PoissonSampledDpEvent(process.rate, event)
+    return float(RdpAccountant().compose(event, process.releases * rounds).get_epsilon(delta))
+
+
+def curve(process: Process, rounds: list[int], delta: float) -> list[float]:
+    """Epsilon after each of the given rounds, in rising order: each point extends the one before."""
+    process.check()
+    check_delta(delta, zero=False)
+    if process.rate == 1:
+        return [epsilon(process, done, delta) for done in rounds]
+    return [float(losses.get_epsilon_for_delta(delta)) for losses in _extended(process, rounds)]
+
+
+def _extended(process: Process, rounds: list[int]) -> Iterator[Any]:
+    one, steps = _losses(process), {}
+    losses = one.self_compose(process.releases * rounds[0])
+    yield losses
+    for before, after in pairwise(rounds):
+        gap = after - before
+        if gap not in steps:
+            steps[gap] = one.self_compose(process.releases * gap)
+        losses = losses.compose(steps[gap])
+        yield losses
+
+
+def _losses(process: Process) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        process.noise, sampling_prob=process.rate, value_discretization_interval=INTERVAL
+    )
+
+
+# ------------------------------------------------------------------ noise
+
+
+def noise_for(target: float, delta: float, process: Process, rounds: int) -> float:
+    """The least noise (to a thousandth) whose whole run keeps (target, delta); `process.noise` is ignored."""
+    check_target(target, delta)
+    high = math.sqrt(process.releases * rounds) / gaussian_mu(target, delta)  # enough without any amplification
+    if process.rate == 1:
+        return high * (1 + 1e-9)
+
+    def spent(noise: float) -> float:
+        return epsilon(replace(process, noise=noise), rounds, delta)
+
+    low = high / 2
+    while spent(low) <= target:
+        low, high = low / 2, low
+    while high / low > 1 + NOISE_PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if spent(middle) <= target else (middle, high)
+    return high
+
+
+# ------------------------------------------------------------------ what is stated
+
+
+def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
+    """Of the whole run."""
+    accountant = "exact Gaussian composition" if process.rate == 1 else f"PLD, interval {INTERVAL:g}"
+    return Guarantee(process.unit, epsilon(process, rounds, delta), delta, "add-remove", accountant)
+
+
+def statement(process: Process, rounds: int, delta: float, units: int) -> dict[str, Any]:
+    """`run.guarantee` of results.json: whole run and per round (T20), both accountants, and the curve over rounds."""
+    at = list(range(1, rounds + 1))
+    if rounds > 200:
+        at = sorted({1 + round(i * (rounds - 1) / 199) for i in range(200)})
+    spent = curve(process, at, delta)
+    problems = []
+    if delta > 1 / units:
+        problems.append(f"delta {delta:g} is above 1/{units}: giving away one {process.unit} outright would meet it.")
+    return {
+        **asdict(replace(guarantee(process, 1, delta), epsilon=spent[-1])),
+        "scope": f"whole run of {rounds} rounds",
+        "epsilon_one_round": spent[0],
+        "epsilon_rdp": rdp_epsilon(process, rounds, delta),
+        "process": asdict(process),
+        "curve": {"round": at, "epsilon": spent},
+        "problems": problems,
+    }
+
+
+def compared(claim: Guarantee, bound: Estimate, unit: Unit, adjacency: str) -> str:
+    """What an empirical epsilon says about a claim: refuted, not refuted, or that the two cannot be compared."""
+    if (unit, adjacency) != (claim.unit, claim.adjacency):
+        return (
+            f"not comparable: the claim is for one {claim.unit} ({claim.adjacency}), the measurement for one {unit} "
+            f"({adjacency})"
+        )
+    if bound.kind != "proved" or bound.low is None:
+        return f"not comparable: a {bound.kind} figure neither refutes nor supports a claim"
+    if bound.low > claim.epsilon:
+        return f"refuted: at least {bound.low:.4g} (confidence {bound.confidence:g}), {claim.epsilon:.4g} is claimed"
+    return f"not refuted: at least {bound.low:.4g} was proved, {claim.epsilon:.4g} is claimed"

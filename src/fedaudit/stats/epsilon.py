@@ -1,0 +1,238 @@
+"""Empirical epsilon from two arrays of scores: what was proved, what a model says, what the papers quote.
+
+Three labels that must never be mixed (T15). *proved*: a one-sided lower bound, wrong with probability at most
+1 - confidence whatever the mechanism is. *model-based*: true if the scores are Gaussian. *heuristic*: the maximum over
+thresholds chosen on the reported data; neither a bound nor an estimate of anything.
+
+(epsilon, delta)-DP bounds every test: TPR <= e^epsilon FPR + delta and TNR <= e^epsilon FNR + delta. So upper limits
+of FPR and FNR, wrong together with probability alpha, give a lower bound of epsilon (Jagielski et al. 2020).
+
+The scores must be independent trials of the mechanism, members first with the unit, then without it. Scores of many
+units of *one* training run are not; for those see `onerun`. Higher score = member, as everywhere.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+from fedaudit.errors import FedauditError
+from fedaudit.stats.gaussian import check_delta, gaussian_epsilon
+from fedaudit.stats.intervals import clopper_pearson
+from fedaudit.types import Estimate, Floats
+
+LIMITED = "limited by the number of trials"
+NORMALITY_ALPHA = 0.01  # shared by the three checks of the Gaussian fit
+
+
+# ------------------------------------------------------------------ how a threshold is chosen
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A threshold fixed before looking at any score: accuse what lies strictly above it."""
+
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """Chosen on a random share of the trials, reported on the rest."""
+
+    share: float = 0.5
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Bonferroni:
+    """Ranks fixed before looking (1st, 2nd, 4th, ... score of either side), the error shared among them all."""
+
+
+Threshold = Explicit | Split | Bonferroni
+
+
+# ------------------------------------------------------------------ proved
+
+
+def proved_epsilon(
+    members: Floats, nonmembers: Floats, delta: float, threshold: Threshold, confidence: float = 0.95
+) -> Estimate:
+    """Clopper-Pearson lower bound of epsilon, valid at `confidence` for the way the threshold was chosen."""
+    _check(members, nonmembers, delta, confidence)
+    alpha, name = 1 - confidence, f"epsilon-{type(threshold).__name__.lower()}"
+    cut: float | None = None
+    if isinstance(threshold, Bonferroni):
+        tests = list(_ranked(members, nonmembers))
+        bound = max(_bound(fn, fp, members, nonmembers, delta, alpha / len(tests)) for fn, fp in tests)
+        most = ceiling(len(members), len(nonmembers), delta, alpha / len(tests))
+        method = f"Clopper-Pearson, union bound over {len(tests)} ranks fixed in advance"
+    else:
+        if isinstance(threshold, Explicit):
+            cut = threshold.threshold
+        else:
+            members, nonmembers, cut = _choose(members, nonmembers, delta, threshold, alpha)
+        fn, fp = int(np.count_nonzero(members <= cut)), int(np.count_nonzero(nonmembers > cut))
+        bound = _bound(fn, fp, members, nonmembers, delta, alpha)
+        most = ceiling(len(members), len(nonmembers), delta, alpha)
+        chosen = "fixed in advance" if isinstance(threshold, Explicit) else "chosen on trials that are not reported"
+        method = f"Clopper-Pearson, threshold {chosen}"
+    return Estimate(
+        name, bound, bound, None, confidence, f"{method}; one-sided lower bound at delta {delta:g}", "proved",
+        len(members), len(nonmembers), threshold=cut, reason=LIMITED if bound >= most else None, ceiling=most,
+    )  # fmt: skip
+
+
+def ceiling(n_pos: int, n_neg: int, delta: float, alpha: float) -> float:
+    """The largest epsilon that so many trials can ever prove: the bound when no trial goes wrong."""
+    return float(_epsilon(_upper_limits(n_pos, alpha / 2)[0], _upper_limits(n_neg, alpha / 2)[0], delta))
+
+
+def _epsilon(fnr: Any, fpr: Any, delta: float) -> Any:
+    """The larger of the two inequalities, at least 0, for rates that are both above 0."""
+    best = np.maximum((1 - delta - fnr) / fpr, (1 - delta - fpr) / fnr)
+    found = np.log(np.maximum(best, 1.0))
+    return float(found) if np.ndim(found) == 0 else found
+
+
+def _bound(fn: int, fp: int, members: Floats, nonmembers: Floats, delta: float, alpha: float) -> float:
+    upper = _upper_limits(len(members), alpha / 2)[fn], _upper_limits(len(nonmembers), alpha / 2)[fp]
+    return float(_epsilon(*upper, delta))
+
+
+@lru_cache(maxsize=64)
+def _upper_limits(n: int, alpha: float) -> Floats:
+    """Clopper-Pearson's upper limit for k = 0..n errors among n trials."""
+    k = np.arange(n)
+    return np.append(special.betaincinv(k + 1, n - k, 1 - alpha), 1.0)
+
+
+def _choose(
+    members: Floats, nonmembers: Floats, delta: float, split: Split, alpha: float
+) -> tuple[Floats, Floats, float]:
+    """The trials that remain for reporting, and the threshold whose bound is largest on the others."""
+    rng = np.random.default_rng(split.seed)
+    parts = []
+    for scores in (members, nonmembers):
+        order, cut = rng.permutation(len(scores)), round(split.share * len(scores))
+        if not 0 < cut < len(scores):
+            raise FedauditError("trials", f"{len(scores)} trials cannot be split in two", "Run more trials.")
+        parts.append((scores[order[:cut]], scores[order[cut:]]))
+    (chosen_on, kept), (chosen_on_too, kept_too) = parts
+    thresholds, fn, fp = _errors(chosen_on, chosen_on_too)
+    limits = _upper_limits(len(chosen_on), alpha / 2)[fn], _upper_limits(len(chosen_on_too), alpha / 2)[fp]
+    return kept, kept_too, float(thresholds[np.argmax(_epsilon(*limits, delta))])
+
+
+def _errors(members: Floats, nonmembers: Floats) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Every threshold that makes a difference, with the members at or below it and the non-members above it."""
+    thresholds = np.unique(np.concatenate([members, nonmembers]))
+    fn = np.searchsorted(np.sort(members), thresholds, side="right")
+    fp = len(nonmembers) - np.searchsorted(np.sort(nonmembers), thresholds, side="right")
+    return thresholds, fn, fp
+
+
+def _ranked(members: Floats, nonmembers: Floats) -> Iterator[tuple[int, int]]:
+    """(false negatives, false positives) at thresholds given by a rank on one side.
+
+    At the k-th largest of n non-member scores the true FPR of "strictly above" is at most Beta(k, n - k + 1)
+    distributed, whose quantile is Clopper-Pearson's for k - 1 errors; the members, being independent of that score,
+    are binomial. Likewise at the k-th smallest member with "at or above". So each rank is a valid test although its
+    threshold depends on the data, ties included, and the union bound runs over ranks, not over scores.
+    """
+    up, down = np.sort(members), np.sort(nonmembers)[::-1]
+    rank = 1
+    while rank <= len(down):
+        yield int(np.count_nonzero(members <= down[rank - 1])), rank - 1
+        rank *= 2
+    rank = 1
+    while rank <= len(up):
+        yield rank - 1, int(np.count_nonzero(nonmembers >= up[rank - 1]))
+        rank *= 2
+
+
+# ------------------------------------------------------------------ model-based
+
+
+def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: float = 0.95) -> Estimate:
+    """Epsilon of the Gaussian mechanism with the separation of the scores (mu-GDP), if the scores are Gaussian.
+
+    The interval inverts the score test of mu for two normal samples of one variance. When the scores are not normal or
+    their variances differ, there is no value (T16).
+    """
+    _check(members, nonmembers, delta, confidence)
+    check_delta(delta, zero=False)
+    m, n = len(members), len(nonmembers)
+    method = f"mu-GDP: two Gaussians of one variance; score interval of mu; at delta {delta:g}"
+    reason = "needs at least 8 trials on either side" if min(m, n) < 8 else _not_gaussian(members, nonmembers)
+    if reason:
+        return Estimate("epsilon-gdp", None, None, None, confidence, method, "model-based", m, n, reason=reason)
+    freedom = m + n - 2
+    variance = (np.var(members, ddof=1) * (m - 1) + np.var(nonmembers, ddof=1) * (n - 1)) / freedom
+    mu = float((members.mean() - nonmembers.mean()) / math.sqrt(variance))
+    z2 = float(stats.norm.isf((1 - confidence) / 2)) ** 2
+    # (mu - t)^2 <= z^2 (1/m + 1/n + t^2 / 2 freedom), solved for t
+    a, b, c = 1 - z2 / (2 * freedom), mu, mu * mu - z2 * (1 / m + 1 / n)
+    half = math.sqrt(b * b - a * c)
+    low, value, high = (
+        gaussian_epsilon(max(t, 0.0), delta) for t in ((b - half) / a, mu, (b + half) / a)
+    )  # negative: no separation
+    return Estimate("epsilon-gdp", value, low, high, confidence, f"{method}; mu = {mu:.4g}", "model-based", m, n)
+
+
+def _not_gaussian(members: Floats, nonmembers: Floats) -> str | None:
+    """Why a Gaussian of one variance does not describe both sides; None if nothing speaks against it."""
+    if not (np.isfinite(members).all() and np.isfinite(nonmembers).all()):
+        return "the Gaussian fit is rejected: infinite scores"
+    if min(np.ptp(members), np.ptp(nonmembers)) == 0:
+        return "the Gaussian fit is rejected: constant scores"
+    level = NORMALITY_ALPHA / 3
+    for name, scores in (("members'", members), ("non-members'", nonmembers)):
+        p = float(stats.normaltest(scores).pvalue if len(scores) >= 20 else stats.shapiro(scores).pvalue)
+        if p < level:
+            return f"the Gaussian fit is rejected: {name} scores are not normal (p = {p:.1e})"
+    p = float(stats.levene(members, nonmembers, center="median").pvalue)
+    return f"the Gaussian fit is rejected: the variances differ (p = {p:.1e})" if p < level else None
+
+
+# ------------------------------------------------------------------ heuristic
+
+
+def maximised_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: float = 0.95) -> Estimate:
+    """The papers' figure: the plug-in epsilon, maximised over thresholds on the data it is reported on.
+
+    No error at all counts as one (CANIFE), so the figure has a cap that the number of trials sets. The interval is
+    Clopper-Pearson's at the winning threshold, as the papers give it: it does not account for the choice.
+    """
+    _check(members, nonmembers, delta, confidence)
+    m, n = len(members), len(nonmembers)
+    _, fn, fp = _errors(members, nonmembers)
+    by_fn = (1 - delta - fp / n) / (np.maximum(fn, 1) / m)
+    by_fp = (1 - delta - fn / m) / (np.maximum(fp, 1) / n)
+    found = np.log(np.maximum(np.maximum(by_fn, by_fp), 1.0))
+    best = int(np.argmax(found))
+    tail = (1 - confidence) / 2
+    (fnr_low, fnr), (fpr_low, fpr) = (
+        clopper_pearson(int(k), total, tail, tail) for k, total in ((fn[best], m), (fp[best], n))
+    )
+    high = None if min(fnr_low, fpr_low) <= 0 else _epsilon(fnr_low, fpr_low, delta)
+    return Estimate(
+        "epsilon-maximised", float(found[best]), _epsilon(fnr, fpr, delta), high, confidence,
+        f"largest plug-in epsilon over all thresholds, chosen on these trials; at delta {delta:g}", "heuristic", m, n,
+        reason=LIMITED if min(fn[best], fp[best]) == 0 else None, ceiling=math.log(max((1 - delta) * max(m, n), 1.0)),
+    )  # fmt: skip
+
+
+def _check(members: Floats, nonmembers: Floats, delta: float, confidence: float) -> None:
+    check_delta(delta)
+    if not 0 < confidence < 1:
+        raise FedauditError("confidence", f"confidence must lie between 0 and 1, got {confidence}", "Change it.")
+    if not len(members) or not len(nonmembers):
+        raise FedauditError("empty-set", "trials with or without the unit are missing", "Both are needed.")
+    bad = int(np.count_nonzero(np.isnan(members))) + int(np.count_nonzero(np.isnan(nonmembers)))
+    if bad:
+        raise FedauditError("nan-scores", f"{bad} scores are NaN", "Mend or remove those trials.")

@@ -1,0 +1,129 @@
+"""Accounting: against exact answers, against itself done slowly, and what it refuses."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedaudit import accounting
+from fedaudit.accounting import Process, compared, curve, epsilon, noise_for, rdp_epsilon, statement
+from fedaudit.errors import FedauditError
+from fedaudit.stats.gaussian import gaussian_epsilon
+from fedaudit.types import Estimate, Guarantee
+
+RECORD = Process("record", 0.8, 100, "poisson", 0.01)
+
+
+def test_interval_is_fine_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sigma .8, q .01, T 1000: within 2e-4 of an interval ten times finer."""
+    found = epsilon(RECORD, 10, 1e-5)
+    monkeypatch.setattr(accounting, "INTERVAL", 1e-4)
+    assert found == pytest.approx(epsilon(RECORD, 10, 1e-5), rel=2e-4)
+    assert found == pytest.approx(3.141, abs=1e-3)
+
+
+def test_K6_full_batches_are_the_exact_gaussian() -> None:
+    process = Process("user", 2.0, 1, "full")
+    assert epsilon(process, 16, 1e-5) == pytest.approx(gaussian_epsilon(2.0, 1e-5))
+    nearly = replace(process, sampler="poisson", rate=1 - 1e-9)
+    assert epsilon(nearly, 16, 1e-5) == pytest.approx(gaussian_epsilon(2.0, 1e-5), rel=1e-3)
+
+
+def test_rdp_never_promises_more_than_pld() -> None:
+    for process in (RECORD, replace(RECORD, noise=2.0), Process("user", 3.0, 1, "full")):
+        assert rdp_epsilon(process, 5, 1e-5) > epsilon(process, 5, 1e-5)
+
+
+def test_the_curve_is_one_accountant_for_each_point() -> None:
+    at = [1, 2, 3, 7, 12]
+    assert curve(RECORD, at, 1e-5) == pytest.approx([epsilon(RECORD, r, 1e-5) for r in at], rel=1e-6)
+
+
+def test_T26_shuffled_batches_are_not_amplified() -> None:
+    poisson = epsilon(Process("record", 1.0, 50, "poisson", 1 / 50), 4, 1e-5)
+    shuffled = epsilon(Process("record", 1.0, 1, "shuffled"), 4, 1e-5)  # once an epoch, unamplified
+    assert shuffled > 2 * poisson
+    with pytest.raises(FedauditError, match="dp-sampler"):
+        epsilon(Process("record", 1.0, 50, "shuffled", 1 / 50), 4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "process", [RECORD, Process("user", 1.0, 1, "full"), Process("subject", 1.0, 3, "poisson", 0.3)]
+)
+def test_noise_for_an_epsilon_keeps_it_and_wastes_little(process: Process) -> None:
+    noise = noise_for(4.0, 1e-5, process, 5)
+    kept = epsilon(replace(process, noise=noise), 5, 1e-5)
+    assert kept <= 4.0
+    assert epsilon(replace(process, noise=noise * 0.998), 5, 1e-5) > 4.0
+
+
+def test_T20_statement_tells_rounds_from_the_run() -> None:
+    found = statement(RECORD, 3, 1e-5, 1_000)
+    assert found["epsilon"] == pytest.approx(epsilon(RECORD, 3, 1e-5), rel=1e-6)
+    assert found["epsilon_one_round"] == pytest.approx(epsilon(RECORD, 1, 1e-5))
+    assert found["epsilon_rdp"] > found["epsilon"] > found["epsilon_one_round"]
+    assert found["curve"]["round"] == [1, 2, 3]
+    assert (found["unit"], found["adjacency"], found["problems"]) == ("record", "add-remove", [])
+    long = statement(Process("user", 50.0, 1, "full"), 1_000, 1e-2, 10)
+    assert (len(long["curve"]["round"]), long["curve"]["round"][-1]) == (200, 1_000)
+
+
+def test_T18_delta_above_one_in_n() -> None:
+    assert "above 1/50" in statement(RECORD, 1, 0.03, 50)["problems"][0]
+
+
+def test_D8_accounting_is_a_function_of_the_rounds_done() -> None:
+    """Five rounds after a resume are rounds 6 to 10: the charge is that of ten."""
+    assert curve(RECORD, [5, 10], 1e-5)[-1] == pytest.approx(epsilon(RECORD, 10, 1e-5), rel=1e-6)
+    assert epsilon(RECORD, 10, 1e-5) > epsilon(RECORD, 5, 1e-5)
+
+
+def test_K7_units_and_adjacency_must_agree_before_a_comparison() -> None:
+    claim = Guarantee("record", 1.0, 1e-5, "add-remove", "PLD")
+    bound = Estimate("epsilon-split", 2.0, 2.0, None, 0.95, "m", "proved", 9, 9)
+    assert compared(claim, bound, "record", "add-remove").startswith("refuted")
+    assert compared(claim, replace(bound, low=0.5), "record", "add-remove").startswith("not refuted")
+    assert compared(claim, bound, "user", "add-remove").startswith("not comparable")
+    assert compared(claim, bound, "record", "replace").startswith("not comparable")
+    assert "heuristic" in compared(claim, replace(bound, kind="heuristic"), "record", "add-remove")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"noise": math.nan}, "dp-noise"),
+        ({"noise": -1.0}, "dp-noise"),
+        ({"noise": math.inf}, "dp-noise"),
+        ({"noise": 0.0}, "dp-noise-zero"),
+        ({"rate": math.nan}, "dp-rate"),
+        ({"rate": 1.5}, "dp-rate"),
+        ({"rate": 0.0}, "dp-rate"),
+        ({"releases": 0}, "dp-releases"),
+    ],
+)
+def test_B2_processes_that_are_refused(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        epsilon(replace(RECORD, **change), 1, 1e-5)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("target", "delta", "code"),
+    [
+        (math.nan, 1e-5, "dp-epsilon"),
+        (-1.0, 1e-5, "dp-epsilon"),
+        (0.0, 1e-5, "dp-epsilon"),
+        (1.0, math.nan, "delta"),
+        (1.0, 1.0, "delta"),
+        (1.0, 0.0, "delta"),
+        (1.0, -0.1, "delta"),
+    ],
+)
+def test_B2_targets_that_are_refused(target: float, delta: float, code: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        noise_for(target, delta, RECORD, 1)
+    assert caught.value.code == code
+    for clip in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(FedauditError, match="dp-clip"):
+            accounting.check_clip(clip)
