@@ -45,7 +45,7 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     plain: dict[str, Any] = _plain(estimate)
     del plain["name"]
     if estimate.n_cal is None:
-        for absent in ("n_cal", "threshold", "realised_fpr"):
+        for absent in ("n_cal", "threshold", "realised_fpr", "realised_fpr_interval"):
             del plain[absent]
     if estimate.ceiling is None:
         del plain["ceiling"]

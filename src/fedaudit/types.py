@@ -302,6 +302,7 @@ class Estimate:
     n_cal: int | None = None
     threshold: float | None = None
     realised_fpr: float | None = None
+    realised_fpr_interval: tuple[float, float] | None = None
     reason: str | None = None
     ceiling: float | None = None  # epsilon: the most that so many trials could ever show
 

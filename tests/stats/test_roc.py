@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedaudit.stats import Block, auc, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
+from fedaudit.stats import Block, auc, clopper_pearson, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
 from fedaudit.stats.intervals import quantile_ranks, score_interval
 from fedaudit.types import Estimate, Floats, Ints
 
@@ -168,6 +168,14 @@ def test_T6_how_many_nonmembers_a_lower_end_needs(fpr: float, needed: int) -> No
     assert needed_for_lower_end(fpr) == needed
     assert quantile_ranks(needed, fpr, 0.0125)[0] == 1
     assert quantile_ranks(needed - 1, fpr, 0.0125)[0] == 0
+
+
+def test_the_realised_fpr_has_an_interval_of_its_own() -> None:
+    rng = np.random.default_rng(4)
+    estimate = tpr_at_fpr([Block(rng.normal(size=50), rng.normal(size=1000), rng.normal(size=1000))], 0.05)
+    hits = round((estimate.realised_fpr or 0) * 1000)
+    assert hits > 10
+    assert estimate.realised_fpr_interval == pytest.approx(clopper_pearson(hits, 1000, 0.025, 0.025))
 
 
 def test_T6_too_few_nonmembers_are_said() -> None:

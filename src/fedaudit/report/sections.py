@@ -20,6 +20,7 @@ from fedaudit.report.values import (
     plain_span,
     rate,
     share,
+    share_span,
     span_text,
     text,
     toml,
@@ -122,8 +123,10 @@ def tiles(found: Finding, name: str | None) -> list[Tile]:
         note = text(auc.get("reason"), "how often a member outranks an outsider; chance is 0.5")
         shown.append(Tile("AUC, the average picture", value_text("auc", auc), sure, note))
     if name and fpr and number(tpr.get("value")) is not None:
-        base = f"of {count(number(tpr.get('n_neg')))} outsiders it was not tuned on"
-        note = f"threshold set for {rate(fpr)} on {count(number(tpr.get('n_cal')))} other outsiders"
+        span = [number(end) for end in listing(tpr.get("realised_fpr_interval"))]
+        base = f"{confidence(tpr)} interval {share_span(*span)} %" if len(span) == 2 else ""
+        tested, tuned = count(number(tpr.get("n_neg"))), count(number(tpr.get("n_cal")))
+        note = f"of {tested} outsiders; the threshold was set for {rate(fpr)} on {tuned} others"
         shown.append(Tile("wrongly accused in this test", share(number(tpr.get("realised_fpr"))), base, note))
     return shown
 

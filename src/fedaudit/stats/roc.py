@@ -127,7 +127,10 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) ->
         counts = (np.count_nonzero(b.members > getattr(c, threshold)) for b, c in zip(blocks, cuts, strict=True))
         return int(sum(counts))
 
-    false_hits = sum(int(np.count_nonzero(b.evaluation > c.threshold)) for b, c in zip(blocks, cuts, strict=True))
+    wrongly = [block.evaluation > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
+    wrongly_spread = design_effect(wrongly, [b.subjects[1] if b.subjects else None for b in blocks])
+    false_hits = sum(int(np.count_nonzero(w)) for w in wrongly)
+    realised = clopper_pearson(false_hits / wrongly_spread, n_neg / wrongly_spread, 2 * alpha, 2 * alpha)
     return Estimate(
         name,
         hits("threshold") / n_pos,
@@ -141,6 +144,7 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) ->
         n_cal,
         threshold=cuts[0].threshold if len(cuts) == 1 else None,
         realised_fpr=false_hits / n_neg if n_neg else None,
+        realised_fpr_interval=realised if n_neg else None,
         reason=_why_no_lower_end(blocks, cuts, needed_for_lower_end(fpr, confidence, len(blocks))),
     )
 
