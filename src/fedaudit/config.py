@@ -57,12 +57,31 @@ class Federation(_Section):
         return self
 
 
+MODEL_KEYS = {"hidden": ("mlp",), "filters": ("cnn",), "norm": ("resnet8", "resnet20", "resnet56")}
+
+
 class Model(_Section):
-    """[model] `mlp`, or your own as `package.module:factory`, called with (input_shape, classes, **options)."""
+    """[model] one of ours, or your own as `package.module:factory`, called with (input_shape, classes, **options)."""
 
     name: str = "mlp"
-    hidden: tuple[Count, ...] = (512, 256, 128)
+    hidden: tuple[Count, ...] | None = None
+    filters: Literal[16, 32, 64] | None = None
+    norm: Literal["group", "batch"] | None = None
     options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _keys_fit_the_model(self) -> "Model":
+        for key, models in MODEL_KEYS.items():
+            if getattr(self, key) is not None and self.name not in models:
+                raise ValueError(f"{key} belongs to {', '.join(models)}, not to {self.name}: remove it")
+        if self.options and ":" not in self.name:
+            raise ValueError("options are for your own model (package.module:factory): remove them")
+        return self
+
+    def arguments(self) -> dict[str, Any]:
+        """What the model's factory is called with, beside the shape and the classes."""
+        given = {key: getattr(self, key) for key in MODEL_KEYS if getattr(self, key) is not None}
+        return given | self.options
 
 
 class Audit(_Section):

@@ -48,8 +48,7 @@ def prepare(config: Config) -> Prepared:
     rng = np.random.default_rng([federation.seed, 0])
     parts = partition.iid(dataset.records, federation.parties, rng)
     game = partition.game(dataset.records, parts, federation.members, federation.nonmembers, rng)
-    options = {"hidden": config.model.hidden} if config.model.name == "mlp" else config.model.options
-    task = build_task(config.model.name, dataset.input_shape, dataset.classes, options)
+    task = build_task(config.model.name, dataset.input_shape, dataset.classes, config.model.arguments())
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
     settings = settings.suited_to(task, initial, dataset.records, asked=audit.attacks is not None)

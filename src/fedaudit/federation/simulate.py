@@ -40,7 +40,9 @@ def average(sent: Mapping[str, Trained]) -> State:
     mean: dict[str, np.ndarray] = {}
     for key, first in sent[names[0]].state.items():
         parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
-        mean[key] = np.sum(parts, axis=0).astype(first.dtype)
+        value = np.sum(parts, axis=0)
+        # A counter must not lose one to rounding: 0.99999 of five batches are five.
+        mean[key] = np.asarray(value if first.dtype.kind == "f" else np.rint(value), dtype=first.dtype)
     return mean
 
 
