@@ -14,6 +14,7 @@ LAYERS = [
     "config",
     "stats",
     "accounting",
+    "models",
     "tasks",
     "data",
     "defences",

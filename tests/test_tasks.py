@@ -75,9 +75,9 @@ def test_B9_unfit_models_are_refused(build: Any, code: str) -> None:
 
 
 def test_own_model_by_name() -> None:
-    task = build_task("fedaudit.tasks:mlp", (4,), 3, {"hidden": [5]})
+    task = build_task("fedaudit.models:mlp", (4,), 3, {"hidden": [5]})
     assert task.initial(0)["1.weight"].shape == (5, 4)
     with pytest.raises(FedauditError, match="unknown-model"):
         build_task("mpl", (4,), 3, {})
     with pytest.raises(FedauditError, match="model-import"):
-        build_task("fedaudit.tasks:nothing", (4,), 3, {})
+        build_task("fedaudit.models:nothing", (4,), 3, {})

@@ -4,7 +4,13 @@ from fedaudit import attacks, data
 from fedaudit.errors import FedauditError, suggest
 
 MODELS = {
-    "mlp": "fully connected, ReLU; hidden = [512, 256, 128]",
+    "linear": "logistic regression; linear regression where there are no classes",
+    "mlp": "fully connected, ReLU; hidden = [512, 256, 128] (default)",
+    "cnn": "for images: three convolution blocks (two below 24 pixels), linear; filters = 16, 32 (default) or 64",
+    "leaf-cnn": "for images: LEAF's handwriting network, two 5 x 5 convolutions (32, 64), 2048 units, linear",
+    "resnet8": 'for images: residual network; norm = "group" (default) or "batch"',
+    "resnet20": "the same, 20 layers",
+    "resnet56": "the same, 56 layers",
     "package.module:factory": "your own: factory(input_shape, classes, **options) -> torch.nn.Module",
 }
 

@@ -35,34 +35,104 @@ class Data(_Section):
     attribute_key: str = "attribute"
 
 
+# What says nothing under a choice: an error when given, and left out of what is written down.
+IDLE_KEYS = {
+    ("partition", "subjects"): ("members", "nonmembers"),
+    ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer"),
+}
+# What says something under one choice only.
+KEYS_OF = {
+    "beta": ("partition", "dirichlet"),
+    "column": ("partition", "column"),
+    "member_subjects": ("partition", "subjects"),
+    "held_out": ("partition", "subjects"),
+}
+
+
 class Federation(_Section):
-    """[federation] who trains, and how. Fractions apply to each party's part; the rest calibrates thresholds."""
+    """[federation] who trains, and how. Fractions apply to each party's part; the rest calibrates thresholds.
+
+    partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
+    "subjects" (whole people are members or not: member_subjects and held_out are fractions of the subjects).
+    """
 
     parties: Count = 4
-    partition: Literal["iid"] = "iid"
+    partition: Literal["iid", "dirichlet", "column", "subjects"] = "iid"
+    beta: Positive | None = None
+    column: str | None = None
     members: Fraction = 0.3
     nonmembers: Fraction = 0.3
+    member_subjects: Fraction | None = None
+    held_out: Fraction | None = None
+    participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    sampling: Literal["uniform", "poisson"] | None = None
     rounds: Annotated[int, Field(ge=2)] = 40
     local_epochs: Count = 1
     batch_size: Count = 64
-    algorithm: Literal["fedavg"] = "fedavg"
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Positive = 1e-3
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_go_together(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        for (key, choice), idle in IDLE_KEYS.items():
+            for name in idle:
+                if given.get(key) == choice and name in given:
+                    raise ValueError(f"{name} says nothing when {key} is {choice!r}: remove it")
+        for name, (key, choice) in KEYS_OF.items():
+            if name in given and given.get(key) != choice:
+                raise ValueError(f"{name} belongs to {key} = {choice!r}: set that, or remove {name}")
+        if "sampling" in given and given.get("participation", 1) == 1:
+            raise ValueError("sampling says who takes part: set participation below 1, or remove sampling")
+        for name, example in (("beta", "0.5"), ("column", '"label"')):
+            key, choice = KEYS_OF[name]
+            if given.get(key) == choice and name not in given:
+                raise ValueError(f"{key} = {choice!r} needs {name}, for example {name} = {example}")
+        implied: dict[str, Any] = (
+            {"member_subjects": 0.3, "held_out": 0.3} if given.get("partition") == "subjects" else {}
+        )
+        if given.get("participation", 1) != 1:
+            implied["sampling"] = "uniform"
+        return implied | given
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "Federation":
         if self.members + self.nonmembers >= 1:
             raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
+        if (self.member_subjects or 0) + (self.held_out or 0) >= 1:
+            raise ValueError("member_subjects + held_out must leave subjects for calibration (their sum below 1)")
         return self
 
 
+MODEL_KEYS = {"hidden": ("mlp",), "filters": ("cnn",), "norm": ("resnet8", "resnet20", "resnet56")}
+
+
 class Model(_Section):
-    """[model] `mlp`, or your own as `package.module:factory`, called with (input_shape, classes, **options)."""
+    """[model] one of ours, or your own as `package.module:factory`, called with (input_shape, classes, **options)."""
 
     name: str = "mlp"
-    hidden: tuple[Count, ...] = (512, 256, 128)
+    hidden: tuple[Count, ...] | None = None
+    filters: Literal[16, 32, 64] | None = None
+    norm: Literal["group", "batch"] | None = None
     options: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _keys_fit_the_model(self) -> "Model":
+        for key, models in MODEL_KEYS.items():
+            if getattr(self, key) is not None and self.name not in models:
+                raise ValueError(f"{key} belongs to {', '.join(models)}, not to {self.name}: remove it")
+        if self.options and ":" not in self.name:
+            raise ValueError("options are for your own model (package.module:factory): remove them")
+        return self
+
+    def arguments(self) -> dict[str, Any]:
+        """What the model's factory is called with, beside the shape and the classes."""
+        given = {key: getattr(self, key) for key in MODEL_KEYS if getattr(self, key) is not None}
+        return given | self.options
 
 
 class Audit(_Section):
@@ -81,7 +151,11 @@ class Config(_Section):
     audit: Audit = Audit()
 
     def as_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_none=True)
+        plain = self.model_dump(mode="json", exclude_none=True)
+        for (key, choice), idle in IDLE_KEYS.items():
+            if plain["federation"][key] == choice:
+                plain["federation"] = {k: v for k, v in plain["federation"].items() if k not in idle}
+        return plain
 
     def hash(self) -> str:
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]

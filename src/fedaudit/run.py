@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from fedaudit import __version__, attacks, data, results
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.data import partition
+from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.tasks import TorchTask, Training, build_task
-from fedaudit.types import Dataset, Game, Party, Plan, Role, Round
+from fedaudit.types import Dataset, Game, Party, Role, Round
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -46,22 +48,24 @@ def prepare(config: Config) -> Prepared:
     settings.check()
     dataset = data.load(config.data)
     rng = np.random.default_rng([federation.seed, 0])
-    parts = partition.iid(dataset.records, federation.parties, rng)
-    game = partition.game(dataset.records, parts, federation.members, federation.nonmembers, rng)
-    options = {"hidden": config.model.hidden} if config.model.name == "mlp" else config.model.options
-    task = build_task(config.model.name, dataset.input_shape, dataset.classes, options)
+    game = partition.build(dataset, federation, rng)
+    task = build_task(config.model.name, dataset.input_shape, dataset.classes, config.model.arguments())
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
     settings = settings.suited_to(task, initial, dataset.records, asked=audit.attacks is not None)
     training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
-    parties: list[Party] = [Trainer(name, game.members(name), training) for name in game.parties]
+    if federation.algorithm == "fedsgd":  # one step on all records of a party
+        training = Training("sgd", federation.lr, epochs=1, batch_size=len(dataset.records))
+    parties: list[Party] = [Trainer(name, partial(game.members, name), training) for name in game.parties]
     return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings))
 
 
 def rounds(prepared: Prepared) -> Iterator[Round]:
-    everyone = Plan(tuple(party.name for party in prepared.parties))
-    plans = [everyone] * prepared.config.federation.rounds
-    return federate(prepared.task, prepared.parties, plans, prepared.config.federation.seed)
+    federation = prepared.config.federation
+    sampling = federation.sampling or "uniform"
+    names = [party.name for party in prepared.parties]
+    plans = sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
+    return federate(prepared.task, prepared.parties, plans, federation.seed)
 
 
 def run(config: Config, out: Path, progress: Progress) -> dict[str, Any]:

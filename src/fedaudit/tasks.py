@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.models import MODELS
 from fedaudit.types import Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass; fixed, because the batch size can change the last bits
@@ -146,31 +146,16 @@ def _to_numpy(module: nn.Module) -> State:
     return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
-# ------------------------------------------------------------------ models
-
-
-def mlp(input_shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (512, 256, 128)) -> nn.Module:
-    """Fully connected layers with ReLU between them."""
-    widths = [int(np.prod(input_shape)), *hidden]
-    layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], max(classes, 1)))
-
-
 def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`."""
-    factory = _MODELS.get(name) or _imported(name)
+    factory = MODELS.get(name) or _imported(name)
     return TorchTask(lambda: factory(input_shape, classes, **options), classes)
-
-
-_MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp}
 
 
 def _imported(name: str) -> Callable[..., nn.Module]:
     module, separator, attribute = name.partition(":")
     if not separator:
-        raise FedauditError("unknown-model", f"unknown model {name!r}", suggest(name, _MODELS))
+        raise FedauditError("unknown-model", f"unknown model {name!r}", suggest(name, MODELS))
     try:
         factory: Callable[..., nn.Module] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -3,10 +3,20 @@
 import numpy as np
 import pytest
 
-from fedaudit.data.partition import game, iid, party_name
+from fedaudit.config import Federation
+from fedaudit.data.partition import (
+    LEAST,
+    build,
+    by_column,
+    dirichlet,
+    game,
+    iid,
+    party_name,
+    refuse_split_subjects,
+)
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.types import Records, Role
+from fedaudit.types import Dataset, Ints, Records, Role
 
 
 def records(n: int) -> Records:
@@ -45,3 +55,112 @@ def test_party_names_sort_by_number() -> None:
     names = [party_name(i, 100) for i in range(100)]
     assert names == sorted(names)
     assert names[3] == "party-03"
+
+
+# ------------------------------------------------------------------ label skew
+
+
+def skewed_classes(n: int = 4000, classes: int = 10) -> Dataset:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, classes, n) ** 2 // classes  # classes of unequal size
+    people = rng.integers(0, 300, n)
+    age = np.where(people % 7 == 0, -1, people % 5)
+    return dataset("a", rng.normal(size=(n, 2)), y, id=np.arange(n), subject=people, attributes={"age": age})
+
+
+def skew(data: Dataset, parts: list[Ints]) -> float:
+    """How far the parties' class shares are from the shares overall, on average."""
+    y = data.records.y
+    overall = np.bincount(y, minlength=data.classes) / len(y)
+    shares = [np.bincount(y[part], minlength=data.classes) / len(part) for part in parts]
+    return float(np.mean([np.abs(share - overall).sum() for share in shares]))
+
+
+def test_dirichlet_deals_every_record_once_and_skews_labels_the_more_the_smaller_beta() -> None:
+    data = skewed_classes()
+    skews = []
+    for beta in (0.1, 1.0, 1000.0):
+        parts = dirichlet(data, 5, beta, np.random.default_rng(1))
+        assert sorted(np.concatenate(parts).tolist()) == list(range(4000))
+        skews.append(skew(data, parts))
+    even = skew(data, iid(data.records, 5, np.random.default_rng(1)))
+    assert skews[0] > 1.5 * skews[1] > 4 * skews[2]
+    assert skews[2] == pytest.approx(even, abs=0.1)
+
+
+def test_dirichlet_shares_have_the_right_mean_and_variance() -> None:
+    """A party's share of a class is Beta(beta, (K - 1) beta): mean 1/K, variance (K - 1) / (K^2 (K beta + 1))."""
+    data = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 2, id=np.arange(2000))
+    rng = np.random.default_rng(2)
+    shares = []
+    for _ in range(400):
+        first = dirichlet(data, 4, 2.0, rng)[0]
+        shares.append((data.records.y[first] == 0).sum() / 1000)
+    assert np.mean(shares) == pytest.approx(0.25, abs=0.02)
+    assert np.var(shares) == pytest.approx(3 / (16 * 9), rel=0.25)
+
+
+def test_B3_a_dirichlet_draw_that_starves_a_party_is_drawn_again_or_refused() -> None:
+    data = skewed_classes(400)
+    for seed in range(20):
+        parts = dirichlet(data, 8, 0.3, np.random.default_rng(seed))
+        assert min(len(part) for part in parts) >= LEAST
+    with pytest.raises(FedauditError, match="larger beta"):
+        dirichlet(data, 39, 0.01, np.random.default_rng(0))
+
+
+def test_a_regression_has_no_classes_to_skew() -> None:
+    data = dataset("a", np.zeros((50, 1)), np.arange(50.0), id=np.arange(50), regression=True)
+    with pytest.raises(FedauditError, match="no classes to skew"):
+        dirichlet(data, 2, 1.0, np.random.default_rng(0))
+
+
+# ------------------------------------------------------------------ columns and subjects
+
+
+@pytest.mark.parametrize("column", ["label", "subject", "age"])
+def test_a_value_of_the_column_belongs_to_one_party(column: str) -> None:
+    records = skewed_classes().records
+    values = {"label": records.y, "subject": records.subject, "age": records.attributes["age"]}[column]
+    assert values is not None
+    parts = by_column(records, 4, column)
+    held = [set(values[part].tolist()) for part in parts]
+    assert sum(len(values) for values in held) == len(set.union(*held)) == len(np.unique(values))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(records)))
+    assert min(len(part) for part in parts) > 0
+
+
+def test_unfit_columns_are_refused() -> None:
+    records = skewed_classes().records
+    with pytest.raises(FedauditError, match="Did you mean 'age'"):
+        by_column(records, 4, "aeg")
+    with pytest.raises(FedauditError, match="6 values for 40 parties"):
+        by_column(records, 40, "age")
+
+
+def test_subjects_are_whole() -> None:
+    data = skewed_classes()
+    settings = Federation(parties=3, partition="subjects", member_subjects=0.2, held_out=0.3)
+    split = build(data, settings, np.random.default_rng(0))
+    subject = split.candidates.subject
+    assert subject is not None
+    people = [set(subject[split.truth.mask(role)].tolist()) for role in Role]
+    assert [len(p) for p in people] == [60, 90, 150]
+    assert len(set.union(*people)) == 300
+    # One person's records may lie with several parties; each party has all three kinds.
+    for party in split.parties:
+        mine = split.candidates.party == party
+        assert all((mine & split.truth.mask(role)).any() for role in Role)
+
+
+def test_B13_a_subject_both_in_and_out_is_refused() -> None:
+    data, rng = skewed_classes(), np.random.default_rng(0)
+    with pytest.raises(FedauditError, match="both sides") as caught:
+        refuse_split_subjects(game(data.records, iid(data.records, 3, rng), 0.3, 0.3, rng))
+    assert caught.value.code == "subject-both"
+
+
+def test_subjects_need_subjects() -> None:
+    data = dataset("a", np.zeros((50, 1)), np.arange(50) % 2, id=np.arange(50))
+    with pytest.raises(FedauditError, match="subject_key"):
+        build(data, Federation(partition="subjects"), np.random.default_rng(0))

@@ -49,7 +49,8 @@ class Auditor:
         self.last_round = 0
 
     def observe(self, round: Round) -> None:
-        """One round. Probe rounds show nothing: their result was thrown away."""
+        """One round. Probe rounds show nothing (their result was thrown away), and nor do rounds without parties."""
+        self.last_round = round.index
         if not round.commit:
             return
         epochs = {name: trained.epoch_seconds for name, trained in round.sent.items()}
@@ -57,7 +58,7 @@ class Auditor:
         for view in local_views(round):
             if view.party is not None and view.party in self.each:
                 self.each[view.party].observe(view, self.task, epochs[view.party])
-        self.released, self.last_round = round.aggregate, round.index
+        self.released = round.aggregate
         self._remember(round.index)
 
     def finish(self) -> Audit:
@@ -76,7 +77,16 @@ class Auditor:
                 f"Members and non-members differ without any model (blind AUC {found.value:.3f}, "
                 f"{found.low:.3f}-{found.high:.3f}): only what attacks find beyond that can come from training."
             )
-        return Audit([*results, blind], self._headlines(), self._accuracy(), warnings, self.notices)
+        return Audit([*results, blind], self._headlines(), self._accuracy(), warnings, [*self.notices, *self._unseen()])
+
+    def _unseen(self) -> list[str]:
+        """Says how many parties a server saw too seldom to judge: they are not in the pooled local results."""
+        if not self.each:
+            return []
+        attack = self.settings.primary(Vantage.SERVER)
+        unseen = sum(not panel.defined(attack) for panel in self.each.values())
+        message = f"{unseen} of {len(self.each)} parties took part too seldom to judge their local models: left out."
+        return [message] if unseen else []
 
     # ------------------------------------------------------------------ scores to estimates
 
@@ -88,12 +98,16 @@ class Auditor:
         return {estimate.name: estimate for estimate in found}
 
     def _pooled(self, attack: BaseAttack, model: ModelKind, confidence: float) -> Estimates:
-        return self.estimates([panel.block(attack) for panel in self.panels(model)], confidence)
+        return self.estimates(self._blocks(attack, self.panels(model)), confidence)
+
+    def _blocks(self, attack: BaseAttack, panels: Sequence[Panel], party: str | None = None) -> list[Block]:
+        """The scores, without parties of which too little was observed."""
+        return [panel.block(attack, party) for panel in panels if panel.defined(attack)]
 
     def _of_attack(self, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> list[AuditResult]:
         """The pooled entry, with its curves, and one entry for each party."""
         panels = self.panels(model)
-        blocks = [panel.block(attack) for panel in panels]
+        blocks = self._blocks(attack, panels)
         curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)}
         if attack is self.settings.primary(vantage):
             curves |= self._over_rounds(model)
@@ -101,8 +115,8 @@ class Auditor:
         entries = [replace(pooled, curves=curves)]
         for party in self.game.parties:
             panel = self.each[party] if model == "local" else self.everyone
-            block = panel.block(attack, party)
-            entries.append(self._entry(attack, vantage, model, party, [block], _epochs([panel])))
+            mine = self._blocks(attack, [panel], party)
+            entries.append(self._entry(attack, vantage, model, party, mine, _epochs([panel])))
         return entries
 
     def _entry(
@@ -115,6 +129,8 @@ class Auditor:
         epochs: float,
     ) -> AuditResult:
         found, unit = self.estimates(blocks, self.settings.confidence), self.game.candidates.unit
+        if not blocks:
+            found = {name: replace(e, reason="took part in too few rounds") for name, e in found.items()}
         warnings = below_chance(attack.name, found)
         return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, epochs, warnings)
 
@@ -147,8 +163,7 @@ class Auditor:
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in self.settings.watched():
             attack = self.settings.primary(vantage)
-            undefined = any(np.isnan(panel.scores(attack)).all() for panel in self.panels(model))
-            if round not in self.history[model] and not undefined:
+            if round not in self.history[model] and any(panel.defined(attack) for panel in self.panels(model)):
                 self.history[model][round] = self._pooled(attack, model, confidence)
 
     def _over_rounds(self, model: ModelKind) -> dict[str, Curve]:

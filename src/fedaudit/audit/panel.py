@@ -56,6 +56,10 @@ class Panel:
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
 
+    def defined(self, attack: BaseAttack) -> bool:
+        """Has enough been observed for this attack? A party that hardly takes part may never get there."""
+        return not np.isnan(self.scores(attack)).all()
+
     def block(self, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""
         scores = finite(self.scores(attack), self.id, attack.name)

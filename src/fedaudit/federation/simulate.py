@@ -1,7 +1,7 @@
 """Federated averaging in one process: the plain loop. Rounds come out as they happen; nothing is kept here."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,21 +12,32 @@ from fedaudit.types import Party, Plan, Records, Round, State, Trained
 
 @dataclass(frozen=True)
 class Trainer:
-    """An honest party: trains on its own records and sends its model."""
+    """An honest party: trains on its own records and sends its model.
+
+    Given as a function, the records are fetched when it takes part and not kept, so that a federation of which few take
+    part holds the records of few.
+    """
 
     name: str
-    records: Records
+    source: Records | Callable[[], Records]
     training: Training
+
+    @property
+    def records(self) -> Records:
+        return self.source() if callable(self.source) else self.source
 
     def update(self, task: TorchTask, model: State, rng: np.random.Generator) -> Trained:
         return task.train(model, self.records, self.training, rng)
 
 
 def federate(task: TorchTask, parties: Sequence[Party], plans: Sequence[Plan], seed: int) -> Iterator[Round]:
-    """Broadcast, train, average: one `Round` for each plan, from round 1."""
+    """Broadcast, train, average: one `Round` for each plan, from round 1. A round without parties commits nothing."""
     by_name = {party.name: party for party in parties}
     model = task.initial(seed)
     for index, plan in enumerate(plans, start=1):
+        if not plan.parties:
+            yield Round(index, model, {}, model, commit=False)
+            continue
         sent = {name: by_name[name].update(task, model, party_rng(seed, index, name)) for name in plan.parties}
         aggregate = average(sent)
         yield Round(index, model, sent, aggregate, plan.commit)
@@ -40,7 +51,9 @@ def average(sent: Mapping[str, Trained]) -> State:
     mean: dict[str, np.ndarray] = {}
     for key, first in sent[names[0]].state.items():
         parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
-        mean[key] = np.sum(parts, axis=0).astype(first.dtype)
+        value = np.sum(parts, axis=0)
+        # A counter must not lose one to rounding: 0.99999 of five batches are five.
+        mean[key] = np.asarray(value if first.dtype.kind == "f" else np.rint(value), dtype=first.dtype)
     return mean
 
 

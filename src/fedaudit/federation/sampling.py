@@ -1,0 +1,32 @@
+"""Who takes part in which round."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from fedaudit.types import Plan
+
+Sampling = Literal["uniform", "poisson"]
+
+
+def plans(parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int) -> list[Plan]:
+    """One plan a round; the first rounds are the same however many follow.
+
+    `uniform`: a fixed number of parties (participation x parties, at least one), drawn without replacement.
+    `poisson`: each party by a coin of its own, so that a round may be empty: it leaves the model as it is.
+    """
+    names = np.array(sorted(parties))
+    rng = np.random.default_rng([seed, 2])
+    if participation == 1:
+        return [Plan(tuple(names.tolist()))] * rounds
+    count = max(1, round(participation * len(names)))
+
+    def draw() -> Plan:
+        if sampling == "poisson":
+            drawn = names[rng.random(len(names)) < participation]
+        else:
+            drawn = np.sort(rng.choice(names, count, replace=False))
+        return Plan(tuple(drawn.tolist()))
+
+    return [draw() for _ in range(rounds)]
