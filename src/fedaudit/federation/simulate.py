@@ -22,11 +22,18 @@ class Trainer:
         return task.train(model, self.records, self.training, rng)
 
 
-def federate(task: TorchTask, parties: Sequence[Party], plans: Sequence[Plan], seed: int) -> Iterator[Round]:
-    """Broadcast, train, average: one `Round` for each plan, from round 1."""
+def federate(
+    task: TorchTask,
+    parties: Sequence[Party],
+    plans: Sequence[Plan],
+    seed: int,
+    after: int = 0,
+    model: State | None = None,
+) -> Iterator[Round]:
+    """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a round."""
     by_name = {party.name: party for party in parties}
-    model = task.initial(seed)
-    for index, plan in enumerate(plans, start=1):
+    model = task.initial(seed) if model is None else model
+    for index, plan in enumerate(plans[after:], start=after + 1):
         sent = {name: by_name[name].update(task, model, party_rng(seed, index, name)) for name in plan.parties}
         aggregate = average(sent)
         yield Round(index, model, sent, aggregate, plan.commit)
