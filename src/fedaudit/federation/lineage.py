@@ -6,7 +6,6 @@ not start from the last aggregate opens a branch, because the server went back t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from fedaudit.federation.segments import Key, Part
@@ -134,10 +133,9 @@ class Lineage:
             self.notes.append(sentence)
 
     def missing(self) -> list[int]:
-        """Rounds of the current branch that nobody recorded."""
-        known = sorted(self.current)
-        first = range(1, known[0]) if known else range(0)
-        return [*first, *(r for a, b in pairwise(known) for r in range(a + 1, b))]
+        """Rounds before the newest that nobody recorded."""
+        known = {entry.round for entry in self.entries.values()}
+        return [r for r in range(1, self.newest) if r not in known]
 
 
 def spans(rounds: list[int]) -> str:

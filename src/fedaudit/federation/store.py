@@ -86,6 +86,12 @@ class Store:
     def read(cls, directory: Path) -> Self:
         return cls(directory, load_manifest(directory))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._journal:
             self._journal.close()
