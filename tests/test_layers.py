@@ -10,6 +10,7 @@ import fedaudit
 SRC = Path(fedaudit.__file__).parent
 LAYERS = [
     "errors",
+    "files",
     "types",
     "config",
     "stats",

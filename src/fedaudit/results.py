@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import write_atomically as write_atomically
 from fedaudit.types import Audit, AuditResult, Estimate
 
 SCHEMA = 1
@@ -63,17 +63,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return None
     return value
-
-
-def write_atomically(path: Path, text: str | bytes) -> None:
-    """Either the whole file or the old one: temp file, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(text.encode() if isinstance(text, str) else text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def save(document: Mapping[str, Any], directory: Path) -> Path:

@@ -246,6 +246,25 @@ class Reduction(Protocol):
     def features(self) -> Floats: ...
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The signals of one model in one round: one value (or a few) for each row, by the row's id; and what it cost."""
+
+    id: Strings
+    values: Mapping[str, NDArray[Any]]
+    seconds: float
+    epoch_seconds: float  # of the training that is audited here
+    failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All that an audit takes in of one round, live or stored: per party, and under None of the global model."""
+
+    round: int
+    of: Mapping[str | None, Measured]
+
+
 @runtime_checkable
 class Attack(Protocol):
     """Frozen hyperparameters. Scores are oriented: higher = more likely a member, everywhere."""
@@ -354,3 +373,4 @@ class Audit:
     accuracy: Mapping[str, Estimate]
     warnings: Sequence[str]
     notices: Sequence[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why

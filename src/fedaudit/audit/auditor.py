@@ -1,7 +1,8 @@
 """Watches a federation round by round and says what its adversaries could tell."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,23 +10,27 @@ import numpy as np
 from fedaudit.attacks import BLIND
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.audit.blind import blind_block, blind_scores
-from fedaudit.audit.panel import Panel
+from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block, auc, clopper_pearson, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
     AuditResult,
+    Bools,
     Curve,
     Estimate,
     Game,
     Headline,
+    Measured,
     ModelKind,
+    Observation,
     Role,
     Round,
     State,
     Task,
     Vantage,
+    View,
 )
 from fedaudit.vantage import MODELS, global_view, local_views
 
@@ -33,9 +38,12 @@ Estimates = dict[str, Estimate]
 
 
 class Auditor:
-    """Live and replayed rounds go through the same `observe`; `finish` may be called after any of them."""
+    """Live and stored rounds go through the same `absorb`; `finish` may be called after any of them.
 
-    def __init__(self, task: Task, game: Game, settings: Settings):
+    `task` may be None when only stored rounds are absorbed.
+    """
+
+    def __init__(self, task: Task | None, game: Game, settings: Settings):
         self.task, self.game, self.settings = task, game, settings
         self.fprs, dropped = settings.reachable_fprs(game)
         self.notices = [*settings.notices, *dropped]
@@ -44,22 +52,54 @@ class Auditor:
         self.each: dict[str, Panel] = {}
         if Vantage.SERVER in settings.vantages:
             self.each = {p: Panel("local", game.candidates.of_party(p), game, settings.attacks) for p in game.parties}
-        self.history: dict[ModelKind, dict[int, Estimates]] = {"global": {}, "local": {}}
+        self.history: dict[tuple[str, ModelKind], dict[int, Estimates]] = {}
+        self.failed: dict[str, str] = {}
         self.released: State | None = None
+        self.right: Bools | None = None  # which candidates the released model answers rightly
         self.last_round = 0
 
-    def observe(self, round: Round) -> None:
-        """One round. Probe rounds show nothing (their result was thrown away), and nor do rounds without parties."""
+    def observe(self, round: Round) -> Observation | None:
+        """One round as it happens. Probe rounds show nothing (their result was thrown away), nor do empty ones."""
         self.last_round = round.index
-        if not round.commit:
-            return
-        epochs = {name: trained.epoch_seconds for name, trained in round.sent.items()}
-        self.everyone.observe(global_view(round, Vantage.CLIENT), self.task, sum(epochs.values()))
+        seen = self.measure(round)
+        return self.absorb(seen, round) if seen else None
+
+    def measure(self, round: Round) -> Observation | None:
+        """What can be seen of a round. Slow, and changes nothing."""
+        if not round.commit or self.task is None:
+            return None
+        epochs: dict[str | None, float] = {name: trained.epoch_seconds for name, trained in round.sent.items()}
+        epochs[None] = sum(epochs.values())
+        last = round.index == self.settings.rounds
+        return Observation(
+            round.index,
+            {
+                party: panel.measure(view, self.task, epochs[party], last)
+                for party, (panel, view) in self._views(round).items()
+            },
+        )
+
+    def absorb(self, seen: Observation, round: Round | None = None) -> Observation:
+        """Take in what was measured: live, then with its round, or stored. It comes back with all that it cost."""
+        costed: dict[str | None, Measured] = {}
+        views = self._views(round) if round else {}
+        for party, measured in seen.of.items():
+            panel = self.everyone if party is None else self.each.get(party)
+            if panel:
+                later = (replace(views[party][1], received=None), self.task) if party in views and self.task else None
+                costed[party] = panel.absorb(seen.round, measured, round is None, later)
+                self.failed = panel.failed | self.failed
+        self.released, self.right, self.last_round = round.aggregate if round else None, None, seen.round
+        self._remember(seen.round)
+        return Observation(seen.round, costed)
+
+    def _views(self, round: Round) -> dict[str | None, tuple[Panel, View]]:
+        """Who looks at what: the global model, and under a party's name its local one."""
+        views: dict[str | None, tuple[Panel, View]] = {None: (self.everyone, global_view(round, Vantage.CLIENT))}
         for view in local_views(round):
             if view.party is not None and view.party in self.each:
-                self.each[view.party].observe(view, self.task, epochs[view.party])
-        self.released = round.aggregate
-        self._remember(round.index)
+                views[view.party] = self.each[view.party], view
+        return views
 
     def finish(self) -> Audit:
         """Everything that can be said after the rounds observed so far."""
@@ -67,23 +107,42 @@ class Auditor:
             raise FedauditError("no-rounds", f"{self.last_round} rounds were observed", "Two are needed at least.")
         results: list[AuditResult] = []
         for vantage, model in self.settings.watched():
-            for attack in self.settings.attacks:
-                results += self._of_attack(attack, vantage, model)
-        blind = self._blind()
+            for attack in self.alive():
+                with self._blamed_on(attack.name):
+                    results += self._of_attack(attack, vantage, model)
         warnings = []
-        found = blind.estimates["auc"]
-        if found.low is not None and found.high is not None and not found.low <= 0.5 <= found.high:
-            warnings.append(
-                f"Members and non-members differ without any model (blind AUC {found.value:.3f}, "
-                f"{found.low:.3f}-{found.high:.3f}): only what attacks find beyond that can come from training."
-            )
-        return Audit([*results, blind], self._headlines(), self._accuracy(), warnings, [*self.notices, *self._unseen()])
+        with self._blamed_on(BLIND):
+            results.append(self._blind())
+            warnings += sets_differ(results[-1].estimates["auc"])
+        headlines = self._headlines()
+        results = [result for result in results if result.attack not in self.failed]
+        warnings += [f"{name} failed and has no result: {why}" for name, why in self.failed.items()]
+        return Audit(
+            results, headlines, self._accuracy(), warnings, [*self.notices, *self._unseen()], dict(self.failed)
+        )
+
+    def alive(self) -> list[BaseAttack]:
+        return [attack for attack in self.settings.attacks if attack.name not in self.failed]
+
+    def primary(self, vantage: Vantage) -> BaseAttack | None:
+        """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
+        alive = self.alive()
+        named = self.settings.primary(vantage)
+        return named if named in alive else next(iter(alive), None)
+
+    @contextmanager
+    def _blamed_on(self, name: str) -> Iterator[None]:
+        """One attack that raises is marked failed; the others go on."""
+        try:
+            yield
+        except Exception as error:
+            self.failed.setdefault(name, say(error))
 
     def _unseen(self) -> list[str]:
         """Says how many parties a server saw too seldom to judge: they are not in the pooled local results."""
-        if not self.each:
+        attack = self.primary(Vantage.SERVER)
+        if attack is None:
             return []
-        attack = self.settings.primary(Vantage.SERVER)
         unseen = sum(not panel.defined(attack) for panel in self.each.values())
         message = f"{unseen} of {len(self.each)} parties took part too seldom to judge their local models: left out."
         return [message] if unseen else []
@@ -109,8 +168,8 @@ class Auditor:
         panels = self.panels(model)
         blocks = self._blocks(attack, panels)
         curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)}
-        if attack is self.settings.primary(vantage):
-            curves |= self._over_rounds(model)
+        if attack is self.primary(vantage):
+            curves |= self._over_rounds(attack, model)
         pooled = self._entry(attack, vantage, model, None, blocks, _epochs(panels))
         entries = [replace(pooled, curves=curves)]
         for party in self.game.parties:
@@ -150,24 +209,35 @@ class Auditor:
         headlines = []
         rate = f"tpr@{HEADLINE_FPR:g}" if HEADLINE_FPR in self.fprs else "auc"
         for vantage in self.settings.vantages:
-            attack = self.settings.primary(vantage)
-            models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
-            confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
-            found = {model: self._pooled(attack, model, confidence) for model in models}
-            best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
-            headlines.append(Headline(vantage.value, attack.name, best, found[best], len(models)))
+            attack = self.primary(vantage)
+            while attack:
+                with self._blamed_on(attack.name):
+                    headlines.append(self._headline(vantage, attack, rate))
+                    break
+                attack = self.primary(vantage)
         return headlines
+
+    def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
+        models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
+        confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
+        found = {model: self._pooled(attack, model, confidence) for model in models}
+        best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
+        return Headline(vantage.value, attack.name, best, found[best], len(models))
 
     def _remember(self, round: int) -> None:
         """The primary attack after this round, with the error shared among all planned rounds."""
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in self.settings.watched():
-            attack = self.settings.primary(vantage)
-            if round not in self.history[model] and any(panel.defined(attack) for panel in self.panels(model)):
-                self.history[model][round] = self._pooled(attack, model, confidence)
+            attack = self.primary(vantage)
+            if attack is None:
+                return
+            seen = self.history.setdefault((attack.name, model), {})
+            with suppress(Exception):  # a gap in the curve; whether the attack failed is decided at the end
+                if round not in seen and any(panel.defined(attack) for panel in self.panels(model)):
+                    seen[round] = self._pooled(attack, model, confidence)
 
-    def _over_rounds(self, model: ModelKind) -> dict[str, Curve]:
-        seen = self.history[model]
+    def _over_rounds(self, attack: BaseAttack, model: ModelKind) -> dict[str, Curve]:
+        seen = self.history.get((attack.name, model), {})
         method = f"simultaneous over {self.settings.rounds} planned rounds: error shared equally (Bonferroni)"
         curves = {}
         for name in ("auc", f"tpr@{HEADLINE_FPR:g}"):
@@ -179,14 +249,15 @@ class Auditor:
 
     def _accuracy(self) -> Estimates:
         """What the released model is worth: its accuracy on what it was trained on and on outsiders."""
-        if not self.task.classes or self.released is None:
+        if self.right is None and self.task and self.task.classes and self.released is not None:
+            rows = self.game.candidates.rows
+            self.right = self.task.outputs(self.released, rows.x).argmax(axis=1) == rows.y
+        if self.right is None:
             return {}
-        rows = self.game.candidates.rows
-        right = self.task.outputs(self.released, rows.x).argmax(axis=1) == rows.y
         confidence = self.settings.confidence
         found = {}
         for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
-            hits = right[self.game.truth.mask(role)]
+            hits = self.right[self.game.truth.mask(role)]
             k, n = int(hits.sum()), len(hits)
             low, high = clopper_pearson(k, n, (1 - confidence) / 2, (1 - confidence) / 2)
             found[name] = Estimate("accuracy", k / n, low, high, confidence, "Clopper-Pearson", "measured", k, n - k)
@@ -197,7 +268,7 @@ class Auditor:
         columns = ("id", "party", "role", "attack", "model", "score", "reference")
         table: dict[str, list[object]] = {name: [] for name in columns}
         for panel in (self.everyone, *self.each.values()):
-            for attack in self.settings.attacks:
+            for attack in self.alive():
                 n = len(panel.id)
                 rows = (panel.id, panel.party, panel.role, [attack.name] * n, [panel.model] * n)
                 for name, values in zip(
@@ -221,6 +292,16 @@ def below_chance(attack: str, found: Mapping[str, Estimate]) -> list[str]:
     if auc_.high is None or auc_.high >= 0.5:
         return []
     return [f"{attack}: AUC {auc_.value:.3f} is below 0.5 (upper end {auc_.high:.3f}); the score is not flipped."]
+
+
+def sets_differ(blind: Estimate) -> list[str]:
+    """A blind baseline that succeeds: members and non-members were drawn differently."""
+    if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
+        return []
+    return [
+        f"Members and non-members differ without any model (blind AUC {blind.value:.3f}, "
+        f"{blind.low:.3f}-{blind.high:.3f}): only what attacks find beyond that can come from training."
+    ]
 
 
 def _epochs(panels: Sequence[Panel]) -> float:

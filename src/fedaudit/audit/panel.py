@@ -1,8 +1,9 @@
 """One model kind and party watched over the rounds: which candidates, and what each attack keeps of them."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from fedaudit.attacks.base import BaseAttack
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, random_half
-from fedaudit.types import Floats, Game, Ints, ModelKind, Records, Role, Task, View
+from fedaudit.types import Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
 
 class Panel:
@@ -22,19 +23,18 @@ class Panel:
         self.role = game.truth.role[index]
         self.subject = None if game.candidates.subject is None else game.candidates.subject[index]
         self.index, self.candidates = index, game.candidates
+        self.row_ids = game.candidates.rows.id[index]
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
         self.now = [attack for attack in attacks if not attack.deferred]
         self.later = [attack for attack in attacks if attack.deferred]
         self.signals = sorted({signal for attack in self.now for signal in attack.signals})
-        self.pending: dict[str, tuple[View, Task]] = {}  # what deferred attacks have yet to see
+        self.deferred_signals = sorted({signal for attack in self.later for signal in attack.signals})
+        self.pending: tuple[View, Task] | None = None  # what deferred attacks look at when they are asked
+        self.settled: set[str] = set()  # deferred attacks that have looked
+        self.failed: dict[str, str] = {}
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
-
-    def observe(self, view: View, task: Task, epoch_seconds: float) -> None:
-        self._show(self.now, self.signals, view, task)
-        self.epoch_seconds += epoch_seconds
-        self.pending = {attack.name: (replace(view, received=None), task) for attack in self.later}
 
     @property
     def rows(self) -> Records:
@@ -42,16 +42,62 @@ class Panel:
         rows = self.candidates.rows
         return rows if len(self.index) == len(rows) else rows.take(self.index)
 
-    def _show(self, attacks: Sequence[BaseAttack], signals: Iterable[str], view: View, task: Task) -> None:
+    def measure(self, view: View, task: Task, epoch_seconds: float, last: bool) -> Measured:
+        """The signals of a round; in the last one also those that were deferred. Changes nothing, may be broken off."""
+        signals = [*self.signals, *self.deferred_signals] if last else self.signals
+        return _measure(signals, view, self.rows, task, epoch_seconds)
+
+    def absorb(self, round: int, measured: Measured, stored: bool, pending: tuple[View, Task] | None) -> Measured:
+        """Take in a round. A stored one brings what it cost along; a live one is timed here and returned with it."""
         started = time.perf_counter()
-        values = measure(signals, view, self.rows, task)
-        for attack in attacks:
-            self.reductions[attack.name].observe(view.round, values)
-        self.seconds += time.perf_counter() - started
+        values = in_order(measured, self.row_ids)
+        for attack in (*self.now, *self.later):
+            if attack.name in self.failed:
+                continue
+            if attack.deferred:
+                self.settled.discard(attack.name)
+                if not set(attack.signals) <= set(values):
+                    continue
+            self._reduce(attack, round, values, measured.failed)
+        self.pending = pending if self.later else None
+        if not stored:
+            measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
+        self.seconds += measured.seconds
+        self.epoch_seconds += measured.epoch_seconds
+        return measured
+
+    def _reduce(self, attack: BaseAttack, round: int, values: Mapping[str, Any], why: Mapping[str, str]) -> None:
+        """One attack that fails is marked, and costs no other attack anything."""
+        missing = [signal for signal in attack.signals if signal not in values]
+        if missing:
+            reason = why.get(missing[0], "it was not measured")
+            self.failed[attack.name] = f"signal {missing[0]!r} in round {round}: {reason}"
+            return
+        try:
+            self.reductions[attack.name].observe(round, values)
+        except Exception as error:
+            self.failed[attack.name] = f"round {round}: {say(error)}"
+        if attack.deferred:
+            self.settled.add(attack.name)
+
+    def _settle(self, attack: BaseAttack) -> None:
+        """A deferred attack looks at the last model only now that its score is asked for."""
+        if self.pending is None:
+            raise FedauditError(
+                "deferred",
+                f"{attack.name} looks at the last model alone, and neither that model nor its signals were kept",
+                'Record with audit.keep = "snapshots".',
+            )
+        view, task = self.pending
+        measured = _measure(attack.signals, view, self.rows, task, 0.0)
+        self.seconds += measured.seconds
+        self._reduce(attack, view.round, measured.values, measured.failed)
+        if attack.name in self.failed:
+            raise FedauditError("attack", self.failed[attack.name], "The other attacks are not affected.")
 
     def scores(self, attack: BaseAttack) -> Floats:
-        if attack.name in self.pending:
-            self._show([attack], attack.signals, *self.pending.pop(attack.name))
+        if attack.deferred and attack.name not in self.settled:
+            self._settle(attack)
         features = self.reductions[attack.name].features()
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
@@ -71,6 +117,40 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+
+
+def _measure(signals: Iterable[str], view: View, rows: Records, task: Task, epoch_seconds: float) -> Measured:
+    started, failed = time.perf_counter(), {}
+    try:
+        values = measure(signals, view, rows, task)
+    except Exception:
+        values = {}
+        for name in signals:  # one by one, to lose only the signal that is to blame
+            try:
+                values |= measure([name], view, rows, task)
+            except Exception as error:
+                failed[name] = say(error)
+    return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
+
+
+def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
+    """The values in the order of `ids`: stored or live, they are joined by id; what is not there is NaN."""
+    if np.array_equal(measured.id, ids):
+        return measured.values
+    order = np.argsort(measured.id)
+    spot = order[np.minimum(np.searchsorted(measured.id, ids, sorter=order), len(order) - 1)]
+    known = measured.id[spot] == ids
+    found = {}
+    for name, values in measured.values.items():
+        found[name] = values[spot].astype(np.float64)
+        found[name][~known] = np.nan
+    return found
+
+
+def say(error: Exception) -> str:
+    """Why something failed, in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:

@@ -30,11 +30,21 @@ class Trainer:
         return task.train(model, self.records, self.training, rng)
 
 
-def federate(task: TorchTask, parties: Sequence[Party], plans: Sequence[Plan], seed: int) -> Iterator[Round]:
-    """Broadcast, train, average: one `Round` for each plan, from round 1. A round without parties commits nothing."""
+def federate(
+    task: TorchTask,
+    parties: Sequence[Party],
+    plans: Sequence[Plan],
+    seed: int,
+    after: int = 0,
+    model: State | None = None,
+) -> Iterator[Round]:
+    """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a round.
+
+    A round without parties commits nothing.
+    """
     by_name = {party.name: party for party in parties}
-    model = task.initial(seed)
-    for index, plan in enumerate(plans, start=1):
+    model = task.initial(seed) if model is None else model
+    for index, plan in enumerate(plans[after:], start=after + 1):
         if not plan.parties:
             yield Round(index, model, {}, model, commit=False)
             continue

@@ -1,0 +1,108 @@
+"""The journal: one line of JSON for each event, each with its number and checksum, on disk before `append` returns."""
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedaudit.errors import REFUSED, FedauditError
+
+MAX_BYTES = 4 * 2**30
+MAX_LINE = 256 * 2**20
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a journal says: its whole events, the numbers of the damaged lines, and where appending may go on."""
+
+    events: list[Event]
+    damaged: list[int]
+    good_bytes: int
+    torn: bool  # the last line was being written when the writer died
+
+
+def encode(number: int, event: Event) -> bytes:
+    body = json.dumps({**event, "n": number}, allow_nan=False, ensure_ascii=True)
+    return f'{body[:-1]}, "check": "{_check(body)}"}}\n'.encode()
+
+
+def decode(line: bytes) -> Event | None:
+    """The event, or None for a line that is not what was written."""
+    head, separator, tail = line.rstrip(b"\n").rpartition(b', "check": "')
+    if not separator or not tail.endswith(b'"}') or tail[:-2].decode("ascii", "replace") != _check(head + b"}"):
+        return None
+    try:
+        event = json.loads(head + b"}")
+    except (ValueError, RecursionError):
+        return None
+    known = isinstance(event, dict) and isinstance(event.get("n"), int) and isinstance(event.get("event"), str)
+    return event if known else None
+
+
+def _check(body: str | bytes) -> str:
+    return hashlib.sha256(body.encode() if isinstance(body, str) else body).hexdigest()[:16]
+
+
+def read(path: Path) -> Reading:
+    """Every whole line. A damaged last line is a torn write; a damaged line before it is named and passed over."""
+    if not path.exists():
+        return Reading([], [], 0, False)
+    if path.stat().st_size > MAX_BYTES:
+        raise FedauditError("journal-size", f"{path} is larger than 4 GiB", "Start anew.", exit_code=REFUSED)
+    events: list[Event] = []
+    bad: list[int] = []
+    position = good = good_lines = number = 0
+    with path.open("rb") as file:
+        while line := file.readline(MAX_LINE):
+            number, position = number + 1, position + len(line)
+            event = decode(line) if line.endswith(b"\n") else None
+            if event is None:
+                bad.append(number)
+                continue
+            events.append(event)
+            good, good_lines = position, number
+    return Reading(events, [n for n in bad if n < good_lines], good, position > good)
+
+
+class Journal:
+    """Appends to a journal. Opening cuts off what a killed writer left behind the last whole line."""
+
+    def __init__(self, path: Path):
+        self.reading = read(path)
+        self.next = max((event["n"] for event in self.reading.events), default=0) + 1
+        self.file = path.open("ab")
+        if self.reading.torn:
+            self.file.truncate(self.reading.good_bytes)
+            self._flush()
+
+    def append(self, event: Event) -> None:
+        """On disk when this returns. A write that fails halfway is taken back, so that the next one starts a line."""
+        line = encode(self.next, event)
+        before = self.file.seek(0, os.SEEK_END)
+        try:
+            self.file.write(line)
+            self._flush()
+        except OSError:
+            self._take_back(before)
+            raise
+        self.next += 1
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _flush(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+    def _take_back(self, size: int) -> None:
+        """Unbuffered, because a buffered file would try to write the rest again."""
+        path = Path(self.file.name)
+        with contextlib.suppress(OSError):
+            self.file.close()
+        os.truncate(path, size)
+        self.file = path.open("ab")
