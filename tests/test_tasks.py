@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedaudit.config import OUR_MODELS
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
+from fedaudit.models import MODELS
 from fedaudit.tasks import TorchTask, Training, build_task
 
 
@@ -81,3 +83,7 @@ def test_own_model_by_name() -> None:
         build_task("mpl", (4,), 3, {})
     with pytest.raises(FedauditError, match="model-import"):
         build_task("fedaudit.models:nothing", (4,), 3, {})
+
+
+def test_every_model_can_be_named_in_a_configuration() -> None:
+    assert set(MODELS) == set(OUR_MODELS)

@@ -108,6 +108,7 @@ class Federation(_Section):
         return self
 
 
+OUR_MODELS = ("linear", "mlp", "cnn", "leaf-cnn", "resnet8", "resnet20", "resnet56")
 MODEL_KEYS = {"hidden": ("mlp",), "filters": ("cnn",), "norm": ("resnet8", "resnet20", "resnet56")}
 
 
@@ -122,6 +123,8 @@ class Model(_Section):
 
     @model_validator(mode="after")
     def _keys_fit_the_model(self) -> "Model":
+        if ":" not in self.name and self.name not in OUR_MODELS:
+            raise ValueError(f"unknown model. {suggest(self.name, [*OUR_MODELS, 'package.module:factory'])}")
         for key, models in MODEL_KEYS.items():
             if getattr(self, key) is not None and self.name not in models:
                 raise ValueError(f"{key} belongs to {', '.join(models)}, not to {self.name}: remove it")
