@@ -153,8 +153,10 @@ def net(input_shape, classes):
 
 def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PRESSES_CTRL_C)
-    (tmp_path / "long.toml").write_text(SMALL.replace("rounds = 3", "rounds = 10000"))
-    done = fedaudit("run", "long.toml", "--set", "model.name=mine:net", cwd=tmp_path)
+    (tmp_path / "long.toml").write_text(
+        SMALL.replace("rounds = 3", "rounds = 10000").replace("hidden = [16]", 'name = "mine:net"')
+    )
+    done = fedaudit("run", "long.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "runs/long/results.json").read_text())
     assert document["run"]["status"].startswith("interrupted at round ")

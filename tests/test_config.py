@@ -12,7 +12,7 @@ def test_defaults_are_the_documented_ones() -> None:
     config = parse({})
     assert config == Config()
     assert (config.data.name, config.federation.parties, config.federation.rounds) == ("baskets", 4, 40)
-    assert config.model.hidden == (512, 256, 128)
+    assert (config.model.name, config.model.arguments()) == ("mlp", {})  # whose own default is 512, 256, 128
 
 
 @pytest.mark.parametrize(
