@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedaudit import __version__
-from fedaudit.errors import FedauditError
+from fedaudit.errors import DEGRADED, FedauditError
 
 console = Console()
 errors = Console(stderr=True)
@@ -44,15 +44,16 @@ Out = Annotated[Path | None, typer.Option(help="Folder for results and report (d
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Override one key: --set federation.rounds=10. Repeatable.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace whatever run the folder holds, and train anew.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Train and audit again with the next K-1 seeds; shows the spread.")]
 
 
 @app.command()
-def demo(out: Out = None, set_: Set = None) -> None:
+def demo(out: Out = None, set_: Set = None, force: Force = False) -> None:
     """Audit a small federation on real supermarket baskets: four parties, 40 rounds, client and server."""
     from fedaudit.config import parse
 
-    _run(parse({}, set_ or ()), out or Path("runs/demo"), 1)
+    _run(parse({}, set_ or ()), out or Path("runs/demo"), 1, force)
 
 
 @app.command()
@@ -61,14 +62,36 @@ def run(
     out: Out = None,
     set_: Set = None,
     repeats: Repeats = 1,
+    force: Force = False,
 ) -> None:
     """Train the federation that CONFIG describes and audit it round by round.
 
-    Results, scores and an offline HTML report are left in the output folder.
+    Results, scores and an offline HTML report are left in the output folder, and a record of every round. A run that
+    was killed or interrupted goes on from its last complete round when the same command is given again; one that is
+    finished is shown again without training.
     """
     from fedaudit.config import load_config
 
-    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats)
+    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats, force)
+
+
+@app.command()
+def audit(
+    run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`, finished or not.")],
+    attack: Annotated[
+        list[str] | None, typer.Option(help="Attack by name; repeatable (default: those of the run).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
+) -> None:
+    """Attack a recorded federation again, without training: with its stored signals, or with its stored models.
+
+    Signals are enough for every attack that reads them; other attacks need a run with audit.keep = "snapshots".
+    """
+    from fedaudit.replay import replay
+
+    out = out or run_dir / "audit"
+    document = replay(run_dir, attack or [], out, _progress)
+    _finish(document, out)
 
 
 @app.command()
@@ -136,19 +159,29 @@ def version() -> None:
 # ------------------------------------------------------------------ what the commands share
 
 
-def _run(config: Any, out: Path, repeats: int) -> None:
-    from fedaudit.results import save
-    from fedaudit.run import run as run_audit
+def _run(config: Any, out: Path, repeats: int, force: bool) -> None:
+    from functools import partial
 
-    document = run_audit(config, out, _progress)
+    from fedaudit.results import save
+    from fedaudit.run import run
+
+    run_audit = partial(run, progress=_progress, force=force, tell=lambda line: errors.print(escape(line)))
+    document = run_audit(config, out)
     if repeats > 1:
         document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
         for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
             federation = config.federation.model_copy(update={"seed": seed})
-            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}", _progress)
+            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
             document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
         save(document, out)
+    _finish(document, out)
+
+
+def _finish(document: dict[str, Any], out: Path) -> None:
+    """Show the results; an audit of which a part is missing ends with exit code 4."""
     _say(document, _write_report(document, out))
+    if document.get("degraded") or document["run"]["status"] != "complete":
+        raise typer.Exit(DEGRADED)
 
 
 def _write_report(document: dict[str, Any], directory: Path) -> Path | None:
@@ -159,7 +192,7 @@ def _write_report(document: dict[str, Any], directory: Path) -> Path | None:
         write(document, directory / "report.html")
     except Exception as error:
         errors.print(
-            f"[yellow]The report could not be rendered ({escape(repr(error))}); results.json is complete.[/yellow]"
+            f"[yellow]The report could not be rendered ({escape(repr(error))}); the numbers are not affected.[/yellow]"
         )
         return None
     return directory / "report.html"

@@ -139,12 +139,16 @@ class Model(_Section):
 
 
 class Audit(_Section):
-    """[audit] who looks, with which attacks, at which false-positive rates."""
+    """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
+
+    the `signals` that the attacks read, or `snapshots`: every model that was exchanged, for attacks of tomorrow.
+    """
 
     vantages: tuple[Vantage, ...] = (Vantage.CLIENT, Vantage.SERVER)
     attacks: tuple[str, ...] | None = None
     fpr: tuple[Fraction, ...] | None = None
     confidence: Fraction = 0.95
+    keep: Literal["signals", "snapshots"] = "signals"
 
 
 class Config(_Section):

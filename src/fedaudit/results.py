@@ -28,6 +28,7 @@ def as_document(audit: Audit, run: Mapping[str, Any]) -> dict[str, Any]:
         "results": [_result(result) for result in audit.results],
         "warnings": list(audit.warnings),
         "notices": list(audit.notices),
+        "failed": [{"attack": name, "reason": why} for name, why in audit.failed.items()],
     }
 
 

@@ -2,14 +2,14 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,25 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
-from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.tasks import TorchTask, Training, build_task
-from fedaudit.types import Dataset, Game, Party, Role, Round
+from fedaudit.federation.segments import digest
+from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
+from fedaudit.types import Dataset, Game, Party, Role, Round, State
+
+if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
+    from fedaudit.tasks import TorchTask
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The game as the configuration describes it, without a model."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    settings: Settings
 
 
 @dataclass(frozen=True)
@@ -33,13 +46,13 @@ class Prepared:
     config: Config
     dataset: Dataset
     game: Game
-    task: TorchTask
+    task: "TorchTask"
     parties: list[Party]
     settings: Settings
     auditor: Auditor
 
 
-def prepare(config: Config) -> Prepared:
+def stage(config: Config) -> Staged:
     federation, audit = config.federation, config.audit
     data.check_name(config.data.name)
     settings = Settings(
@@ -49,10 +62,26 @@ def prepare(config: Config) -> Prepared:
     dataset = data.load(config.data)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng)
-    task = build_task(config.model.name, dataset.input_shape, dataset.classes, config.model.arguments())
+    return Staged(config, dataset, game, settings)
+
+
+def build(staged: Staged) -> "TorchTask":
+    from fedaudit.tasks import build_task
+
+    model, dataset = staged.config.model, staged.dataset
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+
+
+def prepare(config: Config) -> Prepared:
+    from fedaudit.federation.simulate import Trainer
+    from fedaudit.tasks import Training
+
+    staged = stage(config)
+    federation, dataset, game = config.federation, staged.dataset, staged.game
+    task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
-    settings = settings.suited_to(task, initial, dataset.records, asked=audit.attacks is not None)
+    settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
     training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
     if federation.algorithm == "fedsgd":  # one step on all records of a party
         training = Training("sgd", federation.lr, epochs=1, batch_size=len(dataset.records))
@@ -60,38 +89,91 @@ def prepare(config: Config) -> Prepared:
     return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings))
 
 
-def rounds(prepared: Prepared) -> Iterator[Round]:
+def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
+    from fedaudit.federation.simulate import federate
+
     federation = prepared.config.federation
     sampling = federation.sampling or "uniform"
     names = [party.name for party in prepared.parties]
     plans = sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
-    return federate(prepared.task, prepared.parties, plans, federation.seed)
+    return federate(prepared.task, prepared.parties, plans, federation.seed, after, model)
 
 
-def run(config: Config, out: Path, progress: Progress) -> dict[str, Any]:
-    """Train, audit while training, and leave results.json and scores.parquet in `out`."""
+def run(config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print) -> dict[str, Any]:
+    """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     started = time.perf_counter()
+    if not force:
+        check_config(out, config)
     with progress("Reading the data", 0):
         prepared = prepare(config)
-    with progress("Training and auditing", config.federation.rounds) as step:
-        try:
-            for round in rounds(prepared):
-                prepared.auditor.observe(round)
-                step()
-        except KeyboardInterrupt:
-            if prepared.auditor.last_round < 2:
-                raise  # nothing to report yet
-    with progress("Computing statistics", 0):
-        found = prepared.auditor.finish()
-        document = results.as_document(found, describe(prepared, out.name, time.perf_counter() - started))
-        results.save(document, out)
-        results.save_scores(prepared.auditor.score_table(), out)
+    auditor = prepared.auditor
+    with Recording.start(out, manifest(prepared), force) as recording:
+        finished = recording.finished()
+        if finished:
+            tell(f"{out} holds this run, finished: nothing is trained again. --force would do so.")
+            return finished
+        after, model = recording.resume(auditor, tell)
+        with progress("Training and auditing", config.federation.rounds - after) as step:
+            try:
+                for round in rounds(prepared, after, model):
+                    seen = auditor.measure(round)
+                    with unbroken():
+                        recording.append(round, auditor.absorb(seen, round) if seen else None)
+                    step()
+            except KeyboardInterrupt:
+                if auditor.last_round < 2:
+                    raise  # nothing to report yet
+        with progress("Computing statistics", 0):
+            seconds = time.perf_counter() - started
+            odd, lost = recording.warnings, recording.trouble
+            document = conclude(prepared, auditor, out, out.name, seconds, odd, lost)
+            recording.end(document["run"]["status"], auditor.right)
     return document
 
 
-def describe(prepared: Prepared, name: str, seconds: float) -> dict[str, Any]:
+def conclude(
+    about: Prepared | Staged,
+    auditor: Auditor,
+    out: Path,
+    name: str,
+    seconds: float,
+    odd: Sequence[str],
+    lost: str | None,
+) -> dict[str, Any]:
+    """Statistics into files. `odd`: what was odd about the rounds; `lost`: why the trace is not whole.
+
+    What cannot be written is still returned, and what is missing is listed under `degraded`.
+    """
+    document = results.as_document(auditor.finish(), describe(about, auditor, name, seconds))
+    document["warnings"] += [*odd, *([lost] if lost else [])]
+    document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
+    try:
+        results.save_scores(auditor.score_table(), out)
+        results.save(document, out)
+    except OSError as error:
+        unsaved = f"The results could not be written to {out} ({error.strerror}): what is shown here is all there is."
+        document["warnings"].append(unsaved)
+        document["degraded"].append(unsaved)
+    return document
+
+
+def manifest(prepared: Prepared) -> dict[str, Any]:
+    """run.json: what a trace must say about itself to be resumed or attacked again."""
+    about = describe(prepared, prepared.auditor, "", 0.0)
+    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions", "guarantee")
+    return {
+        **{key: about[key] for key in kept},
+        "keep": prepared.config.audit.keep,
+        "attacks": [attack.name for attack in prepared.settings.attacks],
+        "notices": list(prepared.settings.notices),
+        "data": fingerprint(prepared.game),
+        "start": digest(prepared.task.initial(prepared.config.federation.seed)),
+    }
+
+
+def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: float) -> dict[str, Any]:
     """The `run` part of results.json: what anybody needs to judge and to repeat this audit."""
-    config, dataset, game = prepared.config, prepared.dataset, prepared.game
+    config, dataset, game = about.config, about.dataset, about.game
     subjects = dataset.records.subject
     counts = {
         party: {role.value: int((game.truth.mask(role) & (game.candidates.party == party)).sum()) for role in Role}
@@ -101,13 +183,13 @@ def describe(prepared: Prepared, name: str, seconds: float) -> dict[str, Any]:
         "name": name,
         "fedaudit": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": "complete" if prepared.auditor.last_round == config.federation.rounds
-        else f"interrupted at round {prepared.auditor.last_round}",
+        "status": "complete" if auditor.last_round == config.federation.rounds
+        else f"interrupted at round {auditor.last_round}",
         "config": config.as_dict(),
         "config_hash": config.hash(),
         "seed": config.federation.seed,
         "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
-        "rounds": prepared.auditor.last_round,
+        "rounds": auditor.last_round,
         "seconds": float(f"{seconds:.3g}"),
         "data": {
             "name": dataset.name,

@@ -82,16 +82,31 @@ class Auditor:
     def absorb(self, seen: Observation, round: Round | None = None) -> Observation:
         """Take in what was measured: live, then with its round, or stored. It comes back with all that it cost."""
         costed: dict[str | None, Measured] = {}
-        views = self._views(round) if round else {}
         for party, measured in seen.of.items():
             panel = self.everyone if party is None else self.each.get(party)
             if panel:
-                later = (replace(views[party][1], received=None), self.task) if party in views and self.task else None
-                costed[party] = panel.absorb(seen.round, measured, round is None, later)
+                costed[party] = panel.absorb(seen.round, measured, stored=round is None)
                 self.failed = panel.failed | self.failed
         self.released, self.right, self.last_round = round.aggregate if round else None, None, seen.round
+        if round:
+            self.expect(round)
         self._remember(seen.round)
         return Observation(seen.round, costed)
+
+    def wants(self, round: int) -> set[str]:
+        """The signals that all attacks together read in a round."""
+        panels = (self.everyone, *self.each.values())
+        return {signal for panel in panels for signal in panel.wants(round == self.settings.rounds)}
+
+    def wants_models(self) -> bool:
+        """Is there a deferred attack that has not seen the models it will look at?"""
+        return any(panel.later and panel.pending is None for panel in (self.everyone, *self.each.values()))
+
+    def expect(self, round: Round) -> None:
+        """Let deferred attacks look at this round's models, where they know of no later ones."""
+        for panel, view in self._views(round).values():
+            if panel.later and panel.pending is None and self.task:
+                panel.pending = replace(view, received=None), self.task
 
     def _views(self, round: Round) -> dict[str | None, tuple[Panel, View]]:
         """Who looks at what: the global model, and under a party's name its local one."""

@@ -43,11 +43,14 @@ class Panel:
         return rows if len(self.index) == len(rows) else rows.take(self.index)
 
     def measure(self, view: View, task: Task, epoch_seconds: float, last: bool) -> Measured:
-        """The signals of a round; in the last one also those that were deferred. Changes nothing, may be broken off."""
-        signals = [*self.signals, *self.deferred_signals] if last else self.signals
-        return _measure(signals, view, self.rows, task, epoch_seconds)
+        """The signals of a round. Changes nothing here, so that it may be broken off."""
+        return _measure(self.wants(last), view, self.rows, task, epoch_seconds)
 
-    def absorb(self, round: int, measured: Measured, stored: bool, pending: tuple[View, Task] | None) -> Measured:
+    def wants(self, last: bool) -> list[str]:
+        """What is measured in a round; in the last one also what was deferred until then."""
+        return [*self.signals, *self.deferred_signals] if last else self.signals
+
+    def absorb(self, round: int, measured: Measured, stored: bool) -> Measured:
         """Take in a round. A stored one brings what it cost along; a live one is timed here and returned with it."""
         started = time.perf_counter()
         values = in_order(measured, self.row_ids)
@@ -59,7 +62,7 @@ class Panel:
                 if not set(attack.signals) <= set(values):
                     continue
             self._reduce(attack, round, values, measured.failed)
-        self.pending = pending if self.later else None
+        self.pending = None
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
         self.seconds += measured.seconds

@@ -1,0 +1,68 @@
+"""Attack a recorded federation again: from its signals (no torch), or from its models where they were kept."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedaudit import attacks
+from fedaudit.audit import Auditor
+from fedaudit.errors import FedauditError
+from fedaudit.federation.segments import DamagedError
+from fedaudit.federation.store import Store
+from fedaudit.recording import check_same, config_of, feed, fingerprint
+from fedaudit.run import Progress, Staged, build, conclude, stage
+
+
+def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> dict[str, Any]:
+    """Audit the trace in `directory` with the named attacks (none: those of its configuration)."""
+    started = time.perf_counter()
+    store = Store.read(directory)
+    config = config_of(store.manifest, directory)
+    if names:
+        config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})
+    settled = names or [str(name) for name in store.manifest.get("attacks", ())] or None
+    with progress("Reading the data", 0):
+        staged = stage(config)
+        notices = () if names else tuple(map(str, store.manifest.get("notices", ())))
+        settings = replace(staged.settings, attacks=attacks.choose(settled), notices=notices)
+        check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
+    with progress("Replaying the rounds", 0):
+        auditor = Auditor(None, staged.game, settings)
+        if must_measure(store, auditor):
+            auditor.task = build(staged)
+        odd = [*store.warnings(), *feed(store, auditor)]
+        odd += released(store, staged, auditor)
+    with progress("Computing statistics", 0):
+        seconds = time.perf_counter() - started
+        return conclude(staged, auditor, out, directory.resolve().name, seconds, odd, None)
+
+
+def must_measure(store: Store, auditor: Auditor) -> bool:
+    """Do the attacks need more than was kept as signals? Refused when the models were not kept either."""
+    rounds = [entry for entry in store.entries() if entry.commit]
+    kept = set(rounds[0].names).union(*(entry.names for entry in rounds)) if rounds else set()
+    lacking = [
+        (attack.name, signal) for attack in auditor.settings.attacks for signal in attack.signals if signal not in kept
+    ]
+    if lacking and not any(entry.kept for entry in rounds):
+        attack, signal = lacking[0]
+        there = ", ".join(sorted(kept)) or "none"
+        raise FedauditError(
+            "not-kept",
+            f"attack {attack!r} needs the signal {signal!r}, and of signals this run kept {there}",
+            'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
+        )
+    return bool(lacking)
+
+
+def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
+    """What the released model answers rightly: as recorded, or, for a run that was cut short, asked once more."""
+    auditor.right = store.right(len(staged.game.candidates))
+    if auditor.right is None and staged.dataset.classes:
+        try:
+            auditor.released = store.released()
+        except DamagedError as error:
+            return [f"The accuracy of the released model is missing: {error}."]
+        auditor.task = auditor.task or build(staged)
+    return []
