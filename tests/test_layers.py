@@ -28,8 +28,8 @@ LAYERS = [
     "run",
     "scorefile",
     "catalogue",
-    "integrations",
     "report",
+    "integrations",
     "cli",
     "__main__",
 ]
@@ -108,6 +108,8 @@ def test_public_names() -> None:
         "auc",
         "audit",
         "load_config",
+        "record",
+        "set_aside",
         "tpr_at_fpr",
     ]
     for name in fedaudit.__all__:
