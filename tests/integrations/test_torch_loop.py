@@ -13,6 +13,7 @@ from torch import nn
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.torch_loop import Recording, record
 from fedaudit.results import SCHEMA_FILE
+from fedaudit.types import Round, Trained
 from tests.integrations.worlds import PARTIES, games, mean, net, part, train
 
 
@@ -64,7 +65,6 @@ def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
     from fedaudit.integrations.aside import joined
     from fedaudit.integrations.states import numpy_state
     from fedaudit.integrations.torch_loop import make_auditor
-    from fedaudit.types import Round, Trained
 
     model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), 3, ("client", "server"), None, None, 0.95, 0)
     with record(model, games(), out=tmp_path, rounds=3) as audit:
@@ -85,15 +85,14 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     plain, watched = seeded(), seeded()
     loop(None, plain, range(1, 5))
     with recorded(tmp_path, watched) as audit:
-        real, calls = audit.auditor.task.outputs, []
+        real = audit.auditor.observe
 
-        def broken(*arguments: Any) -> Any:
-            calls.append(1)
-            if len(calls) == 4:  # in round 2
+        def broken(round: Round) -> None:
+            if round.index == 2:
                 raise ValueError("record 17 was [0.1, 0.2]")
-            return real(*arguments)
+            real(round)
 
-        monkeypatch.setattr(audit.auditor.task, "outputs", broken)
+        monkeypatch.setattr(audit.auditor, "observe", broken)
         loop(audit, watched, range(1, 5))
     assert all(
         torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
