@@ -37,6 +37,7 @@ class Recorder:
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # what happened, and was taken in all the same
         self.seen: dict[int, dict[str, str]] = {}  # round -> who sent -> digest
+        self.starts: dict[int, str] = {}  # round -> digest of the model it started from
         self.aggregates: dict[str, int] = {}  # digest of a model -> the last round that made it
         self.document: dict[str, Any] | None = None
         self.started = time.perf_counter()
@@ -63,6 +64,11 @@ class Recorder:
         log.info("fedaudit: %s", what)
         self.notes.append(what)
 
+    def broke_off(self, error: type[BaseException]) -> None:
+        """The training itself failed. Its error must not be hidden behind one of ours."""
+        self.gap(f"the training ended with {error.__name__} after round {self.last}")
+        self.strict = False
+
     def observe(self, round: Round) -> None:
         """One round, in the order in which the training makes them."""
         with self.guard(f"round {round.index} is missing"):
@@ -88,6 +94,7 @@ class Recorder:
     def _follow(self, round: Round) -> None:
         """Does a round start where the last one ended?"""
         start, made = digest(round.broadcast), digest(round.aggregate)
+        self.starts[round.index] = start
         origin = self.aggregates.get(start)
         if self.aggregates and origin != max(self.aggregates.values()):
             from_where = f"the model after round {origin}" if origin else "a model that was not seen before"

@@ -107,8 +107,7 @@ class Recording:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            self.recorder.gap(f"the training ended with {kind.__name__} after round {self.recorder.last}")
-            self.recorder.strict = False  # the training's own error must not be hidden behind one of ours
+            self.recorder.broke_off(kind)
         out = self.recorder.out
         self.recorder.finish(out.name if out else "recorded")
 
