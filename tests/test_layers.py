@@ -31,8 +31,8 @@ LAYERS = [
     "replay",
     "scorefile",
     "catalogue",
-    "integrations",
     "report",
+    "integrations",
     "cli",
     "__main__",
 ]
@@ -111,6 +111,8 @@ def test_public_names() -> None:
         "auc",
         "audit",
         "load_config",
+        "record",
+        "set_aside",
         "tpr_at_fpr",
     ]
     for name in fedaudit.__all__:

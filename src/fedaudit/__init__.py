@@ -29,6 +29,8 @@ _HOME = {
     "auc": "stats",
     "audit": "audit",
     "load_config": "config",
+    "record": "integrations.torch_loop",
+    "set_aside": "integrations.aside",
     "tpr_at_fpr": "stats",
 }
 

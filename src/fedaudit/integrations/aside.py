@@ -1,0 +1,77 @@
+"""Before training: which of a party's records are trained on, and which are set aside to audit it."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.data.records import dataset
+from fedaudit.errors import FedauditError
+from fedaudit.types import Candidates, Game, Records, Role, Strings, Truth
+
+
+def set_aside(
+    x: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    party: str = "party",
+    evaluation: float = 0.2,
+    calibration: float = 0.2,
+    seed: int = 0,
+    id: NDArray[Any] | None = None,
+    subject: NDArray[Any] | None = None,
+) -> tuple[Records, Game]:
+    """What this party may train on (`.x`, `.y`), and the game that audits it.
+
+    Every record is placed by a hash of the seed and its id (its subject's name, where there are subjects): a call in
+    another process, in another order, or after records were added, gives every record the same place. That is what
+    keeps a record that was once set aside out of all later training.
+    """
+    if not (evaluation > 0 and calibration > 0 and evaluation + calibration < 1):
+        what = (
+            f"evaluation {evaluation:g} and calibration {calibration:g} must be above 0 and leave records to train on"
+        )
+        raise FedauditError("fractions", what, "Choose, for example, 0.2 and 0.2.")
+    x, y = np.asarray(x), np.asarray(y)
+    if y.dtype.kind not in "fiub":
+        raise FedauditError("labels", f"{party}: y is {y.dtype}", "Give labels as the model numbers them: 0, 1, ...")
+    # As regression, because labels mean the same in every party: a party that lacks a class must not re-number them.
+    records = dataset(party, x, y, id=id, subject=subject, regression=True).records
+    if y.dtype.kind != "f":
+        records = Records(records.x, records.y.astype(np.int64), records.id, records.subject)
+    place = _places(records.id if records.subject is None else records.subject, seed)
+    role = np.where(place < calibration, Role.CALIBRATION.value, Role.MEMBER.value)
+    role = np.where((place >= calibration) & (place < calibration + evaluation), Role.EVALUATION.value, role)
+    for wanted in Role:
+        if not (role == wanted.value).any():
+            what = f"{party}: of {len(records)} records none is left for {wanted.value}"
+            raise FedauditError("empty-set", what, "Set larger parts aside, or join parties: so few tell nothing.")
+    names = np.full(len(records), party)
+    candidates = Candidates("record", records.id, names, records, np.arange(len(records)), records.subject)
+    game = Game(candidates, Truth(records.id, role.astype(np.str_)))
+    return game.members(party), game
+
+
+def _places(names: Strings, seed: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each name, the same whatever else there is."""
+    unique, inverse = np.unique(names, return_inverse=True)
+    digests = (hashlib.sha256(f"fedaudit-aside|{seed}|{name}".encode()).digest()[:8] for name in unique)
+    return np.array([int.from_bytes(d, "big") / 2**64 for d in digests])[inverse]
+
+
+def joined(*games: Game) -> Game:
+    """The games of several parties as one, for whoever may see them all (a simulation, or one operator's loop)."""
+    parts = [game.candidates for game in games]
+    ids = np.concatenate([part.id for part in parts])
+    if len(np.unique(ids)) < len(ids):
+        # The same content in two parties is two records: one may be a member where the other is not.
+        ids = np.concatenate([np.char.add(np.char.add(part.party, "/"), part.id) for part in parts])
+    with_subjects = all(part.subject is not None for part in parts)
+    subject = np.concatenate([p.subject for p in parts if p.subject is not None]) if with_subjects else None
+    x, y = np.concatenate([p.rows.x for p in parts]), np.concatenate([p.rows.y for p in parts])
+    order = np.argsort(ids, kind="stable")
+    rows = Records(x, y, ids, subject).take(order)
+    party = np.concatenate([part.party for part in parts])[order]
+    role = np.concatenate([game.truth.role for game in games])[order]
+    return Game(Candidates("record", rows.id, party, rows, np.arange(len(rows)), rows.subject), Truth(rows.id, role))

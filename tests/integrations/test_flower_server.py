@@ -1,0 +1,225 @@
+"""The recording strategy around Flower's own: training ends as without it, and what went wrong is told."""
+
+import copy
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord, Error, Message
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedMedian,
+    Result,
+    Strategy,
+)
+
+from fedaudit.integrations.flower_server import RecordedStrategy, record_strategy
+from fedaudit.types import Round
+from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
+from tests.integrations.worlds import equal, games, net
+
+Change = Callable[[list[Message]], list[Message]]
+
+
+def run(strategy: Strategy, rounds: int = 3, change: Change | None = None, start: ArrayRecord | None = None) -> Result:
+    return strategy.start(grid=LocalGrid(client_app(), change), initial_arrays=start or initial(), num_rounds=rounds)
+
+
+def recorded(strategy: Strategy, out: Path, **options: Any) -> RecordedStrategy:
+    return record_strategy(strategy, out=out, rounds=3, model=net, game=games(), party=party_of, **options)
+
+
+def text(strategy: RecordedStrategy) -> str:
+    document = strategy.recorder.document
+    assert document is not None
+    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+
+
+def training_only(change: Change) -> Change:
+    """Changes the replies of training, not those of evaluation."""
+
+    def changed(replies: list[Message]) -> list[Message]:
+        return change(replies) if replies[0].metadata.message_type == "train" else replies
+
+    return changed
+
+
+def rounds_of(strategy: RecordedStrategy, monkeypatch: pytest.MonkeyPatch) -> list[Round]:
+    seen: list[Round] = []
+    real = strategy.recorder.observe
+
+    def both(round: Round) -> None:
+        seen.append(round)
+        real(round)
+
+    monkeypatch.setattr(strategy.recorder, "observe", both)
+    return seen
+
+
+@pytest.mark.parametrize("make", [FedAvg, FedAdam, FedMedian])
+def test_training_is_the_same_and_the_audit_whole(
+    tmp_path: Path, make: Callable[[], Strategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedMedian empties the replies that it is given: they are copied before."""
+    plain = run(make())
+    strategy = recorded(make(), tmp_path)
+    seen = rounds_of(strategy, monkeypatch)
+    result = run(strategy)
+    assert result.arrays is not None
+    assert plain.arrays is not None
+    assert equal(as_state(plain.arrays), as_state(result.arrays))
+    assert [round.index for round in seen] == [1, 2, 3]
+    assert all(set(round.sent) == {"north", "south"} for round in seen)
+    assert all(len(trained.state) == 4 for round in seen for trained in round.sent.values())
+    loaded = {name: value.astype("float32") for name, value in as_state(result.arrays).items()}  # FedAdam: float64
+    assert equal(seen[-1].aggregate, loaded)
+    assert equal(seen[1].broadcast, seen[0].aggregate)
+    assert text(strategy).startswith("complete")
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_around_a_dp_wrapper_what_arrives_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server clips and adds noise after it has seen the updates: the wrapper sees them as it does."""
+    dp = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 0.01, 2)
+    strategy = recorded(dp, tmp_path)
+    seen = rounds_of(strategy, monkeypatch)
+    run(strategy, 2)
+    first = seen[0]
+    moved = sum(float(((first.sent["north"].state[k] - v) ** 2).sum()) for k, v in first.broadcast.items())
+    assert moved > 0.01**2 * 10  # not yet clipped
+    assert strategy.clipping_norm == 0.01  # whatever else the strategy has is still there
+
+
+def test_F5_drop_outs_duplicates_and_failures_are_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def change(replies: list[Message]) -> list[Message]:
+        calls.append(1)
+        if len(calls) == 1:
+            return replies[:1]
+        if len(calls) == 2:
+            return [replies[0], copy.deepcopy(replies[0]), replies[1]]
+        spoilt = Message(Error(code=2, reason="patient 17 was missing"), reply_to=replies[1])
+        spoilt.metadata.__dict__["_src_node_id"] = replies[1].metadata.src_node_id
+        return [replies[0], spoilt]
+
+    strategy = recorded(FedAvg(), tmp_path)
+    seen = rounds_of(strategy, monkeypatch)
+    run(strategy, change=training_only(change))
+    assert [len(round.sent) for round in seen] == [1, 2, 1]
+    said = text(strategy)
+    assert "Round 1: 1 of 2 parties did not answer" in said
+    assert "answered twice, the same both times" in said
+    assert "Round 3: 1 of 2 parties failed" in said
+    assert "patient 17" not in said
+
+
+def test_F6_an_empty_round_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def change(replies: list[Message]) -> list[Message]:
+        calls.append(1)
+        return [] if len(calls) == 2 else replies
+
+    strategy = recorded(FedAvg(), tmp_path)
+    seen = rounds_of(strategy, monkeypatch)
+    result = run(strategy, change=training_only(change))
+    assert result.arrays is not None
+    assert [round.index for round in seen] == [1, 3]
+    assert "Round 2 is empty: nobody sent a model" in text(strategy)
+    document = strategy.recorder.document
+    assert document is not None
+    curves = [e["curves"]["auc"]["x"] for e in document["results"] if "auc" in e.get("curves", {})]
+    assert curves
+    assert all(2.0 not in x for x in curves)
+
+
+def test_F4_a_hook_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run(FedAvg())
+    strategy = recorded(FedAvg(), tmp_path)
+    real = strategy._state
+
+    def broken(arrays: ArrayRecord, where: str) -> Any:
+        if where == "round 2, south":
+            raise ZeroDivisionError
+        return real(arrays, where)
+
+    monkeypatch.setattr(strategy, "_state", broken)
+    result = run(strategy)
+    assert plain.arrays is not None
+    assert result.arrays is not None
+    assert equal(as_state(plain.arrays), as_state(result.arrays))
+    assert "recorded with gaps" in text(strategy)
+    assert "Round 2 is missing: ZeroDivisionError" in text(strategy)
+    strict = recorded(FedAvg(), tmp_path, strict=True)
+    monkeypatch.setattr(strict, "_party", lambda message: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(strict)
+
+
+def test_F2_a_full_disk(tmp_path: Path) -> None:
+    """No file may grow beyond a few bytes: training ends, nothing half-written is left, and the audit knows it."""
+    plain = run(FedAvg(), 2)
+    strategy = recorded(FedAvg(), tmp_path / "run")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        result = run(strategy, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert plain.arrays is not None
+    assert result.arrays is not None
+    assert equal(as_state(plain.arrays), as_state(result.arrays))
+    assert strategy.recorder.document is not None  # the numbers are known
+    assert any("could not be written" in gap and "File too large" in gap for gap in strategy.recorder.gaps)
+    assert not (tmp_path / "run/results.json").exists()
+
+
+def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = recorded(FedAvg(), tmp_path)
+    seen = rounds_of(strategy, monkeypatch)
+    first = run(strategy, 2)
+    run(strategy, 1, start=first.arrays)
+    assert [round.index for round in seen] == [1, 2, 3]
+    assert "server started again after round 2" in text(strategy)
+    assert "new branch" not in text(strategy)
+    run(strategy, 1)  # from the very first model
+    assert "Round 4 starts from a model that was not seen before" in text(strategy)
+
+
+def test_F5_a_round_that_is_sent_again(tmp_path: Path) -> None:
+    strategy = recorded(FedAvg(), tmp_path)
+    grid = LocalGrid(client_app())
+    arrays = initial()
+    from flwr.app import ConfigRecord
+
+    for number in (1, 1, 2):
+        replies = grid.send_and_receive(strategy.configure_train(number, arrays, ConfigRecord(), grid))
+        made, _ = strategy.aggregate_train(number, replies)
+    assert made is not None
+    assert strategy.recorder.seen.keys() == {1, 2}
+    assert any("round 1 came twice, the same both times" in note for note in strategy.recorder.notes)
+
+
+def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = FedAvg()
+    real = inner.aggregate_train
+
+    def failing(server_round: int, replies: Any) -> Any:
+        if server_round == 3:
+            raise RuntimeError("strategy broke")
+        return real(server_round, replies)
+
+    monkeypatch.setattr(inner, "aggregate_train", failing)
+    strategy = recorded(inner, tmp_path)
+    with pytest.raises(RuntimeError, match="strategy broke"):
+        run(strategy)
+    assert "The training ended with RuntimeError after round 2" in text(strategy)
+    assert (tmp_path / "results.json").is_file()

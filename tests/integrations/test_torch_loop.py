@@ -1,0 +1,207 @@
+"""An ordinary PyTorch loop with the audit beside it: the training never notices, the report says what is missing."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.torch_loop import Recording, record
+from fedaudit.results import SCHEMA_FILE
+from fedaudit.types import Round, Trained
+from tests.integrations.worlds import PARTIES, games, mean, net, part, train
+
+
+def loop(audit: Recording | None, model: nn.Module, rounds: range) -> None:
+    """Federated averaging as somebody might have written it, with one line for the audit."""
+    for round in rounds:
+        updates = {}
+        for party in PARTIES:
+            local = copy.deepcopy(model)
+            train(local, part(party)[0], seed=round)
+            updates[party] = local.state_dict()
+        model.load_state_dict(mean(updates))
+        if audit is not None:
+            audit.observe(round, model, updates=updates)
+
+
+def recorded(out: Path, model: nn.Module, **options: Any) -> Recording:
+    return record(model, games(), out=out, rounds=4, **options)
+
+
+def seeded() -> nn.Module:
+    torch.manual_seed(0)
+    return net()
+
+
+def text(document: dict[str, Any]) -> str:
+    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+
+
+def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
+    plain, watched = seeded(), seeded()
+    loop(None, plain, range(1, 5))
+    with recorded(tmp_path / "run", watched) as audit:
+        loop(audit, watched, range(1, 5))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
+    )
+    document = json.loads((tmp_path / "run/results.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
+    assert document["run"]["status"] == "complete"
+    assert document["run"]["rounds"] == 4
+    assert {(e["vantage"], e["model"]) for e in document["results"]} == {("client", "global"), ("server", "local")}
+    assert (tmp_path / "run/report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "run/scores.parquet").is_file()
+
+
+def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
+    """The obvious twin: the same states as Rounds through the Auditor, by hand."""
+    from fedaudit.integrations.aside import joined
+    from fedaudit.integrations.states import numpy_state
+    from fedaudit.integrations.torch_loop import make_auditor
+
+    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), 3, ("client", "server"), None, None, 0.95, 0)
+    with record(model, games(), out=tmp_path, rounds=3) as audit:
+        for round in range(1, 4):
+            before, updates = numpy_state(model.state_dict()), {}
+            for party in PARTIES:
+                local = copy.deepcopy(model)
+                train(local, part(party)[0], seed=round)
+                updates[party] = local.state_dict()
+            model.load_state_dict(mean(updates))
+            audit.observe(round, model, updates=updates)
+            sent = {p: Trained(numpy_state(s), len(part(p)[0]), 1.0) for p, s in updates.items()}
+            by_hand.observe(Round(round, before, sent, numpy_state(model.state_dict())))
+    assert by_hand.score_table()["score"] == audit.auditor.score_table()["score"]
+
+
+def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, watched = seeded(), seeded()
+    loop(None, plain, range(1, 5))
+    with recorded(tmp_path, watched) as audit:
+        real = audit.auditor.observe
+
+        def broken(round: Round) -> None:
+            if round.index == 2:
+                raise ValueError("record 17 was [0.1, 0.2]")
+            real(round)
+
+        monkeypatch.setattr(audit.auditor, "observe", broken)
+        loop(audit, watched, range(1, 5))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
+    )
+    assert audit.document is not None
+    assert "recorded with gaps" in text(audit.document)
+    assert "Round 2 is missing: ValueError in test_torch_loop.py" in text(audit.document)
+    assert "record 17" not in text(audit.document)  # a foreign message may quote data
+    assert "Round 2 is missing" in (tmp_path / "report.html").read_text()
+
+
+def test_F4_strict_lets_it_out(tmp_path: Path) -> None:
+    model = seeded()
+    with pytest.raises(FedauditError, match=r"missing: 2\.weight"), recorded(tmp_path, model, strict=True) as audit:
+        audit.observe(1, {k: v for k, v in model.state_dict().items() if k != "2.weight"})
+
+
+def test_B6_names_are_listed_both_ways(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 3))
+        audit.observe(3, {f"module.{k}": v for k, v in model.state_dict().items()})
+        loop(audit, model, range(4, 5))
+    assert audit.document is not None
+    assert "missing: 0.weight" in text(audit.document)
+    assert "unknown: module.0.weight" in text(audit.document)
+    assert "Round 4 starts from" not in text(audit.document)
+
+
+def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 3))
+        before = audit.auditor.score_table()["score"]
+        audit.observe(2, model)  # the same global model, but no updates: other content
+        assert audit.auditor.score_table()["score"] == before
+    assert audit.document is not None
+    assert "Round 2 came again with other content" in text(audit.document)
+
+
+def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 2))
+        old = copy.deepcopy(model.state_dict())
+        loop(audit, model, range(2, 4))
+        model.load_state_dict(old)
+        audit.model = {k: v.numpy() for k, v in old.items()}
+        loop(audit, model, range(4, 5))
+    assert audit.document is not None
+    assert "Round 4 starts from the model after round 1" in text(audit.document)
+
+
+def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path) -> None:
+    def training() -> None:
+        model = seeded()
+        with recorded(tmp_path, model) as audit:
+            loop(audit, model, range(1, 4))
+            raise RuntimeError("loader broke")
+
+    with pytest.raises(RuntimeError, match="loader"):
+        training()
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["run"]["rounds"] == 3
+    assert "The training ended with RuntimeError after round 3." in document["warnings"]
+
+
+def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        for round in range(1, 4):
+            train(model, part("north")[0], seed=round)
+            audit.observe(round, model)
+    assert audit.document is not None
+    assert {e["vantage"] for e in audit.document["results"]} == {"client"}
+    assert "nothing is said about the server" in text(audit.document)
+
+
+def test_F2_an_unwritable_folder_costs_the_files_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    model = seeded()
+    with recorded(tmp_path / "file" / "run", model) as audit:
+        loop(audit, model, range(1, 4))
+    assert audit.document is not None
+    assert any("results could not be written" in gap for gap in audit.recorder.gaps)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rounds": 1}, "Two are needed"),
+        ({"attacks": ["fta"]}, "unknown attack"),
+        ({"fpr": [0.0001]}, "calibration non-members"),
+    ],
+)
+def test_wrong_use_is_refused_before_training(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedauditError, match=says):
+        record(seeded(), games(), out=tmp_path, **({"rounds": 4} | change))
+
+
+def test_a_model_with_too_few_outputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="4 outputs"):
+        record(nn.Linear(64, 4), games(), out=tmp_path, rounds=4)
+
+
+def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
+    model = seeded()
+    with record(net, games(), out=tmp_path, rounds=4) as audit:
+        audit.observe(0, model)
+        loop(audit, model, range(1, 4))
+    assert audit.document is not None
+    assert audit.document["run"]["status"] == "complete"
