@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedaudit.federation import stacked
 from fedaudit.tasks import TorchTask, Training
 from fedaudit.types import Party, Plan, Records, Round, State, Trained
 
@@ -25,12 +26,25 @@ class Trainer:
 def federate(task: TorchTask, parties: Sequence[Party], plans: Sequence[Plan], seed: int) -> Iterator[Round]:
     """Broadcast, train, average: one `Round` for each plan, from round 1."""
     by_name = {party.name: party for party in parties}
+    together = stackable(task, parties)
     model = task.initial(seed)
     for index, plan in enumerate(plans, start=1):
-        sent = {name: by_name[name].update(task, model, party_rng(seed, index, name)) for name in plan.parties}
+        rngs = {name: party_rng(seed, index, name) for name in plan.parties}
+        if together:
+            jobs = [stacked.Job(name, together[name].records, rng) for name, rng in rngs.items()]
+            sent = stacked.train(task, model, jobs, next(iter(together.values())).training)
+        else:
+            sent = {name: by_name[name].update(task, model, rng) for name, rng in rngs.items()}
         aggregate = average(sent)
         yield Round(index, model, sent, aggregate, plan.commit)
         model = aggregate if plan.commit else model
+
+
+def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
+    """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
+    trainers = {p.name: p for p in parties if type(p) is Trainer and len(p.records)}
+    alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
+    return trainers if alike and stacked.worthwhile(task, len(parties)) else {}
 
 
 def average(sent: Mapping[str, Trained]) -> State:
@@ -39,8 +53,10 @@ def average(sent: Mapping[str, Trained]) -> State:
     total = sum(sent[name].examples for name in names)
     mean: dict[str, np.ndarray] = {}
     for key, first in sent[names[0]].state.items():
-        parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
-        mean[key] = np.sum(parts, axis=0).astype(first.dtype)
+        added, part = np.zeros(first.shape), np.empty(first.shape)
+        for name in names:
+            added += np.multiply(sent[name].state[key], sent[name].examples / total, out=part, dtype=np.float64)
+        mean[key] = added.astype(first.dtype)
     return mean
 
 
