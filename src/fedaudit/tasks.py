@@ -43,6 +43,11 @@ class TorchTask:
     def classes(self) -> int:
         return self._classes
 
+    @property
+    def module(self) -> nn.Module:
+        """The architecture. Its parameters are scratch space: those of whichever state was looked at last."""
+        return self._module
+
     def initial(self, seed: int) -> State:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

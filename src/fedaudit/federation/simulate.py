@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedaudit.federation import stacked
 from fedaudit.tasks import TorchTask, Training
 from fedaudit.types import Party, Plan, Records, Round, State, Trained
 
@@ -43,15 +44,28 @@ def federate(
     A round without parties commits nothing.
     """
     by_name = {party.name: party for party in parties}
+    together = stackable(task, parties)
     model = task.initial(seed) if model is None else model
     for index, plan in enumerate(plans[after:], start=after + 1):
         if not plan.parties:
             yield Round(index, model, {}, model, commit=False)
             continue
-        sent = {name: by_name[name].update(task, model, party_rng(seed, index, name)) for name in plan.parties}
+        rngs = {name: party_rng(seed, index, name) for name in plan.parties}
+        if together:
+            jobs = [stacked.Job(name, together[name].records, rng) for name, rng in rngs.items()]
+            sent = stacked.train(task, model, jobs, next(iter(together.values())).training)
+        else:
+            sent = {name: by_name[name].update(task, model, rng) for name, rng in rngs.items()}
         aggregate = average(sent)
         yield Round(index, model, sent, aggregate, plan.commit)
         model = aggregate if plan.commit else model
+
+
+def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
+    """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
+    trainers = {p.name: p for p in parties if type(p) is Trainer and len(p.records)}
+    alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
+    return trainers if alike and stacked.worthwhile(task, len(parties)) else {}
 
 
 def average(sent: Mapping[str, Trained]) -> State:
@@ -60,10 +74,11 @@ def average(sent: Mapping[str, Trained]) -> State:
     total = sum(sent[name].examples for name in names)
     mean: dict[str, np.ndarray] = {}
     for key, first in sent[names[0]].state.items():
-        parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
-        value = np.sum(parts, axis=0)
+        added, part = np.zeros(first.shape), np.empty(first.shape)
+        for name in names:
+            added += np.multiply(sent[name].state[key], sent[name].examples / total, out=part, dtype=np.float64)
         # A counter must not lose one to rounding: 0.99999 of five batches are five.
-        mean[key] = np.asarray(value if first.dtype.kind == "f" else np.rint(value), dtype=first.dtype)
+        mean[key] = np.asarray(added if first.dtype.kind == "f" else np.rint(added), dtype=first.dtype)
     return mean
 
 
