@@ -128,7 +128,7 @@ def make_auditor(
     seed: int,
     default: Iterable[str] | None = None,
 ) -> Auditor:
-    """Everything that can be refused is refused here; attacks that nobody asked for are left out where they do not fit."""
+    """Everything that can be refused is refused here; attacks that nobody asked for are left out if they do not fit."""
     if rounds < 2:
         raise FedauditError("no-rounds", f"{rounds} rounds are planned", "Two are needed at least.")
     chosen = tuple(Vantage(v) for v in vantages)
