@@ -31,7 +31,7 @@ def loop(audit: Recording | None, model: nn.Module, rounds: range) -> None:
 
 
 def recorded(out: Path, model: nn.Module, **options: Any) -> Recording:
-    return record(model, games(), out=out, rounds=4, **options)
+    return record(model, games(), out=out, rounds=4, attacks=("fta-confidence", "loss"), **options)
 
 
 def seeded() -> nn.Module:

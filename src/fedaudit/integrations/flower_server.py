@@ -161,6 +161,7 @@ class RecordedStrategy(Strategy):
             self.recorder.gap(f"round {index} is missing: what was broadcast is not known")
         elif not sent and arrays is None:
             self.recorder.gap(f"round {index} is empty: nobody sent a model")
+            self.recorder.observe(Round(index, self._broadcast, {}, self._broadcast, commit=False))
         else:
             if arrays is None:
                 self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")

@@ -32,8 +32,9 @@ TOLD = 50  # gaps listed in a report; the rest are counted
 class Recorder:
     """Feeds an auditor with rounds, and keeps an account of what it could not feed it with."""
 
-    def __init__(self, auditor: Auditor | None, out: Path | None, *, strict: bool = False):
+    def __init__(self, auditor: Auditor | None, out: Path | None, *, strict: bool = False, lineage: bool = True):
         self.auditor, self.out, self.strict = auditor, out, strict
+        self.lineage = lineage  # False where only the models that arrive are seen, not what becomes of them
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # what happened, and was taken in all the same
         self.seen: dict[int, dict[str, str]] = {}  # round -> who sent -> digest
@@ -73,7 +74,8 @@ class Recorder:
         """One round, in the order in which the training makes them."""
         with self.guard(f"round {round.index} is missing"):
             if self._is_new(round):
-                self._follow(round)
+                if self.lineage:
+                    self._follow(round)
                 if self.auditor is not None:
                     self.auditor.observe(round)
 
@@ -128,12 +130,10 @@ class Recorder:
         return results.as_document(found, run)
 
     def _drop_what_was_never_seen(self, auditor: Auditor) -> None:
-        """Without a local model there is nothing to say about a server that sees local models."""
-        unseen = [name for name, panel in auditor.each.items() if not panel.epoch_seconds]
-        if not unseen:
+        """Without any local model there is nothing to say about a server that sees local models."""
+        if not auditor.each or any(panel.epoch_seconds for panel in auditor.each.values()):
             return
-        whose = "no party's own model was" if len(unseen) == len(auditor.each) else f"no model of {unseen[0]} was"
-        self.gap(f"{whose} observed, so nothing is said about the server")
+        self.gap("no party's own model was observed, so nothing is said about the server")
         rest = tuple(v for v in auditor.settings.vantages if v is not Vantage.SERVER)
         auditor.settings = replace(auditor.settings, vantages=rest or (Vantage.CLIENT,))
         auditor.each = {}

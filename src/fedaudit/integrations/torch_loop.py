@@ -126,15 +126,25 @@ def make_auditor(
     fpr: Sequence[float] | None,
     confidence: float,
     seed: int,
+    default: Iterable[str] | None = None,
 ) -> Auditor:
-    """Everything that can be refused is refused here."""
+    """Everything that can be refused is refused here; attacks that nobody asked for are left out if they do not fit."""
     if rounds < 2:
         raise FedauditError("no-rounds", f"{rounds} rounds are planned", "Two are needed at least.")
     chosen = tuple(Vantage(v) for v in vantages)
-    settings = Settings(chosen, registry.choose(attacks), rounds, tuple(fpr) if fpr else None, confidence, seed)
+    settings = Settings(
+        chosen,
+        registry.choose(default if attacks is None else attacks),
+        rounds,
+        tuple(fpr) if fpr else None,
+        confidence,
+        seed,
+    )
     settings.check()
     task = as_task(model, game)
-    task.check(task.initial(0), game.candidates.rows)
+    initial = task.initial(0)
+    task.check(initial, game.candidates.rows)
+    settings = settings.suited_to(task, initial, game.candidates.rows, asked=attacks is not None)
     return Auditor(task, game, settings)
 
 

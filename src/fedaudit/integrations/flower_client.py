@@ -1,0 +1,233 @@
+"""Flower, a party's side: a client mod that audits what leaves this party, before it leaves.
+
+    audit = PartyAudit(Net, game=lambda context: my_game(context), halt_if="tpr@0.01 > 0.05")
+    app = ClientApp(mods=[audit])                                   # with others: first, so that it is outermost
+    app = ClientApp(mods=[audit, LocalDpMod(...), audit.inside])    # also: what it would have been without them
+
+What is kept between rounds lies in the Flower context, as arrays and JSON. In every round the party's own model as it
+leaves is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the first
+round, before anything is trained; later faults of the audit never stop the party, unless `strict`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.constant import ErrorCode
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
+
+from fedaudit.audit import Auditor
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.flower_server import EPOCH_SECONDS
+from fedaudit.integrations.frozen import freeze, thaw
+from fedaudit.integrations.limits import parse_limit
+from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.states import matched
+from fedaudit.integrations.torch_loop import Model, make_auditor
+from fedaudit.types import Estimate, Game, ModelKind, Round, State, Trained, Vantage
+
+log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
+
+ATTACKS = ("fta-confidence", "fta-loss", "fta-logit", "loss", "gradient-norm")
+AS_SENT, INSIDE, HALTED = "fedaudit.as-sent", "fedaudit.inside", "fedaudit.halted"
+WITHHELD = "fedaudit: this party withholds its update"
+
+
+@dataclass
+class _Watch:
+    """One audit in one round: of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
+
+    key: str
+    recorder: Recorder
+    auditor: Auditor
+    like: State
+
+
+class PartyAudit:
+    """`game(context)` is this party's game, from `fedaudit.set_aside`; `rounds` defaults to num-server-rounds."""
+
+    def __init__(
+        self,
+        model: Model,
+        game: Callable[[Context], Game],
+        *,
+        rounds: int | None = None,
+        halt_if: str | None = None,
+        warn_if: str | None = None,
+        out: str | Path | None = None,
+        attacks: Iterable[str] | None = None,
+        fpr: Sequence[float] | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+        strict: bool = False,
+    ):
+        self.model, self.game, self.rounds = model, game, rounds
+        self.halt_if = None if halt_if is None else parse_limit(halt_if)
+        self.warn_if = None if warn_if is None else parse_limit(warn_if)
+        self.out = None if out is None else Path(out)
+        self.attacks = None if attacks is None else tuple(attacks)
+        self.fpr, self.confidence, self.seed = fpr, confidence, seed
+        self.strict = strict
+        self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        if not message.metadata.message_type.startswith("train"):
+            return call_next(message, context)
+        if HALTED in context.state:
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, WITHHELD), reply_to=message)
+        stage = message.content.config_records.get(RECORD_KEY_CONFIGS, ConfigRecord()).get(Key.STAGE)
+        if stage is not None and stage != Stage.COLLECT_MASKED_VECTORS:
+            return call_next(message, context)
+        first = f"{AS_SENT}.json" not in context.state
+        received: State | None = None
+        watch: _Watch | None = None
+        try:
+            watch = self._open(AS_SENT, context, Vantage.SERVER if stage is None else Vantage.SECAGG_SERVER)
+            received = _single(message, watch.like, "the message")
+        except Exception:
+            if first or self.strict:
+                raise
+            log.exception("fedaudit: this round is not audited")
+        started = time.perf_counter()
+        reply = call_next(message, context)
+        if watch is None or received is None or reply.has_error():
+            return reply
+        return self._audit(message, context, reply, watch, received, time.perf_counter() - started)
+
+    def inside(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """A second mod, innermost: shows what the mods between it and the audit were given."""
+        reply = call_next(message, context)
+        if message.metadata.message_type.startswith("train") and reply.has_content():
+            for record in reply.content.array_records.values():
+                self._inner[context.node_id] = {name: array.numpy() for name, array in record.items()}
+        return reply
+
+    # ------------------------------------------------------------------ one round
+
+    def _audit(
+        self, message: Message, context: Context, reply: Message, watch: _Watch, received: State, elapsed: float
+    ) -> Message:
+        """The reply as it came, or its refusal."""
+        halt = False
+        try:
+            index = _round(message, watch.recorder.last + 1)
+            masked = RECORD_KEY_CONFIGS in reply.content.config_records
+            seconds = _epoch_seconds(reply, elapsed)
+            leaves = None if masked else _single(reply, watch.like, f"round {index}")
+            found = self._observe(watch, context, index, received, leaves, seconds)
+            inner = self._inner.pop(context.node_id, None)
+            if inner is not None:
+                other = self._open(INSIDE, context, Vantage.SERVER)
+                self._observe(other, context, index, received, matched(inner, other.like, f"round {index}"), seconds)
+            halt = self.halt_if is not None and self.halt_if.crossed(found)
+            if self.warn_if is not None and self.warn_if.crossed(found):
+                log.warning(
+                    "fedaudit: round %d crosses the limit %s > %g", index, self.warn_if.name, self.warn_if.above
+                )
+        except Exception:
+            if self.strict:
+                raise
+            log.exception("fedaudit: this round is not audited")
+        if not halt:
+            return reply
+        log.warning("fedaudit: round %d crosses the limit; this update and all later ones are withheld", index)
+        context.state[HALTED] = ConfigRecord({"round": index})
+        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, WITHHELD), reply_to=message)
+
+    def _observe(
+        self, watch: _Watch, context: Context, index: int, received: State, leaves: State | None, seconds: float
+    ) -> Mapping[str, Estimate]:
+        """Audit one round, log it, keep it; at the end of the plan, or of this part in it, write the results."""
+        (party,) = watch.auditor.game.parties
+        sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
+        planned = watch.auditor.settings.rounds
+        if index == planned + 1:
+            watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
+        watch.recorder.observe(Round(index, received, sent, received))
+        model: ModelKind = "local" if sent else "global"
+        found = watch.auditor.history[model].get(index, {})
+        where = "what leaves this party" if watch.key == AS_SENT else "without the mods inside"
+        where = where if sent else "masked, so only the global model is seen"
+        log.info(
+            "fedaudit: round %d, %s: %s", index, where, "; ".join(map(_words, found.values())) or "too early to say"
+        )
+        arrays, text = freeze(watch.recorder, watch.auditor)
+        context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+        context.state[f"{watch.key}.json"] = ConfigRecord({"json": text})
+        crossed = watch.key == AS_SENT and self.halt_if is not None and self.halt_if.crossed(found)
+        if crossed:
+            watch.recorder.note(f"the limit was crossed in round {index}: from then on nothing was sent")
+        if index >= planned or crossed:
+            watch.recorder.finish(party)
+        return found
+
+    def _open(self, key: str, context: Context, vantage: Vantage) -> _Watch:
+        """The audit as the last round left it; in the first round, everything that can be refused is."""
+        game = self.game(context)
+        if len(game.parties) != 1:
+            what = f"the game is about {len(game.parties)} parties"
+            raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
+        auditor = make_auditor(
+            self.model, game, self._rounds(context), (vantage,), self.attacks, self._fprs(), self.confidence, self.seed,
+            default=ATTACKS,
+        )  # fmt: skip
+        for limit in (self.halt_if, self.warn_if):
+            if limit is not None and key == AS_SENT:
+                limit.check(game, 1 - (1 - self.confidence) / auditor.settings.rounds)
+        (party,) = game.parties
+        out = self.out and self.out / party / ("" if key == AS_SENT else "without-defences")
+        recorder = Recorder(auditor, out, strict=self.strict, lineage=False)
+        if f"{key}.json" in context.state:
+            arrays = context.state.array_records[f"{key}.arrays"]
+            text = str(context.state.config_records[f"{key}.json"]["json"])
+            thaw(recorder, auditor, {name: array.numpy() for name, array in arrays.items()}, text)
+        return _Watch(key, recorder, auditor, auditor.task.initial(0))
+
+    def _rounds(self, context: Context) -> int:
+        planned = self.rounds or context.run_config.get("num-server-rounds")
+        if not isinstance(planned, int):
+            what = "how many rounds are planned is neither given nor in the run's num-server-rounds"
+            raise FedauditError(
+                "rounds", what, "Give PartyAudit(rounds=...): the intervals share their error among them."
+            )
+        return planned
+
+    def _fprs(self) -> Sequence[float] | None:
+        limited = [limit.fpr for limit in (self.halt_if, self.warn_if) if limit is not None and limit.fpr is not None]
+        return sorted({*(self.fpr or ()), *limited}) or None
+
+
+# ------------------------------------------------------------------ messages
+
+
+def _single(message: Message, like: State, where: str) -> State:
+    records = list(message.content.array_records.values())
+    if len(records) != 1:
+        what = f"{len(records)} array records in place of one"
+        raise FedauditError("array-records", what, "Send the model as one ArrayRecord.", where=where)
+    return matched({name: array.numpy() for name, array in records[0].items()}, like, where)
+
+
+def _round(message: Message, otherwise: int) -> int:
+    """FedAvg and all that follow it tell the round; for others it is counted."""
+    told = [record["server-round"] for record in message.content.config_records.values() if "server-round" in record]
+    return int(told[0]) if told and isinstance(told[0], int) else otherwise
+
+
+def _epoch_seconds(reply: Message, elapsed: float) -> float:
+    for record in reply.content.metric_records.values():
+        value: Any = record.get(EPOCH_SECONDS)
+        if isinstance(value, int | float):
+            return float(value)
+    return elapsed
+
+
+def _words(estimate: Estimate) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return f"{estimate.name}: no value ({estimate.reason})"
+    return f"{estimate.name} {estimate.value:.4f} ({estimate.low:.4f}-{estimate.high:.4f})"

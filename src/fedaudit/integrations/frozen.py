@@ -1,0 +1,80 @@
+"""An audit between two rounds, as arrays and JSON: what a party's context keeps, and nothing executable.
+
+An attack's reduction holds arrays and plain values only, so it is stored field by field and needs no code of its own.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.audit import Auditor
+from fedaudit.audit.panel import Panel
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.recorder import Recorder
+from fedaudit.types import Estimate
+
+Arrays = dict[str, NDArray[Any]]
+PLAIN = (bool, int, float, str, type(None))
+
+
+def freeze(recorder: Recorder, auditor: Auditor) -> tuple[Arrays, str]:
+    arrays: Arrays = {}
+    panels: dict[str, Any] = {}
+    for name, panel in _panels(auditor).items():
+        panels[name] = {"seconds": [panel.seconds, panel.epoch_seconds], "reductions": {}}
+        for attack, reduction in panel.reductions.items():
+            fields = panels[name]["reductions"][attack] = {}
+            for field, value in vars(reduction).items():
+                if isinstance(value, np.ndarray):
+                    arrays[f"{name}|{attack}|{field}"] = value
+                elif _is_plain(value):
+                    fields[field] = value
+                else:
+                    what = f"attack {attack!r} keeps a {type(value).__name__} between rounds, which cannot be stored"
+                    raise FedauditError("attack-state", what, "Leave this attack out.")
+    history = {
+        model: {round: {n: dataclasses.asdict(e) for n, e in found.items()} for round, found in rounds.items()}
+        for model, rounds in auditor.history.items()
+    }
+    account = {k: getattr(recorder, k) for k in ("gaps", "notes", "seen", "starts", "aggregates")}
+    return arrays, json.dumps(
+        {"panels": panels, "history": history, "account": account, "last_round": auditor.last_round}
+    )
+
+
+def thaw(recorder: Recorder, auditor: Auditor, arrays: Arrays, text: str) -> None:
+    """The opposite: the same audit, in the process that handles the next round."""
+    kept = json.loads(text)
+    for name, panel in _panels(auditor).items():
+        panel.seconds, panel.epoch_seconds = kept["panels"][name]["seconds"]
+        for attack, reduction in panel.reductions.items():
+            for field in vars(reduction):
+                key = f"{name}|{attack}|{field}"
+                value = arrays[key] if key in arrays else kept["panels"][name]["reductions"][attack][field]
+                setattr(reduction, field, value)
+    for model, rounds in kept["history"].items():
+        auditor.history[model] = {
+            int(round): {n: _estimate(e) for n, e in found.items()} for round, found in rounds.items()
+        }
+    account = kept["account"]
+    recorder.gaps, recorder.notes, recorder.aggregates = account["gaps"], account["notes"], account["aggregates"]
+    recorder.seen = {int(round): digests for round, digests in account["seen"].items()}
+    recorder.starts = {int(round): digest for round, digest in account["starts"].items()}
+    auditor.last_round = kept["last_round"]
+
+
+def _panels(auditor: Auditor) -> dict[str, Panel]:
+    """The global models under a name that no party can have."""
+    return {"": auditor.everyone, **auditor.each}
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, PLAIN) or (isinstance(value, list) and all(isinstance(item, PLAIN) for item in value))
+
+
+def _estimate(fields: dict[str, Any]) -> Estimate:
+    interval = fields["realised_fpr_interval"]
+    return Estimate(**fields | {"realised_fpr_interval": None if interval is None else (interval[0], interval[1])})

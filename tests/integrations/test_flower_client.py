@@ -1,0 +1,245 @@
+"""The party's mod in a ClientApp: audits what leaves, remembers in the context, and withholds when told to."""
+
+import copy
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import LocalDpMod
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy import FedAvg, Result
+
+from fedaudit.attacks import choose
+from fedaudit.audit import Auditor, Settings
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.flower_client import HALTED, PartyAudit
+from fedaudit.integrations.flower_server import RecordedStrategy
+from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.torch_loop import as_task
+from fedaudit.results import SCHEMA_FILE
+from fedaudit.types import Game, Round, Vantage
+from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
+from tests.integrations.worlds import PARTIES, equal, net, part
+
+QUICK = ("fta-confidence", "loss")
+
+
+def game_of(context: Context) -> Game:
+    return part(PARTIES[int(context.node_config["partition-id"])])[1]
+
+
+def federation(app: ClientApp, rounds: int = 3) -> tuple[Result, LocalGrid]:
+    grid = LocalGrid(app)
+    return FedAvg(min_train_nodes=1).start(grid=grid, initial_arrays=initial(), num_rounds=rounds), grid
+
+
+def same_models(one: Result, other: Result) -> bool:
+    assert one.arrays is not None
+    assert other.arrays is not None
+    return equal(as_state(one.arrays), as_state(other.arrays))
+
+
+def test_training_is_not_changed_and_results_are_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="flwr")
+    plain, _ = federation(client_app())
+    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path)]))
+    assert same_models(plain, audited)
+    assert "fedaudit: round 3, what leaves this party: auc 0." in caplog.text
+    for party in PARTIES:
+        document = json.loads((tmp_path / party / "results.json").read_text())
+        jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
+        assert document["run"]["status"] == "complete"
+        assert {e["model"] for e in document["results"]} == {"local", "global"}
+        assert {e["attack"] for e in document["results"]} >= {"fta-confidence", "gradient-norm", "blind"}
+        assert [p["name"] for p in document["run"]["parties"]] == [party]
+        assert (tmp_path / party / "report.html").is_file()
+    for context in grid.contexts.values():  # arrays and text, nothing executable
+        assert not context.state.metric_records
+        assert {a.stype for record in context.state.array_records.values() for a in record.values()} == {
+            "numpy.ndarray"
+        }
+
+
+def test_memory_in_the_context_equals_an_audit_in_one_piece(tmp_path: Path) -> None:
+    """The obvious twin: the same models, shown to one Auditor that lives through all rounds."""
+    seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def spy(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        received = as_state(next(iter(message.content.array_records.values()))) if message.content.array_records else {}
+        reply = call_next(message, context)
+        if message.metadata.message_type == "train" and context.node_id == 101:
+            seen.append((received, as_state(next(iter(reply.content.array_records.values())))))
+        return reply
+
+    names = (
+        "fta-confidence",
+        "loss",
+        "fed-loss",
+        "back-front-diff",
+        "delta-ratio",
+        "gradient-norm",
+        "fta-loss-degree2",
+    )
+    audit = PartyAudit(net, game_of, rounds=4, out=tmp_path, attacks=names)
+    federation(client_app([spy, audit]), 4)
+    game = part("north")[1]
+    task = as_task(net, game)
+    twin = Auditor(task, game, Settings((Vantage.SERVER,), choose(names), 4))
+    for index, (received, sent) in enumerate(seen, start=1):
+        from fedaudit.types import Trained
+
+        twin.observe(Round(index, received, {"north": Trained(sent, 1, 1.0)}, received))
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(tmp_path / "north/scores.parquet")
+    assert table["score"].to_pylist() == twin.score_table()["score"]
+    assert table["id"].to_pylist() == twin.score_table()["id"]
+
+
+def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """auc > 0.0 is crossed as soon as there is an estimate, by the party that set it."""
+    limited = PartyAudit(net, game_of, rounds=4, out=tmp_path, attacks=QUICK, halt_if="auc > 0.01")
+
+    def only_north(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
+
+    grid = LocalGrid(client_app([only_north]))
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), Recorder(None, None), party_of)
+    strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
+    sent = {index: set(digests) - {""} for index, digests in strategy.recorder.seen.items()}
+    assert sent == {1: {"north", "south"}, 2: {"south"}, 3: {"south"}, 4: {"south"}}
+    assert "withheld" in caplog.text
+    assert HALTED in grid.contexts[101].state
+    assert HALTED not in grid.contexts[202].state
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    assert any("limit was crossed in round 2" in notice for notice in document["notices"])
+
+
+def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
+    plain, _ = federation(client_app())
+    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, attacks=QUICK, halt_if="auc > 0.99")]))
+    assert same_models(plain, audited)
+    assert all(HALTED not in context.state for context in grid.contexts.values())
+
+
+def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> None:
+    """Strong local noise: what leaves is near chance, what would have left is what a plain audit finds."""
+    options: dict[str, Any] = {"rounds": 3, "attacks": QUICK}
+    audit = PartyAudit(net, game_of, out=tmp_path / "noisy", **options)
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=0.5, delta=1e-5)
+    federation(client_app([audit, noise, audit.inside]))
+    outer = json.loads((tmp_path / "noisy/north/results.json").read_text())
+    inner = json.loads((tmp_path / "noisy/north/without-defences/results.json").read_text())
+
+    def auc_of_local(document: dict[str, Any]) -> float:
+        return float(
+            next(e for e in document["results"] if (e["attack"], e["model"]) == ("loss", "local"))["estimates"]["auc"][
+                "value"
+            ]
+        )
+
+    assert auc_of_local(outer) != auc_of_local(inner)
+    plain = PartyAudit(net, game_of, out=tmp_path / "one", **options)
+    grid = LocalGrid(client_app([plain, noise]))
+    FedAvg().start(grid=grid, initial_arrays=initial(), num_rounds=3)
+    assert not (tmp_path / "one/north/without-defences").exists()
+
+
+def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
+    trained: list[int] = []
+
+    def count(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        trained.append(1)
+        return call_next(message, context)
+
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "how many rounds are planned"),
+        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be found crossed"),
+        ({"rounds": 3, "attacks": ["ftа"]}, "unknown attack"),
+        ({"rounds": 3, "fpr": [1e-4]}, "calibration non-members"),
+    ]
+    for options, says in cases:
+        app = client_app([PartyAudit(net, game_of, **options), count])
+        grid = LocalGrid(app)
+        (message, *_) = FedAvg().configure_train(1, initial(), ConfigRecord(), grid)
+        with pytest.raises(FedauditError, match=says):
+            app(message, grid.contexts[101])
+    assert trained == []
+
+
+@pytest.mark.parametrize("text", ["tpr > 0.1", "tpr@0.01 >= 0.1", "auc > 1.5", "tpr@2 > 0.1", "auc > nan", "eval()"])
+def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
+    with pytest.raises(FedauditError, match="limit"):
+        PartyAudit(net, game_of, halt_if=text)
+
+
+def test_rounds_come_from_the_run(tmp_path: Path) -> None:
+    grid = LocalGrid(client_app([PartyAudit(net, game_of, out=tmp_path, attacks=QUICK)]))
+    for context in grid.contexts.values():
+        context.run_config = {"num-server-rounds": 2}
+    FedAvg().start(grid=grid, initial_arrays=initial(), num_rounds=2)
+    assert (tmp_path / "south/results.json").is_file()
+
+
+def test_F4_a_hook_that_raises_never_stops_the_party(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain, _ = federation(client_app())
+    calls: list[int] = []
+
+    def fragile(context: Context) -> Game:
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("the game's file is gone")
+        return game_of(context)
+
+    audited, _ = federation(client_app([PartyAudit(net, fragile, rounds=3, attacks=QUICK)]))
+    assert same_models(plain, audited)
+    assert "this round is not audited" in caplog.text
+    calls.clear()
+    strict, grid = federation(client_app([PartyAudit(net, fragile, rounds=3, attacks=QUICK, strict=True)]), 1)
+    assert strict.arrays is not None
+    app, (message, *_) = grid.app, FedAvg().configure_train(2, initial(), ConfigRecord(), grid)
+    with pytest.raises(RuntimeError, match="gone"):
+        app(message, grid.contexts[101])
+
+
+def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
+    app = client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=QUICK)])
+    grid = LocalGrid(app)
+    arrays = initial()
+    for number in (1, 2, 2, 3):
+        (message,) = [
+            m for m in FedAvg().configure_train(number, arrays, ConfigRecord(), grid) if m.metadata.dst_node_id == 101
+        ]
+        reply = app(copy.deepcopy(message), grid.contexts[101])
+        assert reply.has_content()
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    assert "Round 2 came twice, the same both times: counted once." in document["notices"]
+    assert document["run"]["rounds"] == 3
+
+
+def test_F2_a_full_disk_costs_the_files_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plain, _ = federation(client_app(), 2)
+    audited, _ = federation(client_app([PartyAudit(net, game_of, rounds=2, out=tmp_path / "file", attacks=QUICK)]), 2)
+    assert same_models(plain, audited)
+
+
+def test_B6_arrays_without_names_are_taken_in_order() -> None:
+    from fedaudit.integrations.states import matched
+
+    like: dict[str, np.ndarray] = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32), "n": np.array(1)}
+    given: dict[str, np.ndarray] = {"0": np.ones((2, 3), np.float16), "1": np.ones(3), "2": np.array(7)}
+    found = matched(given, like, "here")
+    assert list(found) == ["w", "b", "n"]
+    assert found["w"].dtype == np.float32  # B8: half precision is widened
+    assert found["n"] == 7
+    with pytest.raises(FedauditError, match="shape"):
+        matched({**like, "b": np.zeros(4, np.float32)}, like, "here")
+    with pytest.raises(FedauditError, match="int64"):
+        matched({**like, "b": np.zeros(3, np.int64)}, like, "here")
