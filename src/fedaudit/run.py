@@ -118,7 +118,7 @@ def run(config: Config, out: Path, progress: Progress, force: bool = False, tell
                 for round in rounds(prepared, after, model):
                     seen = auditor.measure(round)
                     with unbroken():
-                        recording.append(round, auditor.absorb(seen, round) if seen else None)
+                        recording.append(round, auditor.absorb(seen, round))
                     step()
             except KeyboardInterrupt:
                 if auditor.last_round < 2:

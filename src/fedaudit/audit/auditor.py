@@ -60,9 +60,7 @@ class Auditor:
 
     def observe(self, round: Round) -> Observation | None:
         """One round as it happens. Probe rounds show nothing (their result was thrown away), nor do empty ones."""
-        self.last_round = round.index
-        seen = self.measure(round)
-        return self.absorb(seen, round) if seen else None
+        return self.absorb(self.measure(round), round)
 
     def measure(self, round: Round) -> Observation | None:
         """What can be seen of a round. Slow, and changes nothing."""
@@ -79,8 +77,11 @@ class Auditor:
             },
         )
 
-    def absorb(self, seen: Observation, round: Round | None = None) -> Observation:
+    def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
         """Take in what was measured: live, then with its round, or stored. It comes back with all that it cost."""
+        if seen is None:  # a round that shows nothing has passed all the same
+            self.last_round = round.index if round else self.last_round
+            return None
         costed: dict[str | None, Measured] = {}
         for party, measured in seen.of.items():
             panel = self.everyone if party is None else self.each.get(party)
