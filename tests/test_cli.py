@@ -157,7 +157,7 @@ def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
         SMALL.replace("rounds = 3", "rounds = 10000").replace("hidden = [16]", 'name = "mine:net"')
     )
     done = fedaudit("run", "long.toml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4, done.stderr  # part of the audit is missing
     document = json.loads((tmp_path / "runs/long/results.json").read_text())
     assert document["run"]["status"].startswith("interrupted at round ")
     assert "interrupted" in " ".join(done.stdout.split()).lower()
