@@ -6,20 +6,20 @@ Prints one JSON line for each killed run: where it was killed, what it resumed f
 from those of an undisturbed run (an empty list is what is hoped for). Forking saves importing torch every time.
 """
 
-import contextlib
 import json
 import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedaudit.config import Config, parse
 from fedaudit.federation.store import Store
 from fedaudit.run import run
+from tests.worlds import silent
 
 ROUNDS = 6
 SECTIONS: dict[str, Any] = {
@@ -28,11 +28,6 @@ SECTIONS: dict[str, Any] = {
     "model": {"hidden": [32]},
     "audit": {"attacks": ["fta-confidence", "fta-loss", "loss", "back-front-diff"]},
 }
-
-
-@contextlib.contextmanager
-def silent(_what: str, _steps: int) -> Iterator[Callable[[], None]]:
-    yield lambda: None
 
 
 def audit(config: Config, out: Path) -> None:
