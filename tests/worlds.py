@@ -1,5 +1,7 @@
 """Small real federations that several tests audit: handwritten digits, two or three parties, seconds."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,11 @@ def config(**sections: dict[str, Any]) -> Config:
     for section, values in sections.items():
         base[section] = base[section] | values
     return parse(base)
+
+
+def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]]:
+    """Progress that nobody watches."""
+    return nullcontext(lambda: None)
 
 
 def watch(prepared: Prepared) -> Audit:
