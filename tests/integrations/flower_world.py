@@ -65,7 +65,7 @@ def party_of(message: Message) -> str:
     return NODES[message.metadata.src_node_id]
 
 
-def client_app(mods: list[Mod] | None = None) -> ClientApp:
+def client_app(mods: list[Mod] | None = None, seeds_from: int = 0) -> ClientApp:
     """An ordinary ClientApp: trains two epochs on its own digits."""
     app = ClientApp(mods=mods)
 
@@ -77,7 +77,7 @@ def client_app(mods: list[Mod] | None = None) -> ClientApp:
         assert isinstance(arrays, ArrayRecord)
         module.load_state_dict(arrays.to_torch_state_dict())
         config = message.content.config_records["config"]
-        train(module, records, seed=int(str(config["server-round"])))
+        train(module, records, seed=seeds_from + int(str(config["server-round"])))
         metrics = MetricRecord({"num-examples": len(records)})
         content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
         return Message(content, reply_to=message)

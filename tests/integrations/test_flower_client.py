@@ -110,9 +110,9 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
         return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
 
     grid = LocalGrid(client_app([only_north]))
-    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), Recorder(None, None), party_of)
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Recorder(None), party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
-    sent = {index: set(digests) - {""} for index, digests in strategy.recorder.seen.items()}
+    sent = {index: set(json.loads(whole)[1]) for index, whole in strategy.recorder.seen.items()}
     assert sent == {1: {"north", "south"}, 2: {"south"}, 3: {"south"}, 4: {"south"}}
     assert "withheld" in caplog.text
     assert HALTED in grid.contexts[101].state

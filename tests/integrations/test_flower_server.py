@@ -1,14 +1,12 @@
 """The recording strategy around Flower's own: training ends as without it, and what went wrong is told."""
 
 import copy
-import resource
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -18,17 +16,30 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedaudit.integrations.flower_server import RecordedStrategy, record_strategy
+from fedaudit.federation.store import Store
+from fedaudit.integrations.flower_server import RecordedStrategy, record_strategy, trace_strategy
 from fedaudit.types import Round
-from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
-from tests.integrations.worlds import equal, games, net
+from tests.integrations.flower_world import LocalGrid, arrays, as_state, client_app, initial, party_of
+from tests.integrations.worlds import equal, full_disk, games, net
 
 QUICK = ("fta-confidence", "loss")
 Change = Callable[[list[Message]], list[Message]]
 
 
-def run(strategy: Strategy, rounds: int = 3, change: Change | None = None, start: ArrayRecord | None = None) -> Result:
-    return strategy.start(grid=LocalGrid(client_app(), change), initial_arrays=start or initial(), num_rounds=rounds)
+def run(
+    strategy: Strategy,
+    rounds: int = 3,
+    change: Change | None = None,
+    start: ArrayRecord | None = None,
+    seeds_from: int = 0,
+) -> Result:
+    grid = LocalGrid(client_app(seeds_from=seeds_from), change)
+    return strategy.start(grid=grid, initial_arrays=start or initial(), num_rounds=rounds)
+
+
+def scores(strategy: RecordedStrategy) -> list[object]:
+    assert strategy.recorder.auditor is not None
+    return strategy.recorder.auditor.score_table()["score"]
 
 
 def recorded(strategy: Strategy, out: Path, **options: Any) -> RecordedStrategy:
@@ -166,48 +177,60 @@ def test_F4_a_hook_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_F2_a_full_disk(tmp_path: Path) -> None:
-    """No file may grow beyond a few bytes: training ends, nothing half-written is left, and the audit knows it."""
+    """Training ends as ever, nothing half-written is left, and the audit knows what is not on disk."""
     plain = run(FedAvg(), 2)
     strategy = recorded(FedAvg(), tmp_path / "run")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    try:
+    with full_disk():
         result = run(strategy, 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
     assert plain.arrays is not None
     assert result.arrays is not None
     assert equal(as_state(plain.arrays), as_state(result.arrays))
-    assert strategy.recorder.document is not None  # the numbers are known
+    assert "Recording stopped at round 1 (File too large). Training and audit went on" in text(strategy)
     assert any("could not be written" in gap and "File too large" in gap for gap in strategy.recorder.gaps)
     assert not (tmp_path / "run/results.json").exists()
+    assert Store.read(tmp_path / "run").entries() == []
 
 
-def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = recorded(FedAvg(), tmp_path)
-    seen = rounds_of(strategy, monkeypatch)
-    first = run(strategy, 2)
-    run(strategy, 1, start=first.arrays)
-    assert [round.index for round in seen] == [1, 2, 3]
-    assert "server started again after round 2" in text(strategy)
-    assert "new branch" not in text(strategy)
-    run(strategy, 1)  # from the very first model
-    assert "Round 4 starts from a model that was not seen before" in text(strategy)
+def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path) -> None:
+    """Another process, the same folder: the audit is that of an undisturbed run."""
+    whole = recorded(FedAvg(), tmp_path / "whole")
+    run(whole, 3)
+    first = run(recorded(FedAvg(), tmp_path / "run"), 2)
+    again = recorded(FedAvg(), tmp_path / "run")
+    run(again, 1, start=first.arrays, seeds_from=2)
+    assert "server started again from the model of round 2" in text(again)
+    assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
+    assert scores(again) == scores(whole)
+    run(again, 2)  # the same object, from the very first model: what came after it is left out
+    assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
+    assert "Round 1 came twice, the same both times" in text(again)
+    start = initial()
+    run(again, 2, start=arrays({name: array.numpy() * 1.5 for name, array in start.items()}))
+    assert "Round 1 started from an unknown model, not from the last one: the server went back" in text(again)
+    assert len(Store.read(tmp_path / "run").entries()) == 2
+
+
+def test_a_server_without_records_only_records(tmp_path: Path) -> None:
+    strategy = trace_strategy(FedAvg(), out=tmp_path, party=party_of)
+    result = run(strategy)
+    assert result.arrays is not None
+    rounds = list(Store.read(tmp_path).rounds())
+    assert [round.index for round in rounds] == [1, 2, 3]
+    assert equal(rounds[-1].aggregate, as_state(result.arrays))
+    assert set(rounds[0].sent) == {"north", "south"}
 
 
 def test_F5_a_round_that_is_sent_again(tmp_path: Path) -> None:
     strategy = recorded(FedAvg(), tmp_path)
     grid = LocalGrid(client_app())
-    arrays = initial()
-    from flwr.app import ConfigRecord
-
+    start = initial()
     for number in (1, 1, 2):
-        replies = grid.send_and_receive(strategy.configure_train(number, arrays, ConfigRecord(), grid))
+        replies = grid.send_and_receive(strategy.configure_train(number, start, ConfigRecord(), grid))
         made, _ = strategy.aggregate_train(number, replies)
-    assert made is not None
-    assert strategy.recorder.seen.keys() == {1, 2}
+        if strategy.recorder.notes and made is not None:
+            start = made
+    assert strategy.recorder.last == 2
+    strategy.recorder.finish("again", tmp_path)
     assert any("round 1 came twice, the same both times" in note for note in strategy.recorder.notes)
 
 

@@ -13,17 +13,17 @@ from torch import nn
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.torch_loop import Recording, record
 from fedaudit.results import SCHEMA_FILE
-from fedaudit.types import Round, Trained
-from tests.integrations.worlds import PARTIES, games, mean, net, part, train
+from fedaudit.types import Observation, Round, Trained
+from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
 
 
-def loop(audit: Recording | None, model: nn.Module, rounds: range) -> None:
+def loop(audit: Recording | None, model: nn.Module, rounds: range, seed: int = 0) -> None:
     """Federated averaging as somebody might have written it, with one line for the audit."""
     for round in rounds:
         updates = {}
         for party in PARTIES:
             local = copy.deepcopy(model)
-            train(local, part(party)[0], seed=round)
+            train(local, part(party)[0], seed=seed + round)
             updates[party] = local.state_dict()
         model.load_state_dict(mean(updates))
         if audit is not None:
@@ -37,6 +37,11 @@ def recorded(out: Path, model: nn.Module, **options: Any) -> Recording:
 def seeded() -> nn.Module:
     torch.manual_seed(0)
     return net()
+
+
+def scores(audit: Recording) -> list[object]:
+    assert audit.recorder.auditor is not None
+    return audit.recorder.auditor.score_table()["score"]
 
 
 def text(document: dict[str, Any]) -> str:
@@ -78,21 +83,23 @@ def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
             audit.observe(round, model, updates=updates)
             sent = {p: Trained(numpy_state(s), len(part(p)[0]), 1.0) for p, s in updates.items()}
             by_hand.observe(Round(round, before, sent, numpy_state(model.state_dict())))
-    assert by_hand.score_table()["score"] == audit.auditor.score_table()["score"]
+    assert by_hand.score_table()["score"] == scores(audit)
 
 
 def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, watched = seeded(), seeded()
     loop(None, plain, range(1, 5))
     with recorded(tmp_path, watched) as audit:
-        real = audit.auditor.observe
+        auditor = audit.recorder.auditor
+        assert auditor is not None
+        real = auditor.measure
 
-        def broken(round: Round) -> None:
+        def broken(round: Round) -> Observation | None:
             if round.index == 2:
                 raise ValueError("record 17 was [0.1, 0.2]")
-            real(round)
+            return real(round)
 
-        monkeypatch.setattr(audit.auditor, "observe", broken)
+        monkeypatch.setattr(auditor, "measure", broken)
         loop(audit, watched, range(1, 5))
     assert all(
         torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
@@ -126,24 +133,47 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
     model = seeded()
     with recorded(tmp_path, model) as audit:
         loop(audit, model, range(1, 3))
-        before = audit.auditor.score_table()["score"]
+        before = scores(audit)
         audit.observe(2, model)  # the same global model, but no updates: other content
-        assert audit.auditor.score_table()["score"] == before
+        assert scores(audit) == before
     assert audit.document is not None
     assert "Round 2 came again with other content" in text(audit.document)
 
 
 def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
+    """What the loop threw away is left out, and the audit is that of the branch that was kept."""
     model = seeded()
-    with recorded(tmp_path, model) as audit:
+    with recorded(tmp_path / "back", model) as audit:
         loop(audit, model, range(1, 2))
         old = copy.deepcopy(model.state_dict())
         loop(audit, model, range(2, 4))
         model.load_state_dict(old)
         audit.model = {k: v.numpy() for k, v in old.items()}
-        loop(audit, model, range(4, 5))
+        loop(audit, model, range(2, 4), seed=50)
+    straight = seeded()
+    with recorded(tmp_path / "straight", straight) as other:
+        loop(other, straight, range(1, 2))
+        loop(other, straight, range(2, 4), seed=50)
+    assert scores(audit) == scores(other)
     assert audit.document is not None
-    assert "Round 4 starts from the model after round 1" in text(audit.document)
+    assert "Round 2 started from the model of round 1, not from the last one: the server went back" in text(
+        audit.document
+    )
+
+
+def test_a_loop_that_was_killed_goes_on(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path / "one", model) as whole:
+        loop(whole, model, range(1, 5))
+    model = seeded()
+    first = recorded(tmp_path / "two", model)
+    loop(first, model, range(1, 3))
+    first.recorder.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
+    with recorded(tmp_path / "two", model) as second:
+        loop(second, model, range(3, 5))
+    assert scores(second) == scores(whole)
+    assert second.document is not None
+    assert "Resuming after round 2" in text(second.document)
 
 
 def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path) -> None:
@@ -171,13 +201,23 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
     assert "nothing is said about the server" in text(audit.document)
 
 
-def test_F2_an_unwritable_folder_costs_the_files_only(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
     model = seeded()
-    with recorded(tmp_path / "file" / "run", model) as audit:
-        loop(audit, model, range(1, 4))
-    assert audit.document is not None
-    assert any("results could not be written" in gap for gap in audit.recorder.gaps)
+    with recorded(tmp_path / "run", model) as audit:
+        loop(audit, model, range(1, 2))
+        with full_disk():
+            loop(audit, model, range(2, 4))
+            audit.recorder.finish("run", tmp_path / "run")
+        assert audit.document is not None
+        assert audit.document["run"]["rounds"] == 3
+        assert "Recording stopped at round 2 (File too large)" in text(audit.document)
+    assert not (tmp_path / "run/signals/00002.parquet").exists()
+
+
+def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedauditError, match="cannot write"):
+        recorded(tmp_path / "file" / "run", seeded())
 
 
 @pytest.mark.parametrize(

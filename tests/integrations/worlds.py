@@ -1,6 +1,9 @@
 """Handwritten digits in the hands of a few parties, each of which set records aside before training."""
 
-from collections.abc import Mapping
+import resource
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -52,3 +55,16 @@ def mean(states: Mapping[str, Mapping[str, Any]]) -> dict[str, torch.Tensor]:
 
 def equal(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> bool:
     return list(a) == list(b) and all(np.array_equal(a[k], b[k]) for k in a)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process may grow beyond a few bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)

@@ -46,6 +46,7 @@ class _Watch:
     recorder: Recorder
     auditor: Auditor
     like: State
+    out: Path | None
 
 
 class PartyAudit:
@@ -150,7 +151,8 @@ class PartyAudit:
             watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
         watch.recorder.observe(Round(index, received, sent, received))
         model: ModelKind = "local" if sent else "global"
-        found = watch.auditor.history[model].get(index, {})
+        primary = watch.auditor.primary(Vantage.SERVER)
+        found = watch.auditor.history.get((primary.name, model), {}).get(index, {}) if primary else {}
         where = "what leaves this party" if watch.key == AS_SENT else "without the mods inside"
         where = where if sent else "masked, so only the global model is seen"
         log.info(
@@ -163,7 +165,7 @@ class PartyAudit:
         if crossed:
             watch.recorder.note(f"the limit was crossed in round {index}: from then on nothing was sent")
         if index >= planned or crossed:
-            watch.recorder.finish(party)
+            watch.recorder.finish(party, watch.out)
         return found
 
     def _open(self, key: str, context: Context, vantage: Vantage) -> _Watch:
@@ -181,12 +183,13 @@ class PartyAudit:
                 limit.check(game, 1 - (1 - self.confidence) / auditor.settings.rounds)
         (party,) = game.parties
         out = self.out and self.out / party / ("" if key == AS_SENT else "without-defences")
-        recorder = Recorder(auditor, out, strict=self.strict, lineage=False)
+        recorder = Recorder(auditor, strict=self.strict)
         if f"{key}.json" in context.state:
             arrays = context.state.array_records[f"{key}.arrays"]
             text = str(context.state.config_records[f"{key}.json"]["json"])
             thaw(recorder, auditor, {name: array.numpy() for name, array in arrays.items()}, text)
-        return _Watch(key, recorder, auditor, auditor.task.initial(0))
+        assert auditor.task is not None
+        return _Watch(key, recorder, auditor, auditor.task.initial(0), out)
 
     def _rounds(self, context: Context) -> int:
         planned = self.rounds or context.run_config.get("num-server-rounds")

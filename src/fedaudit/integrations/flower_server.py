@@ -15,8 +15,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedaudit.federation.segments import digest
 from fedaudit.integrations.aside import joined
-from fedaudit.integrations.recorder import Recorder, digest
+from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched
 from fedaudit.integrations.torch_loop import Model, make_auditor
 from fedaudit.types import Game, Round, State, Trained, Vantage
@@ -38,12 +39,29 @@ def record_strategy(
     fpr: Sequence[float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    keep: Keep = "signals",
     strict: bool = False,
 ) -> "RecordedStrategy":
-    """The same strategy, recorded and audited. `party` says whose reply a message is (default: `node-ID`)."""
+    """The same strategy, recorded and audited. `party` says whose reply a message is (default: `node-ID`).
+
+    A server that is started again with the same folder goes on with the same trace and audit.
+    """
     whole = game if isinstance(game, Game) else joined(*game)
-    auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
-    return RecordedStrategy(strategy, Recorder(auditor, Path(out), strict=strict), party, auditor.task.initial(0))
+
+    def open_recorder() -> Recorder:
+        auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
+        return Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+
+    return RecordedStrategy(strategy, open_recorder, party, Path(out))
+
+
+def trace_strategy(
+    strategy: Strategy, *, out: str | Path, party: Callable[[Message], str] | None = None, strict: bool = False
+) -> "RecordedStrategy":
+    """Recorded only, with all models, for whoever has no records to audit with: attack the trace elsewhere, later."""
+    return RecordedStrategy(
+        strategy, lambda: Recorder(None, open_trace(Path(out), None, "snapshots"), strict=strict), party, Path(out)
+    )
 
 
 class RecordedStrategy(Strategy):
@@ -52,13 +70,15 @@ class RecordedStrategy(Strategy):
     def __init__(
         self,
         strategy: Strategy,
-        recorder: Recorder,
+        open_recorder: Callable[[], Recorder],
         party: Callable[[Message], str] | None = None,
-        like: State | None = None,
+        out: Path | None = None,
     ):
-        self.strategy, self.recorder = strategy, recorder
+        self.strategy, self.out, self._open = strategy, out, open_recorder
+        self.recorder = open_recorder()  # now, so that wrong use is refused before training
+        auditor = self.recorder.auditor
+        self._like = auditor.task.initial(0) if auditor and auditor.task else None
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
-        self._like = like
         self._broadcast: State | None = None
         self._asked: set[int] = set()
         self._clock = time.perf_counter()
@@ -93,14 +113,15 @@ class RecordedStrategy(Strategy):
 
     def start(self, *arguments: Any, **options: Any) -> Result:
         """Flower's own loop; results and report when it ends, however it ends."""
+        if self.recorder.closed:
+            self.recorder = self._open()
         try:
             return super().start(*arguments, **options)
         except BaseException as error:
             self.recorder.broke_off(type(error))
             raise
         finally:
-            out = self.recorder.out
-            self.recorder.finish(out.name if out else "recorded")
+            self.recorder.finish(self.out.name if self.out else "recorded", self.out)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -169,11 +190,16 @@ class RecordedStrategy(Strategy):
             self.recorder.observe(Round(index, self._broadcast, sent, made))
 
     def _note_restart(self, server_round: int, broadcast: State) -> None:
-        last = self.recorder.last
-        again = last == 1 and self.recorder.starts.get(1) == digest(broadcast)  # round 1 re-sent, not a new start
-        if server_round == 1 and last > self._offset and not again:
-            self._offset = last
-            self.recorder.note(f"the server started again after round {last}: its round 1 is counted as {last + 1}")
+        """A server that is started again counts from 1: its rounds go on from the model that it starts with."""
+        if server_round != 1 or self.recorder.trace is None:
+            return
+        current = self.recorder.trace.store.lineage.current
+        start = digest(broadcast)
+        self._offset = max((r for r, entry in current.items() if entry.commit and entry.aggregate == start), default=0)
+        if self._offset:
+            self.recorder.note(
+                f"the server started again from the model of round {self._offset} and counts on from there"
+            )
 
     def _state(self, arrays: ArrayRecord, where: str) -> State:
         state = {name: array.numpy() for name, array in arrays.items()}

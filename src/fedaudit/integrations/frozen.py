@@ -24,7 +24,7 @@ def freeze(recorder: Recorder, auditor: Auditor) -> tuple[Arrays, str]:
     arrays: Arrays = {}
     panels: dict[str, Any] = {}
     for name, panel in _panels(auditor).items():
-        panels[name] = {"seconds": [panel.seconds, panel.epoch_seconds], "reductions": {}}
+        panels[name] = {"seconds": [panel.seconds, panel.epoch_seconds], "failed": panel.failed, "reductions": {}}
         for attack, reduction in panel.reductions.items():
             fields = panels[name]["reductions"][attack] = {}
             for field, value in vars(reduction).items():
@@ -35,14 +35,14 @@ def freeze(recorder: Recorder, auditor: Auditor) -> tuple[Arrays, str]:
                 else:
                     what = f"attack {attack!r} keeps a {type(value).__name__} between rounds, which cannot be stored"
                     raise FedauditError("attack-state", what, "Leave this attack out.")
-    history = {
-        model: {round: {n: dataclasses.asdict(e) for n, e in found.items()} for round, found in rounds.items()}
-        for model, rounds in auditor.history.items()
-    }
-    account = {k: getattr(recorder, k) for k in ("gaps", "notes", "seen", "starts", "aggregates")}
-    return arrays, json.dumps(
-        {"panels": panels, "history": history, "account": account, "last_round": auditor.last_round}
-    )
+    history = [
+        [attack, model, round, {n: dataclasses.asdict(e) for n, e in found.items()}]
+        for (attack, model), rounds in auditor.history.items()
+        for round, found in rounds.items()
+    ]
+    account = {"gaps": recorder.gaps, "notes": recorder.notes, "seen": recorder.seen}
+    kept = {"panels": panels, "history": history, "failed": auditor.failed, "last_round": auditor.last_round}
+    return arrays, json.dumps(kept | account)
 
 
 def thaw(recorder: Recorder, auditor: Auditor, arrays: Arrays, text: str) -> None:
@@ -50,20 +50,18 @@ def thaw(recorder: Recorder, auditor: Auditor, arrays: Arrays, text: str) -> Non
     kept = json.loads(text)
     for name, panel in _panels(auditor).items():
         panel.seconds, panel.epoch_seconds = kept["panels"][name]["seconds"]
+        panel.failed = kept["panels"][name]["failed"]
         for attack, reduction in panel.reductions.items():
             for field in vars(reduction):
                 key = f"{name}|{attack}|{field}"
                 value = arrays[key] if key in arrays else kept["panels"][name]["reductions"][attack][field]
                 setattr(reduction, field, value)
-    for model, rounds in kept["history"].items():
-        auditor.history[model] = {
-            int(round): {n: _estimate(e) for n, e in found.items()} for round, found in rounds.items()
-        }
-    account = kept["account"]
-    recorder.gaps, recorder.notes, recorder.aggregates = account["gaps"], account["notes"], account["aggregates"]
-    recorder.seen = {int(round): digests for round, digests in account["seen"].items()}
-    recorder.starts = {int(round): digest for round, digest in account["starts"].items()}
-    auditor.last_round = kept["last_round"]
+    for attack, model, round, found in kept["history"]:
+        estimates = {name: _estimate(fields) for name, fields in found.items()}
+        auditor.history.setdefault((attack, model), {})[round] = estimates
+    auditor.failed, auditor.last_round = kept["failed"], kept["last_round"]
+    recorder.gaps, recorder.notes = kept["gaps"], kept["notes"]
+    recorder.seen = {int(round): digests for round, digests in kept["seen"].items()}
 
 
 def _panels(auditor: Auditor) -> dict[str, Panel]:

@@ -4,48 +4,53 @@ A fault of the audit (F4), a full disk (F2), a round that is sent twice (F5), is
 model (F7) never reaches the training, unless `strict`. What is missing is written into results and report.
 """
 
-import hashlib
 import json
 import logging
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from fedaudit import __version__, results
+from fedaudit import results
 from fedaudit.audit import Auditor
+from fedaudit.config import Config
 from fedaudit.errors import FedauditError
-from fedaudit.types import Game, Role, Round, State, Vantage
+from fedaudit.federation.lineage import Place
+from fedaudit.federation.segments import digest
+from fedaudit.recording import Recording, feed, fingerprint
+from fedaudit.run import Staged, describe
+from fedaudit.types import Dataset, Observation, Round, Vantage
 
 log = logging.getLogger("fedaudit")
 
 TOLD = 50  # gaps listed in a report; the rest are counted
 
+Keep = Literal["signals", "snapshots"]
+
 
 class Recorder:
-    """Feeds an auditor with rounds, and keeps an account of what it could not feed it with."""
+    """Feeds an auditor and a trace with rounds, and keeps an account of what it could not feed them with.
 
-    def __init__(self, auditor: Auditor | None, out: Path | None, *, strict: bool = False, lineage: bool = True):
-        self.auditor, self.out, self.strict = auditor, out, strict
-        self.lineage = lineage  # False where only the models that arrive are seen, not what becomes of them
+    Either may be absent: a server without anybody's records only records; a party without a folder only audits.
+    """
+
+    def __init__(self, auditor: Auditor | None, trace: Recording | None = None, *, strict: bool = False):
+        self.auditor, self.trace, self.strict = auditor, trace, strict
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # what happened, and was taken in all the same
-        self.seen: dict[int, dict[str, str]] = {}  # round -> who sent -> digest
-        self.starts: dict[int, str] = {}  # round -> digest of the model it started from
-        self.aggregates: dict[str, int] = {}  # digest of a model -> the last round that made it
+        self.seen: dict[int, str] = {}  # round -> digests of all that was exchanged in it
         self.document: dict[str, Any] | None = None
         self.started = time.perf_counter()
+        self.closed = False
+        if trace is not None and auditor is not None:
+            trace.resume(auditor, self.note)
 
     @property
     def last(self) -> int:
-        return max(self.seen, default=0)
+        """The last round that was taken in."""
+        return max([*self.seen, self.trace.store.lineage.newest if self.trace else 0], default=0)
 
     @contextmanager
     def guard(self, doing: str) -> Iterator[None]:
@@ -70,64 +75,105 @@ class Recorder:
         self.gap(f"the training ended with {error.__name__} after round {self.last}")
         self.strict = False
 
-    def observe(self, round: Round) -> None:
-        """One round, in the order in which the training makes them."""
-        with self.guard(f"round {round.index} is missing"):
-            if self._is_new(round):
-                if self.lineage:
-                    self._follow(round)
-                if self.auditor is not None:
-                    self.auditor.observe(round)
+    # ------------------------------------------------------------------ one round
 
-    def _is_new(self, round: Round) -> bool:
-        """False for a round that was seen before: the first delivery counts."""
-        digests = {name: digest(trained.state) for name, trained in round.sent.items()}
-        digests[""] = digest(round.aggregate)
-        before = self.seen.get(round.index)
-        if before is None:
-            self.seen[round.index] = digests
-            return True
-        if before == digests:
+    def observe(self, round: Round) -> None:
+        with self.guard(f"round {round.index} is missing"):
+            if self._is_repeated(round):
+                return
+            place = self._place(round)
+            seen = self.auditor.measure(round) if self.auditor else None
+            if self.auditor and not place.opens:
+                self.auditor.last_round = round.index
+                seen = self.auditor.absorb(seen, round) if seen else None
+            self._record(round, seen)
+            if self.auditor and place.opens:
+                self._start_over(self.auditor)
+
+    def _is_repeated(self, round: Round) -> bool:
+        """The first delivery counts; the trace keeps what a later one adds or contradicts."""
+        sent = {name: digest(trained.state) for name, trained in round.sent.items()}
+        whole = json.dumps([digest(round.broadcast), sent, digest(round.aggregate)], sort_keys=True)
+        if self.trace is None or self.trace.trouble:
+            before = self.seen.get(round.index)
+            repeated, same = before is not None, before == whole
+        else:
+            known = self._place(round).known
+            repeated = known is not None
+            same = known is not None and {name: of.state for name, of in known.parties.items()} == sent
+            if repeated:
+                self.trace.append(round, None)
+        if not repeated:
+            self.seen[round.index] = whole
+        elif same:
             self.note(f"round {round.index} came twice, the same both times: counted once")
         else:
             self.gap(f"round {round.index} came again with other content: the first is audited, the second is not")
-        return False
+        return repeated
 
-    def _follow(self, round: Round) -> None:
-        """Does a round start where the last one ended?"""
-        start, made = digest(round.broadcast), digest(round.aggregate)
-        self.starts[round.index] = start
-        origin = self.aggregates.get(start)
-        if self.aggregates and origin != max(self.aggregates.values()):
-            from_where = f"the model after round {origin}" if origin else "a model that was not seen before"
-            self.note(f"round {round.index} starts from {from_where}, not from the last one: a new branch")
-        self.aggregates[made] = round.index
+    def _place(self, round: Round) -> Place:
+        if self.trace is None:
+            return Place()
+        return self.trace.store.lineage.place(round.index, digest(round.broadcast), digest(round.aggregate))
+
+    def _record(self, round: Round, seen: Observation | None) -> None:
+        if self.trace is not None:
+            before = self.trace.trouble
+            self.trace.append(round, seen)
+            if self.trace.trouble and not before:
+                log.warning("fedaudit: %s", self.trace.trouble)
+
+    def _start_over(self, former: Auditor) -> None:
+        """The server went back to an older model: the audit follows the branch that leads to the newest one."""
+        assert self.trace is not None
+        self.auditor = Auditor(former.task, former.game, former.settings)
+        for line in feed(self.trace.store, self.auditor):
+            self.gap(line.rstrip("."))
+        self.seen = {r: whole for r, whole in self.seen.items() if r in self.trace.store.lineage.current}
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, name: str, extra: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    def finish(self, name: str, out: Path | None) -> dict[str, Any] | None:
         """Results and report of what was observed. None when there is nothing to say (and `gaps` says why)."""
+        self.document = None
         with self.guard("there are no results"):
-            self.document = self._document(name, extra or {})
-        if self.document is not None and self.out is not None:
-            with self.guard(f"results could not be written to {self.out}"):
-                self._write(self.document, self.out)
+            self.document = self._document(name)
+        if self.document is not None and out is not None:
+            with self.guard(f"results could not be written to {out}"):
+                self._write(self.document, out)
+        if self.trace is not None:
+            self.trace.end("with gaps" if self.gaps else "complete", self.auditor.right if self.auditor else None)
+            self.trace.store.close()
+        self.closed = True
         return self.document
 
-    def _document(self, name: str, extra: dict[str, Any]) -> dict[str, Any] | None:
+    def _document(self, name: str) -> dict[str, Any] | None:
         if self.auditor is None:
             return None
         self._drop_what_was_never_seen(self.auditor)
         found = self.auditor.finish()
-        run = describe(self.auditor, name, time.perf_counter() - self.started) | extra
-        run["status"] = "recorded with gaps" if self.gaps else "complete"
-        told = self.gaps[:TOLD]
-        if len(self.gaps) > TOLD:
-            told.append(f"and {len(self.gaps) - TOLD} more like these")
-        lines = [line[0].upper() + line[1:] + "." for line in told]
-        notes = [line[0].upper() + line[1:] + "." for line in self.notes[:TOLD]]
-        found = replace(found, warnings=[*found.warnings, *lines], notices=[*found.notices, *notes])
-        return results.as_document(found, run)
+        lost = [self.trace.trouble] if self.trace and self.trace.trouble else []
+        odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
+        missing = [*_sentences(self.gaps), *lost]
+        about = self._about(name)
+        about["status"] = "recorded with gaps" if missing else "complete"
+        found = replace(
+            found,
+            warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
+            notices=[*found.notices, *_sentences(self.notes)],
+        )
+        document = results.as_document(found, about)
+        document["degraded"] = [*(f"attack {attack}" for attack in self.auditor.failed), *missing]
+        return document
+
+    def _about(self, name: str) -> dict[str, Any]:
+        """The `run` part of results.json, for a training that no configuration of ours describes."""
+        assert self.auditor is not None
+        game, task, settings = self.auditor.game, self.auditor.task, self.auditor.settings
+        dataset = Dataset(name, game.candidates.rows, task.classes if task else 0)
+        seconds = time.perf_counter() - self.started
+        about = describe(Staged(Config(), dataset, game, settings), self.auditor, name, seconds)
+        return about | {"config": {}, "config_hash": "", "seed": settings.seed}
 
     def _drop_what_was_never_seen(self, auditor: Auditor) -> None:
         """Without any local model there is nothing to say about a server that sees local models."""
@@ -141,65 +187,43 @@ class Recorder:
     def _write(self, document: dict[str, Any], out: Path) -> None:
         from fedaudit.report.html import write
 
+        assert self.auditor is not None
+        results.save_scores(self.auditor.score_table(), out)
         results.save(document, out)
-        if self.auditor is not None:
-            results.save_scores(self.auditor.score_table(), out)
         write(document, out / results.REPORT)
 
 
-def digest(state: State) -> str:
-    """A model's identity: names, types, shapes and bits, whatever the order of names."""
-    found = hashlib.sha256()
-    for name in sorted(state):
-        array = np.asarray(state[name], order="C")
-        found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
+    """A new trace in `out`, or the one that is there, if it is of the same records: a restarted training goes on."""
+    manifest: dict[str, Any] = {"keep": keep, "config": {}, "guarantee": None}
+    if auditor is not None:
+        about = Recorder(auditor)._about(out.name)
+        manifest |= {key: about[key] for key in ("fedaudit", "created", "config", "config_hash", "seed", "versions")}
+        manifest |= {
+            "attacks": [attack.name for attack in auditor.settings.attacks],
+            "notices": list(auditor.settings.notices),
+            "data": fingerprint(auditor.game),
+        }
+    return Recording.start(out, manifest, force=False)
 
 
-def describe(auditor: Auditor, name: str, seconds: float) -> dict[str, Any]:
-    """The `run` part of results.json for a training that no configuration of ours describes."""
-    game, settings = auditor.game, auditor.settings
-    rows = game.candidates.rows
-    subjects = None if rows.subject is None else len(np.unique(rows.subject))
-    return {
-        "name": name,
-        "fedaudit": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": {},
-        "config_hash": "",
-        "seed": settings.seed,
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
-        "rounds": auditor.last_round,
-        "seconds": float(f"{seconds:.3g}"),
-        "data": {
-            "name": name,
-            "records": len(rows),
-            "classes": auditor.task.classes,
-            "subjects": subjects,
-            "input_shape": list(rows.x.shape[1:]),
-        },
-        "parties": [{"name": party, **_sizes(game, party)} for party in game.parties],
-        "guarantee": None,
-    }
-
-
-def _sizes(game: Game, party: str) -> dict[str, int]:
-    mine = game.candidates.party == party
-    names = {Role.MEMBER: "members", Role.EVALUATION: "evaluation", Role.CALIBRATION: "calibration"}
-    return {name: int((game.truth.mask(role) & mine).sum()) for role, name in names.items()}
+def _sentences(lines: list[str]) -> list[str]:
+    told = lines[:TOLD]
+    if len(lines) > TOLD:
+        told = [*told, f"and {len(lines) - TOLD} more like these"]
+    return [line[0].upper() + line[1:].rstrip(".") + "." for line in told]
 
 
 def _in_words(error: Exception) -> str:
-    """Our own errors say what to do; a foreign one may quote data, so only its kind is told."""
+    """Our own errors say what to do; a foreign one may quote data, so only its kind and place are told."""
     if isinstance(error, FedauditError):
         return f"{error.what} [{error.code}]"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"{type(error).__name__} in {_place(error)}"
+    return f"{type(error).__name__} in {_place_of(error)}"
 
 
-def _place(error: Exception) -> str:
+def _place_of(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

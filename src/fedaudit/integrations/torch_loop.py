@@ -24,7 +24,7 @@ from fedaudit import attacks as registry
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.aside import joined
-from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.tasks import TorchTask
 from fedaudit.types import Game, Round, State, Trained, Vantage
@@ -43,22 +43,30 @@ def record(
     fpr: Sequence[float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    keep: Keep = "signals",
     strict: bool = False,
 ) -> "Recording":
-    """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training."""
+    """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training.
+
+    `out` also holds the trace (`keep="snapshots"`: with all models). A loop that is started again on the same folder,
+    from a model that it left there, goes on with the same audit.
+    """
     whole = game if isinstance(game, Game) else joined(*game)
     auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
     start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
-    return Recording(Recorder(auditor, Path(out), strict=strict), auditor, start)
+    recorder = Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+    return Recording(recorder, auditor, Path(out), start)
 
 
 class Recording:
     """`observe` once a round, as it ends. Faults of the audit stay inside, unless `strict`."""
 
-    def __init__(self, recorder: Recorder, auditor: Auditor, start: State | None):
-        self.recorder, self.auditor = recorder, auditor
+    def __init__(self, recorder: Recorder, auditor: Auditor, out: Path, start: State | None):
+        self.recorder, self.game, self.out = recorder, auditor.game, out
+        assert auditor.task is not None
         self.like = auditor.task.initial(0)
         self.model = start  # the global model that the next round starts from
+        self.latest: tuple[int, State | None] = (0, None)  # the last round, and what it started from
         self.clock = time.perf_counter()
 
     def observe(
@@ -74,7 +82,8 @@ class Recording:
         elapsed = time.perf_counter() - self.clock
         with self.recorder.guard(f"round {round} is missing"):
             made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
-            before, self.model = self.model, made
+            before = self.latest[1] if round == self.latest[0] else self.model  # told again: it started there, too
+            self.latest, self.model = (round, before), made
             if round > 0:
                 self._observe(round, before, made, updates or {}, elapsed)
         self.clock = time.perf_counter()
@@ -82,18 +91,18 @@ class Recording:
     def _observe(
         self, round: int, before: State | None, made: State, updates: Mapping[str, Mapping[str, Any]], elapsed: float
     ) -> None:
-        unknown = sorted(set(updates) - set(self.auditor.game.parties))
+        unknown = sorted(set(updates) - set(self.game.parties))
         if unknown:
             raise FedauditError(
                 "unknown-party",
                 f"{', '.join(unknown)} is not a party of the game",
-                f"Parties: {', '.join(self.auditor.game.parties)}.",
+                f"Parties: {', '.join(self.game.parties)}.",
                 where=f"round {round}",
             )
         sent = {}
         for party, update in updates.items():
             state = matched(numpy_state(_state(update)), self.like, f"round {round}, {party}")
-            sent[party] = Trained(state, len(self.auditor.game.members(party)), elapsed / len(updates))
+            sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
         if before is None and sent:
             self.recorder.gap(
                 f"round {round}: what the parties started from is not known, so their models are left out"
@@ -108,8 +117,7 @@ class Recording:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
             self.recorder.broke_off(kind)
-        out = self.recorder.out
-        self.recorder.finish(out.name if out else "recorded")
+        self.recorder.finish(self.out.name, self.out)
 
     @property
     def document(self) -> dict[str, Any] | None:
