@@ -119,6 +119,7 @@ def run(config: Config, out: Path, progress: Progress, force: bool = False, tell
                     seen = auditor.measure(round)
                     with unbroken():
                         recording.append(round, auditor.absorb(seen, round) if seen else None)
+                        auditor.last_round = round.index  # a round without parties is over, too
                     step()
             except KeyboardInterrupt:
                 if auditor.last_round < 2:

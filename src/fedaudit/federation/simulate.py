@@ -60,8 +60,9 @@ def average(sent: Mapping[str, Trained]) -> State:
     total = sum(sent[name].examples for name in names)
     mean: dict[str, np.ndarray] = {}
     for key, first in sent[names[0]].state.items():
-        parts = [sent[name].state[key].astype(np.float64) * (sent[name].examples / total) for name in names]
-        value = np.sum(parts, axis=0)
+        value = np.zeros(first.shape)
+        for name in names:
+            value += sent[name].state[key].astype(np.float64) * (sent[name].examples / total)
         # A counter must not lose one to rounding: 0.99999 of five batches are five.
         mean[key] = np.asarray(value if first.dtype.kind == "f" else np.rint(value), dtype=first.dtype)
     return mean
