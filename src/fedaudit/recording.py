@@ -162,6 +162,8 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
                 auditor.observe(store.round(entry))
             elif seen := store.observation(entry):
                 auditor.absorb(seen)
+            elif not entry.commit:
+                auditor.last_round = entry.round  # nothing to see, but it is over
         except DamagedError as error:
             told.append(f"Round {entry.round}: {error}. That round is left out: a gap, not a zero.")
     for entry in reversed(store.entries()):  # for attacks that look at the last models alone

@@ -21,7 +21,9 @@ class Panel:
         self.model = model
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
-        self.subject = None if game.candidates.subject is None else game.candidates.subject[index]
+        subject = game.candidates.subject
+        # As numbers: statistics group by subject thousands of times.
+        self.subject = None if subject is None else np.unique(subject[index], return_inverse=True)[1]
         self.index, self.candidates = index, game.candidates
         self.row_ids = game.candidates.rows.id[index]
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
@@ -32,6 +34,7 @@ class Panel:
         self.pending: tuple[View, Task] | None = None  # what deferred attacks look at when they are asked
         self.settled: set[str] = set()  # deferred attacks that have looked
         self.failed: dict[str, str] = {}
+        self.rounds = 0
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
@@ -63,6 +66,7 @@ class Panel:
                     continue
             self._reduce(attack, round, values, measured.failed)
         self.pending = None
+        self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
         self.seconds += measured.seconds
@@ -99,6 +103,8 @@ class Panel:
             raise FedauditError("attack", self.failed[attack.name], "The other attacks are not affected.")
 
     def scores(self, attack: BaseAttack) -> Floats:
+        if not self.rounds:
+            return np.full(len(self.id), np.nan)
         if attack.deferred and attack.name not in self.settled:
             self._settle(attack)
         features = self.reductions[attack.name].features()

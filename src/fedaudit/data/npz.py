@@ -1,30 +1,42 @@
 """A user's own npz file. Nothing in it is executed: pickled objects are refused."""
 
 import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.config import Data
+from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
-from fedaudit.types import Dataset
+from fedaudit.types import Dataset, Ints
 
 MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
+WIDTH = "n_features"  # beside an array of packed bits: how many of them count
 
 
 def load(settings: Data) -> Dataset:
     path = settings.path
     if path is None:
         raise FedauditError("npz-path", 'data.name = "npz" needs data.path', 'Add path = "my-data.npz".')
+    roles = ("x", "y", "id", "subject", "attribute")
+    keys = {role: str(getattr(settings, f"{role}_key")) for role in roles}
+    # A key that was renamed is meant to be there; id, subject and attribute may be missing under their own names.
+    required = [key for role, key in keys.items() if role in ("x", "y") or key != role]
+    arrays = read(path, required, [*keys.values(), WIDTH])
+    given = {role: arrays[key] for role, key in keys.items() if key in arrays}
+    x = as_images(_unpacked(given["x"], arrays.get(WIDTH)))
+    attributes = _columns(settings.attribute_key, given["attribute"]) if "attribute" in given else {}
+    return dataset(path.stem, x, given["y"], id=given.get("id"), subject=given.get("subject"), attributes=attributes)
+
+
+def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """The wanted arrays that are there, the required ones for certain."""
     if not path.is_file():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
-    wanted = {
-        "x": settings.x_key,
-        "y": settings.y_key,
-        "id": settings.id_key,
-        "subject": settings.subject_key,
-        "attribute": settings.attribute_key,
-    }
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
@@ -33,14 +45,14 @@ def load(settings: Data) -> Dataset:
                 "npz-size", f"{path} unpacks to {unpacked / 2**30:.0f} GiB", "Audit a part of it.", exit_code=REFUSED
             )
         with np.load(path, allow_pickle=False) as file:
-            missing = [key for role, key in wanted.items() if role in ("x", "y") and key not in file]
+            missing = [key for key in required if key not in file]
             if missing:
                 raise FedauditError(
                     "npz-key",
                     f"{path} has no array {missing[0]!r}",
-                    f"Name it with x_key or y_key. {suggest(missing[0], file.files)}",
+                    f"Name it with x_key, y_key, ... {suggest(missing[0], file.files)}",
                 )
-            arrays = {role: file[key] for role, key in wanted.items() if key in file}
+            return {key: file[key] for key in dict.fromkeys(wanted) if key in file}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
         raise FedauditError(
             "npz-unreadable",
@@ -48,6 +60,21 @@ def load(settings: Data) -> Dataset:
             "Write it with np.savez and without object arrays.",
             exit_code=REFUSED,
         ) from None
-    attribute = arrays.pop("attribute", None)
-    attributes = {} if attribute is None else {settings.attribute_key: attribute.astype(np.int64)}
-    return dataset(path.stem, attributes=attributes, **arrays)
+
+
+def _unpacked(x: NDArray[Any], width: NDArray[Any] | None) -> NDArray[Any]:
+    """Packed bits become one feature each, when the file says how many there are."""
+    if width is None or width.size != 1 or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != -(-int(width) // 8):
+        return x
+    return np.unpackbits(x, axis=1, count=int(width))
+
+
+def _columns(name: str, values: NDArray[Any]) -> dict[str, Ints]:
+    """One attribute, or several side by side: `name.0`, `name.1`, ..."""
+    if values.dtype.kind not in "iub" or values.ndim not in (1, 2):
+        raise FedauditError(
+            "attribute", f"attribute {name!r} is {values.dtype} of shape {values.shape}", "Store whole numbers, -1 = ?."
+        )
+    if values.ndim == 1:
+        return {name: values.astype(np.int64)}
+    return {f"{name}.{i}": values[:, i].astype(np.int64) for i in range(values.shape[1])}

@@ -62,6 +62,11 @@ def dataset(
     return Dataset(name, records.take(np.argsort(ids, kind="stable")), classes)
 
 
+def standardised(values: NDArray[Any]) -> NDArray[Any]:
+    """Every column with mean 0 and standard deviation 1, over all records alike, whatever their role will be."""
+    return np.asarray((values - values.mean(axis=0)) / values.std(axis=0))
+
+
 def content_ids(x: NDArray[Any], y: NDArray[Any], subject: Strings | None, attributes: Mapping[str, Ints]) -> Strings:
     """Content hash plus occurrence number: rows that are equal in everything are interchangeable."""
     seen: dict[str, int] = {}

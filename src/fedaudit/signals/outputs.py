@@ -112,6 +112,6 @@ def _of_regression(name: str, z: Floats, y: NDArray[Any], last_input: Floats | N
         return np.asarray(2 * np.abs(error) * np.linalg.norm(last_input, axis=1))
     raise FedauditError(
         "no-classes",
-        f"the signal {name!r} needs classes, and this task is a regression: it has a loss and gradients only",
+        "the task is a regression, which has a loss and gradients but no logit, confidence or entropy",
         "Choose attacks on the loss or on gradients.",
     )

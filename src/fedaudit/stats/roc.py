@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedaudit.stats.intervals import clopper_pearson, quantile_ranks, score_interval
-from fedaudit.types import Bools, Curve, Estimate, Floats, Strings
+from fedaudit.types import Bools, Curve, Estimate, Floats
+
+Groups = NDArray[Any]  # a name or a number for each record: whose it is
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Block:
     members: Floats
     evaluation: Floats
     calibration: Floats
-    subjects: tuple[Strings, Strings, Strings] | None = None
+    subjects: tuple[Groups, Groups, Groups] | None = None
 
 
 # ------------------------------------------------------------------ AUC
@@ -65,7 +67,7 @@ def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
 
 
 def delong_variance(
-    by_member: Floats, by_nonmember: Floats, subjects: tuple[Strings, Strings, Strings] | None = None
+    by_member: Floats, by_nonmember: Floats, subjects: tuple[Groups, Groups, Groups] | None = None
 ) -> float:
     """DeLong's variance of the AUC; with subjects Obuchowski's, in which whole subjects vary, on both sides at once."""
     m, n = len(by_member), len(by_nonmember)
@@ -174,7 +176,7 @@ def _cuts(block: Block, fpr: float, alpha: float) -> _Cuts:
     return _Cuts(threshold, float(highest), float(lowest), spread)
 
 
-def design_effect(indicators: Sequence[Bools], subjects: Sequence[Strings | None]) -> float:
+def design_effect(indicators: Sequence[Bools], subjects: Sequence[Groups | None]) -> float:
     """How many times larger the variance of a count is than if every record stood for itself; at least 1."""
     measured = nominal = 0.0
     for indicator, names in zip(indicators, subjects, strict=True):
@@ -185,7 +187,7 @@ def design_effect(indicators: Sequence[Bools], subjects: Sequence[Strings | None
     return max(1.0, measured / nominal) if nominal > 0 else 1.0
 
 
-def _sum_by(names: Strings, values: NDArray[Any]) -> Floats:
+def _sum_by(names: Groups, values: NDArray[Any]) -> Floats:
     _, inverse = np.unique(names, return_inverse=True)
     return np.bincount(inverse, weights=values).astype(np.float64)
 
