@@ -1,5 +1,6 @@
 """Small real federations that several tests audit: handwritten digits, two or three parties, seconds."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,4 +45,4 @@ def null_world(settings: Config) -> Prepared:
     fewer = Candidates("record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), rows.subject)
     game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
     auditor = Auditor(prepared.task, game, prepared.settings)
-    return Prepared(prepared.config, prepared.dataset, game, prepared.task, parties, prepared.settings, auditor)
+    return replace(prepared, game=game, parties=parties, auditor=auditor)
