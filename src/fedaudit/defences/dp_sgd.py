@@ -14,10 +14,9 @@ alone change the risk, so this is what DP is compared with.
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +38,12 @@ def poisson_batches(n: int, training: Training, rng: np.random.Generator) -> Ite
         yield np.flatnonzero(rng.random(n) < rate)
 
 
+# One noisy step on (x, y) of the batch; the third argument says which records these are.
+Step = Callable[[torch.Tensor, torch.Tensor, Ints], None]
+# How steps are taken on a module of our own: (module, plain optimiser, generator of the noise) -> step
+Stepper = Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Step]
+
+
 @dataclass(frozen=True)
 class DPSGD:
     """Fills the gradient slot."""
@@ -49,49 +54,58 @@ class DPSGD:
     def __call__(
         self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
     ) -> Trained:
-        return train(task, state, records, training, rng, self._optimizer)
+        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> Step:
+            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights."""
+            from opacus.grad_sample import GradSampleModuleFastGradientClipping
+            from opacus.optimizers import DPOptimizerFastGradientClipping
 
-    def _optimizer(self, plain: torch.optim.Optimizer, training: Training, generator: torch.Generator) -> Any:
-        from opacus.optimizers import DPOptimizer
+            module = GradSampleModuleFastGradientClipping(plain, loss_reduction="sum", max_grad_norm=self.clip)
+            noisy = DPOptimizerFastGradientClipping(
+                optimizer,
+                noise_multiplier=self.noise,
+                max_grad_norm=self.clip,
+                expected_batch_size=min(training.batch_size, len(records)),
+                generator=generator,
+            )
 
-        return DPOptimizer(
-            plain,
-            noise_multiplier=self.noise,
-            max_grad_norm=self.clip,
-            expected_batch_size=min(training.batch_size, len(records)),
-            generator=generator,
-        )
+            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+                losses = losses_of(task, module(x), y)
+                torch.autograd.backward(losses.sum(), retain_graph=True)
+                weights = module.get_clipping_coef() if len(rows) else losses.detach()
+                noisy.zero_grad(set_to_none=True)
+                module.disable_hooks()
+                torch.autograd.backward((weights * losses).sum())
+                module.enable_hooks()
+                noisy.step()
+
+            return step
+
+        return train(task, state, records, training, rng, stepper)
 
 
 def train(
-    task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator, private: Any
+    task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator, stepper: Stepper
 ) -> Trained:
-    """Poisson batches through an Opacus optimiser. The noise has its own stream, so batches do not depend on it."""
-    from opacus.grad_sample import GradSampleModule
-
+    """Poisson batches through Opacus. The noise has a stream of its own, so that batches do not depend on it."""
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    plain = task.fresh(state)
-    module = GradSampleModule(plain, loss_reduction="sum")
-    optimizer = private(task.optimizer(plain, training), training, generator)
+    module = task.fresh(state)
+    step = stepper(module, task.optimizer(module, training), generator)
     x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
     started = time.perf_counter()
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(rng.integers(2**63)))  # dropout layers of the user's own model
         for batch in poisson_batches(len(records), training, rng):
             rows = torch.from_numpy(batch)
-            optimizer.zero_grad(set_to_none=True)
-            optimizer.rows = batch
-            torch.autograd.backward(summed_loss(task, module(x[rows]), y[rows]))
-            optimizer.step()
+            step(x[rows], y[rows], batch)
     seconds = (time.perf_counter() - started) / training.epochs
-    return Trained(task.state_of(plain), len(records), seconds)
+    return Trained(task.state_of(module), len(records), seconds)
 
 
-def summed_loss(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Summed, not averaged: an empty batch (Poisson sampling draws some) then has a loss, and a noisy step."""
+def losses_of(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """One loss a record, never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone."""
     if task.classes:
-        return nn.functional.cross_entropy(outputs, y, reduction="sum")
-    return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="sum")
+        return nn.functional.cross_entropy(outputs, y, reduction="none")
+    return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
 
 
 def refuse_unfit(task: TorchTask, state: State) -> None:

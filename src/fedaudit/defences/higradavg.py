@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedaudit.defences import dp_sgd
 from fedaudit.tasks import TorchTask, Training
-from fedaudit.types import Records, State, Trained
+from fedaudit.types import Ints, Records, State, Trained
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,36 @@ class HiGradAvg:
         assert records.subject is not None  # refused before training
         _, subject = np.unique(records.subject, return_inverse=True)
 
-        def private(plain: torch.optim.Optimizer, training: Training, generator: torch.Generator) -> Any:
-            return _optimizer(plain, self.clip, self.noise, training.batch_size, generator, subject)
+        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dp_sgd.Step:
+            from opacus.grad_sample import GradSampleModule
+            from opacus.optimizers import DPOptimizer
 
-        return dp_sgd.train(task, state, records, training, rng, private)
+            module = GradSampleModule(plain, loss_reduction="sum")
+            noisy = DPOptimizer(
+                optimizer,
+                noise_multiplier=self.noise,
+                max_grad_norm=self.clip,
+                expected_batch_size=min(training.batch_size, len(records)),
+                generator=generator,
+            )
+
+            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+                noisy.zero_grad(set_to_none=True)
+                torch.autograd.backward(dp_sgd.losses_of(task, module(x), y).sum())
+                average_by(subject[rows], plain)
+                noisy.step()
+
+            return step
+
+        return dp_sgd.train(task, state, records, training, rng, stepper)
 
 
-def _optimizer(
-    plain: torch.optim.Optimizer, clip: float, noise: float, batch: int, generator: torch.Generator, subject: Any
-) -> Any:
-    from opacus.optimizers import DPOptimizer
-
-    class BySubject(DPOptimizer):  # type: ignore[misc]
-        rows: Any = None  # which records are in the batch
-
-        def clip_and_accumulate(self) -> None:
-            """Averages each subject's gradients, then lets Opacus clip those averages."""
-            _, group, counts = np.unique(subject[self.rows], return_inverse=True, return_counts=True)
-            index, sizes = torch.from_numpy(group), torch.from_numpy(counts)
-            for p in self.params:
-                each = self._get_flat_grad_sample(p)
-                summed = torch.zeros((len(counts), *each.shape[1:]), dtype=each.dtype).index_add_(0, index, each)
-                p.grad_sample = summed / sizes.to(each.dtype).reshape(-1, *[1] * (each.dim() - 1))
-            super().clip_and_accumulate()
-
-    return BySubject(plain, noise_multiplier=noise, max_grad_norm=clip, expected_batch_size=batch, generator=generator)
+def average_by(groups: Ints, module: nn.Module) -> None:
+    """Opacus' gradient of each record becomes one for each group: their mean. Clipping then sees groups only."""
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    index, sizes = torch.from_numpy(group), torch.from_numpy(counts)
+    parameters: Any = module.parameters()
+    for p in parameters:
+        each: torch.Tensor = p.grad_sample
+        summed = torch.zeros((len(counts), *each.shape[1:]), dtype=each.dtype).index_add_(0, index, each)
+        p.grad_sample = summed / sizes.to(each.dtype).reshape(-1, *[1] * (each.dim() - 1))
