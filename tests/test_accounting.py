@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedaudit import accounting
-from fedaudit.accounting import Process, compared, curve, epsilon, noise_for, rdp_epsilon, statement
+from fedaudit.accounting import Process, Promise, compared, curve, epsilon, noise_for, rdp_epsilon, statement
 from fedaudit.errors import FedauditError
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Estimate, Guarantee
@@ -59,18 +59,18 @@ def test_noise_for_an_epsilon_keeps_it_and_wastes_little(process: Process) -> No
 
 
 def test_T20_statement_tells_rounds_from_the_run() -> None:
-    found = statement(RECORD, 3, 1e-5, 1_000)
+    found = statement(Promise("dp-sgd", RECORD, 1e-5, 1_000, "all"), 3)
     assert found["epsilon"] == pytest.approx(epsilon(RECORD, 3, 1e-5), rel=1e-6)
     assert found["epsilon_one_round"] == pytest.approx(epsilon(RECORD, 1, 1e-5))
     assert found["epsilon_rdp"] > found["epsilon"] > found["epsilon_one_round"]
     assert found["curve"]["round"] == [1, 2, 3]
     assert (found["unit"], found["adjacency"], found["problems"]) == ("record", "add-remove", [])
-    long = statement(Process("user", 50.0, 1, "full"), 1_000, 1e-2, 10)
+    long = statement(Promise("dp-fedavg", Process("user", 50.0, 1, "full"), 1e-2, 10, "all"), 1_000)
     assert (len(long["curve"]["round"]), long["curve"]["round"][-1]) == (200, 1_000)
 
 
 def test_T18_delta_above_one_in_n() -> None:
-    assert "above 1/50" in statement(RECORD, 1, 0.03, 50)["problems"][0]
+    assert "above 1/50" in statement(Promise("dp-sgd", RECORD, 0.03, 50, "all"), 1)["problems"][0]
 
 
 def test_D8_accounting_is_a_function_of_the_rounds_done() -> None:

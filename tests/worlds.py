@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,4 +52,4 @@ def null_world(settings: Config) -> Prepared:
     fewer = Candidates("record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), rows.subject)
     game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
     auditor = Auditor(prepared.task, game, prepared.settings)
-    return Prepared(prepared.config, prepared.dataset, game, prepared.task, parties, prepared.settings, auditor)
+    return replace(prepared, game=game, parties=parties, auditor=auditor)

@@ -11,13 +11,18 @@ is in one batch of each epoch, so it is charged one unamplified Gaussian an epoc
 The adjacency is add-remove: a unit is there, or its place contributes nothing.
 """
 
+import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
-from fedaudit.errors import FedauditError
+from scipy import optimize
+
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
 from fedaudit.types import Estimate, Guarantee, Unit
 
@@ -51,6 +56,17 @@ class Process:
             )
         if self.releases < 1:
             raise FedauditError("dp-releases", f"{self.releases} releases a round", "There is at least one.")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What noise is claimed to buy: the process of the worst-off unit, at which delta, for how many units."""
+
+    defence: str
+    process: Process
+    delta: float
+    units: int
+    against: str  # who may look without breaking it
 
 
 def check_noise(noise: float) -> None:
@@ -98,7 +114,20 @@ def rdp_epsilon(process: Process, rounds: int, delta: float) -> float:
     event: Any = dp_accounting.GaussianDpEvent(process.noise)
     if process.rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(process.rate, event)
-    return float(RdpAccountant().compose(event, process.releases * rounds).get_epsilon(delta))
+    with _quiet():
+        return float(RdpAccountant().compose(event, process.releases * rounds).get_epsilon(delta))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Orders whose series does not converge are left out, which is sound and needs no warning each."""
+    logger = logging.getLogger("absl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def curve(process: Process, rounds: list[int], delta: float) -> list[float]:
@@ -146,10 +175,12 @@ def noise_for(target: float, delta: float, process: Process, rounds: int) -> flo
     low = high / 2
     while spent(low) <= target:
         low, high = low / 2, low
-    while high / low > 1 + NOISE_PRECISION:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if spent(middle) <= target else (middle, high)
-    return high
+    # Nearly a straight line on logarithmic axes, so that few of the slow evaluations are needed.
+    excess = lru_cache(lambda log: math.log(spent(math.exp(log)) / target))
+    found = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=NOISE_PRECISION / 4))
+    while spent(found) > target:
+        found *= 1 + NOISE_PRECISION / 4
+    return float(found)
 
 
 # ------------------------------------------------------------------ what is stated
@@ -161,24 +192,49 @@ def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
     return Guarantee(process.unit, epsilon(process, rounds, delta), delta, "add-remove", accountant)
 
 
-def statement(process: Process, rounds: int, delta: float, units: int) -> dict[str, Any]:
-    """`run.guarantee` of results.json: whole run and per round (T20), both accountants, and the curve over rounds."""
+def stated(promises: Sequence[Promise], rounds: int) -> dict[str, Any] | None:
+    """`run.guarantee` of results.json after so many rounds; a second promise, of another unit, stands under `further`."""
+    if not promises or rounds < 1:
+        return None
+    first, *others = (statement(promise, rounds) for promise in promises)
+    return {**first, "further": others} if others else first
+
+
+def statement(promise: Promise, rounds: int) -> dict[str, Any]:
+    """Whole run and per round (T20), both accountants, and the curve over rounds."""
+    process, delta = promise.process, promise.delta
     at = list(range(1, rounds + 1))
     if rounds > 200:
         at = sorted({1 + round(i * (rounds - 1) / 199) for i in range(200)})
     spent = curve(process, at, delta)
     problems = []
-    if delta > 1 / units:
-        problems.append(f"delta {delta:g} is above 1/{units}: giving away one {process.unit} outright would meet it.")
+    if delta > 1 / promise.units:
+        problems.append(
+            f"delta {delta:g} is above 1/{promise.units}: giving away one {process.unit} outright would meet it."
+        )
     return {
         **asdict(replace(guarantee(process, 1, delta), epsilon=spent[-1])),
         "scope": f"whole run of {rounds} rounds",
         "epsilon_one_round": spent[0],
         "epsilon_rdp": rdp_epsilon(process, rounds, delta),
+        "defence": promise.defence,
+        "against": promise.against,
         "process": asdict(process),
         "curve": {"round": at, "epsilon": spent},
         "problems": problems,
     }
+
+
+def promise_from(plain: Mapping[str, Any]) -> Promise:
+    """As `asdict` wrote it into a run's manifest."""
+    try:
+        process = Process(**plain["process"])
+        process.check()
+        return Promise(**{**plain, "process": process})
+    except (TypeError, KeyError) as error:
+        raise FedauditError(
+            "run-guarantee", f"the guarantee of this run cannot be read: {error}", "Run it again.", exit_code=REFUSED
+        ) from None
 
 
 def compared(claim: Guarantee, bound: Estimate, unit: Unit, adjacency: str) -> str:

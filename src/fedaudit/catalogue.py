@@ -14,12 +14,23 @@ MODELS = {
     "package.module:factory": "your own: factory(input_shape, classes, **options) -> torch.nn.Module",
 }
 
+DEFENCES = {
+    "dp-sgd": "record-level DP inside each party (Opacus): Poisson batches, clip, noise or epsilon",
+    "higradavg": "subject-level DP inside each party: average by subject, clip, noise or epsilon",
+    "dp-fedavg": "user-level DP: clipped updates, noisy sum at the server; or noise at the party (local = true)",
+    "clip-only": "dp-sgd without its noise: same batches, same steps, no promise",
+    "memguard": "bends served answers until a membership classifier is undecided (strength = mean distortion)",
+    "l2": "weight decay (strength)",
+    "dropout": "activations dropped while training (strength = chance)",
+}
+
 
 def catalogue(what: str) -> list[tuple[str, str]]:
     lists = {
         "attacks": [(name, entry.about) for name, entry in attacks.REGISTRY.items()]
         + [(attacks.BLIND, attacks.BLIND_ABOUT)],
         "data": list(data.LOADERS.items()),
+        "defences": list(DEFENCES.items()),
         "models": list(MODELS.items()),
     }
     if what not in lists:

@@ -104,8 +104,8 @@ def report(run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedau
 
 
 @app.command(name="list")
-def list_(what: Annotated[str, typer.Argument(help="attacks, data or models")]) -> None:
-    """What can be named in a configuration: attacks, data or models."""
+def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or models")]) -> None:
+    """What can be named in a configuration: attacks, data, defences or models."""
     from fedaudit.catalogue import catalogue
 
     table = Table("name", "what it is", box=None)

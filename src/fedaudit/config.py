@@ -151,11 +151,27 @@ class Audit(_Section):
     keep: Literal["signals", "snapshots"] = "signals"
 
 
+class Defence(_Section):
+    """[[defences]] what is done against it. DP: either epsilon (and delta) or noise, and clip; the rest: strength.
+
+    Numbers are checked where the noise is found, so that every refusal has its own name.
+    """
+
+    name: Literal["dp-sgd", "higradavg", "dp-fedavg", "clip-only", "memguard", "l2", "dropout"]
+    epsilon: float | None = None
+    delta: float | None = None
+    noise: float | None = None
+    clip: float | None = None
+    local: bool | None = None
+    strength: float | None = None
+
+
 class Config(_Section):
     data: Data = Data()
     federation: Federation = Federation()
     model: Model = Model()
     audit: Audit = Audit()
+    defences: tuple[Defence, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         plain = self.model_dump(mode="json", exclude_none=True)
@@ -224,8 +240,8 @@ def _explain(error: ValidationError, where: str) -> FedauditError:
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:
     section: Any = Config
-    for part in path:
-        annotation = section.model_fields[str(part)].annotation
+    for part in (part for part in path if isinstance(part, str)):  # a number counts [[defences]]
+        annotation = section.model_fields[part].annotation
         candidates = [annotation, *get_args(annotation)]
         section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
     return list(section.model_fields)

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit import attacks
-from fedaudit.audit import Auditor
+from fedaudit.accounting import promise_from
+from fedaudit.audit import Auditor, Settings
+from fedaudit.config import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.segments import DamagedError
 from fedaudit.federation.store import Store
 from fedaudit.recording import check_same, config_of, feed, fingerprint
 from fedaudit.run import Progress, Staged, build, conclude, stage
+from fedaudit.types import Vantage
 
 
 def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> dict[str, Any]:
@@ -23,9 +26,11 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})
     settled = names or [str(name) for name in store.manifest.get("attacks", ())] or None
     with progress("Reading the data", 0):
-        staged = stage(config)
+        promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
+        staged = replace(stage(config), promises=promises)
         notices = () if names else tuple(map(str, store.manifest.get("notices", ())))
         settings = replace(staged.settings, attacks=attacks.choose(settled), notices=notices)
+        settings = without_served_answers(settings, config)
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
     with progress("Replaying the rounds", 0):
         auditor = Auditor(None, staged.game, settings)
@@ -36,6 +41,17 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
     with progress("Computing statistics", 0):
         seconds = time.perf_counter() - started
         return conclude(staged, auditor, out, directory.resolve().name, seconds, odd, None)
+
+
+def without_served_answers(settings: Settings, config: Config) -> Settings:
+    """Answers that a defence bent were never recorded: whoever got only those cannot be replayed."""
+    if Vantage.OUTSIDER not in settings.vantages or all(defence.name != "memguard" for defence in config.defences):
+        return settings
+    holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
+    if not holders:
+        raise FedauditError("not-kept", "MemGuard's answers to an outsider were not recorded", "Run it again.")
+    notice = "Left out (MemGuard's answers were not recorded): outsider."
+    return replace(settings, vantages=holders, notices=(*settings.notices, notice))
 
 
 def must_measure(store: Store, auditor: Auditor) -> bool:

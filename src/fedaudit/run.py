@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedaudit import __version__, attacks, data, results
+from fedaudit import __version__, accounting, attacks, data, results
+from fedaudit.accounting import Promise
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
-from fedaudit.types import Dataset, Game, Party, Role, Round, State
+from fedaudit.types import Audit, Dataset, Game, Party, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
+    from fedaudit.defences.slots import Defence
     from fedaudit.tasks import TorchTask
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
@@ -37,6 +39,7 @@ class Staged:
     dataset: Dataset
     game: Game
     settings: Settings
+    promises: tuple[Promise, ...] = ()  # of its defences, where these are known
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,12 @@ class Prepared:
     parties: list[Party]
     settings: Settings
     auditor: Auditor
+    defence: "Defence"
+    outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        return self.defence.promises
 
 
 def stage(config: Config) -> Staged:
@@ -73,6 +82,7 @@ def build(staged: Staged) -> "TorchTask":
 
 
 def prepare(config: Config) -> Prepared:
+    from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.tasks import Training
 
@@ -85,8 +95,28 @@ def prepare(config: Config) -> Prepared:
     training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
     if federation.algorithm == "fedsgd":  # one step on all records of a party
         training = Training("sgd", federation.lr, epochs=1, batch_size=len(dataset.records))
-    parties: list[Party] = [Trainer(name, partial(game.members, name), training) for name in game.parties]
-    return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings))
+    sources = {name: partial(game.members, name) for name in game.parties}
+    defence = defences.build(config.defences, defences.Setting(task, initial, sources, training, federation))
+    settings = replace(settings, notices=settings.notices + defence.notices)
+    parties: list[Party] = [
+        defences.Guarded(name, source, training, defence.gradient)
+        if defence.gradient
+        else Trainer(name, source, training)
+        for name, source in sources.items()
+    ]
+    auditor, outsider = auditors(task, game, settings, defence)
+    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider)
+
+
+def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defence") -> tuple[Auditor, Auditor | None]:
+    """Whoever holds the weights, and whoever gets answers only: one auditor for both unless the answers are bent."""
+    from fedaudit.defences import Served
+
+    holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
+    if defence.serve is None or len(holders) == len(settings.vantages):
+        return Auditor(task, game, settings), None
+    outsider = Auditor(Served(task, defence.serve), game, replace(settings, vantages=(Vantage.OUTSIDER,)))
+    return (Auditor(task, game, replace(settings, vantages=holders)), outsider) if holders else (outsider, None)
 
 
 def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
@@ -96,7 +126,7 @@ def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> It
     sampling = federation.sampling or "uniform"
     names = [party.name for party in prepared.parties]
     plans = sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
-    return federate(prepared.task, prepared.parties, plans, federation.seed, after, model)
+    return federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
 
 
 def run(config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print) -> dict[str, Any]:
@@ -144,7 +174,7 @@ def conclude(
 
     What cannot be written is still returned, and what is missing is listed under `degraded`.
     """
-    document = results.as_document(auditor.finish(), describe(about, auditor, name, seconds))
+    document = results.as_document(finish(about, auditor), describe(about, auditor, name, seconds))
     document["warnings"] += [*odd, *([lost] if lost else [])]
     document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
     try:
@@ -157,12 +187,25 @@ def conclude(
     return document
 
 
+def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
+    """What was found. Whoever gets answers only asks the released model, once, at the end."""
+    found = auditor.finish()
+    outsider = about.outsider if isinstance(about, Prepared) else None
+    if not outsider or auditor.released is None:
+        return found
+    outsider.observe(Round(auditor.last_round, auditor.released, {}, auditor.released))
+    seen = outsider.finish()
+    asked = [result for result in seen.results if result.attack != attacks.BLIND]
+    return replace(found, results=[*found.results, *asked], headlines=[*found.headlines, *seen.headlines])
+
+
 def manifest(prepared: Prepared) -> dict[str, Any]:
     """run.json: what a trace must say about itself to be resumed or attacked again."""
     about = describe(prepared, prepared.auditor, "", 0.0)
-    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions", "guarantee")
+    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
     return {
         **{key: about[key] for key in kept},
+        "guarantee": [asdict(promise) for promise in prepared.promises],
         "keep": prepared.config.audit.keep,
         "attacks": [attack.name for attack in prepared.settings.attacks],
         "notices": list(prepared.settings.notices),
@@ -202,5 +245,5 @@ def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: flo
             {"name": p, "members": c["member"], "evaluation": c["evaluation"], "calibration": c["calibration"]}
             for p, c in counts.items()
         ],
-        "guarantee": None,
+        "guarantee": accounting.stated(about.promises, auditor.last_round),
     }  # fmt: skip

@@ -74,8 +74,7 @@ def estimate(
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
     claimed: list[Estimate] = []
     if delta is not None:
-        order = np.argsort(ids)
-        claimed = epsilons(scores[order], member[order], delta, confidence)
+        claimed = epsilons(scores, member, delta, confidence)
         notices.append(ASSUMPTIONS)
         if delta > 1 / len(ids):
             warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")

@@ -28,6 +28,7 @@ class Training:
     lr: float = 1e-3
     epochs: int = 1
     batch_size: int = 64
+    weight_decay: float = 0.0
 
 
 class TorchTask:
@@ -92,8 +93,11 @@ class TorchTask:
 
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
-        module = self._load(state).train()
-        optimizer = _OPTIMIZERS[training.optimizer](module.parameters(), lr=training.lr)
+        return self.fit(self._load(state).train(), records, training, rng)
+
+    def fit(self, module: nn.Module, records: Records, training: Training, rng: np.random.Generator) -> Trained:
+        """Train this module, which may carry hooks of its own (see `fresh`)."""
+        optimizer = self.optimizer(module, training)
         x, y = _tensor(records.x), _tensor(records.y)
         started = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
@@ -106,6 +110,19 @@ class TorchTask:
                     optimizer.step()
         seconds = (time.perf_counter() - started) / training.epochs
         return Trained(_to_numpy(module), len(records), seconds)
+
+    def fresh(self, state: State) -> nn.Module:
+        """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
+        module = self._build()
+        module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        return module.train()
+
+    def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
+        options = {"lr": training.lr, "weight_decay": training.weight_decay}
+        return _OPTIMIZERS[training.optimizer](module.parameters(), **options)
+
+    def state_of(self, module: nn.Module) -> State:
+        return _to_numpy(module)
 
     def check(self, state: State, records: Records) -> None:
         """Refuse, before training, a model that does not fit the data or whose answers are not reproducible."""

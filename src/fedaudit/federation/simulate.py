@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedaudit.defences.slots import NONE, Defence
 from fedaudit.federation import stacked
 from fedaudit.tasks import TorchTask, Training
 from fedaudit.types import Party, Plan, Records, Round, State, Trained
@@ -38,16 +39,18 @@ def federate(
     seed: int,
     after: int = 0,
     model: State | None = None,
+    defence: Defence = NONE,
 ) -> Iterator[Round]:
     """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a round.
 
-    A round without parties commits nothing.
+    What it shows is what was sent, after defences. A round without parties commits nothing, unless the server adds
+    noise: the noise is there whoever comes.
     """
     by_name = {party.name: party for party in parties}
     together = stackable(task, parties)
     model = task.initial(seed) if model is None else model
     for index, plan in enumerate(plans[after:], start=after + 1):
-        if not plan.parties:
+        if not plan.parties and not defence.aggregate:
             yield Round(index, model, {}, model, commit=False)
             continue
         rngs = {name: party_rng(seed, index, name) for name in plan.parties}
@@ -56,7 +59,10 @@ def federate(
             sent = stacked.train(task, model, jobs, next(iter(together.values())).training)
         else:
             sent = {name: by_name[name].update(task, model, rng) for name, rng in rngs.items()}
-        aggregate = average(sent)
+        if leave := defence.update:
+            sent = {n: leave(model, trained, party_rng(seed, index, f"{n}/update")) for n, trained in sent.items()}
+        at_server = party_rng(seed, index, "/aggregate")
+        aggregate = defence.aggregate(model, sent, at_server) if defence.aggregate else average(sent)
         yield Round(index, model, sent, aggregate, plan.commit)
         model = aggregate if plan.commit else model
 

@@ -1,0 +1,136 @@
+"""Record-level DP-SGD inside each party, on Opacus.
+
+Abadi et al., "Deep learning with differential privacy", CCS 2016.
+
+1. Every record is drawn into a batch by its own coin (Poisson sampling), so that the accountant's amplification is
+   that of the sampler in use.
+2. Its gradient is clipped to norm C, over all parameters together.
+3. The sum gets Gaussian noise of standard deviation noise x C and is divided by the *expected* batch size.
+4. The optimiser takes the result: anything done with it is post-processing.
+
+`clip-only` is the same with noise 0: the same batches and steps, clipping, and no promise. Clipping and batch size
+alone change the risk, so this is what DP is compared with.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedaudit.errors import FedauditError
+from fedaudit.tasks import TorchTask, Training
+from fedaudit.types import Ints, Records, State, Trained
+
+
+def sampling(n: int, training: Training) -> tuple[float, int]:
+    """The chance of a record to be in a batch, and the batches of one round: as many as plain training has."""
+    return min(1.0, training.batch_size / n), training.epochs * max(1, -(-n // training.batch_size))
+
+
+def poisson_batches(n: int, training: Training, rng: np.random.Generator) -> Iterator[Ints]:
+    rate, steps = sampling(n, training)
+    for _ in range(steps):
+        yield np.flatnonzero(rng.random(n) < rate)
+
+
+# One noisy step on (x, y) of the batch; the third argument says which records these are.
+Step = Callable[[torch.Tensor, torch.Tensor, Ints], None]
+# How steps are taken on a module of our own: (module, plain optimiser, generator of the noise) -> step
+Stepper = Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Step]
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """Fills the gradient slot."""
+
+    clip: float
+    noise: float
+
+    def __call__(
+        self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
+    ) -> Trained:
+        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> Step:
+            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights."""
+            from opacus.grad_sample import GradSampleModuleFastGradientClipping
+            from opacus.optimizers import DPOptimizerFastGradientClipping
+
+            module = GradSampleModuleFastGradientClipping(plain, loss_reduction="sum", max_grad_norm=self.clip)
+            noisy = DPOptimizerFastGradientClipping(
+                optimizer,
+                noise_multiplier=self.noise,
+                max_grad_norm=self.clip,
+                expected_batch_size=min(training.batch_size, len(records)),
+                generator=generator,
+            )
+
+            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+                losses = losses_of(task, module(x), y)
+                torch.autograd.backward(losses.sum(), retain_graph=True)
+                weights = module.get_clipping_coef() if len(rows) else losses.detach()
+                noisy.zero_grad(set_to_none=True)
+                module.disable_hooks()
+                torch.autograd.backward((weights * losses).sum())
+                module.enable_hooks()
+                noisy.step()
+
+            return step
+
+        return train(task, state, records, training, rng, stepper)
+
+
+def train(
+    task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator, stepper: Stepper
+) -> Trained:
+    """Poisson batches through Opacus. The noise has a stream of its own, so that batches do not depend on it."""
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    module = task.fresh(state)
+    step = stepper(module, task.optimizer(module, training), generator)
+    x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
+    started = time.perf_counter()
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**63)))  # dropout layers of the user's own model
+        for batch in poisson_batches(len(records), training, rng):
+            rows = torch.from_numpy(batch)
+            step(x[rows], y[rows], batch)
+    seconds = (time.perf_counter() - started) / training.epochs
+    return Trained(task.state_of(module), len(records), seconds)
+
+
+def losses_of(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """One loss a record, never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone."""
+    if task.classes:
+        return nn.functional.cross_entropy(outputs, y, reduction="none")
+    return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
+
+
+def refuse_unfit(task: TorchTask, state: State) -> None:
+    """Before training: layers whose output for one record depends on the others, or that Opacus cannot take apart."""
+    from opacus.validators import ModuleValidator
+
+    module = task.fresh(state)
+    mixing = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    if mixing:
+        raise FedauditError(
+            "dp-batchnorm",
+            f"layer {mixing[0]!r} is a BatchNorm: it mixes the records of a batch, so no record's gradient can be "
+            "clipped alone, and its running statistics leave without noise",
+            "Use nn.GroupNorm in its place (opacus.validators.ModuleValidator.fix(model) does that).",
+        )
+    problems = ModuleValidator.validate(module, strict=False)
+    if problems:
+        what = str(problems[0]).splitlines()[0]
+        todo = "opacus.validators.ModuleValidator.fix(model) replaces what it can."
+        raise FedauditError("dp-model", f"Opacus cannot train this model privately: {what}", todo)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Opacus' hooks on a first layer, whose inputs need no gradient, make torch warn; nothing is wrong."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Full backward hook is firing when gradients are computed")
+        yield

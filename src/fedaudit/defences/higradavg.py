@@ -1,0 +1,74 @@
+"""Subject-level DP inside each party: hierarchical gradient averaging.
+
+Suri et al., "Subject membership inference attacks in federated learning", 2022/23 (HiGradAvgDP, after Marathe et al.).
+
+1. Poisson batches, as in DP-SGD.
+2. The gradients of one subject's records in the batch are averaged, and the average is clipped to C.
+3. These are summed over subjects, get Gaussian noise of standard deviation noise x C, and are divided by the constant
+   batch size.
+
+However many records of a subject a batch holds, it moves the sum by C at most. A subject with s records in the party
+is in a batch with chance 1 - (1 - q)^s, and that is the rate it is charged with; one with records in several parties
+is charged for all of them.
+
+Deviation: the paper divides by the number of subjects in the batch, which depends on who is there; a constant does not.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedaudit.defences import dp_sgd
+from fedaudit.tasks import TorchTask, Training
+from fedaudit.types import Ints, Records, State, Trained
+
+
+@dataclass(frozen=True)
+class HiGradAvg:
+    """Fills the gradient slot."""
+
+    clip: float
+    noise: float
+
+    def __call__(
+        self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
+    ) -> Trained:
+        assert records.subject is not None  # refused before training
+        _, subject = np.unique(records.subject, return_inverse=True)
+
+        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dp_sgd.Step:
+            from opacus.grad_sample import GradSampleModule
+            from opacus.optimizers import DPOptimizer
+
+            module = GradSampleModule(plain, loss_reduction="sum")
+            noisy = DPOptimizer(
+                optimizer,
+                noise_multiplier=self.noise,
+                max_grad_norm=self.clip,
+                expected_batch_size=min(training.batch_size, len(records)),
+                generator=generator,
+            )
+
+            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+                noisy.zero_grad(set_to_none=True)
+                torch.autograd.backward(dp_sgd.losses_of(task, module(x), y).sum())
+                average_by(subject[rows], plain)
+                noisy.step()
+
+            return step
+
+        return dp_sgd.train(task, state, records, training, rng, stepper)
+
+
+def average_by(groups: Ints, module: nn.Module) -> None:
+    """Opacus' gradient of each record becomes one for each group: their mean. Clipping then sees groups only."""
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    index, sizes = torch.from_numpy(group), torch.from_numpy(counts)
+    parameters: Any = module.parameters()
+    for p in parameters:
+        each: torch.Tensor = p.grad_sample
+        summed = torch.zeros((len(counts), *each.shape[1:]), dtype=each.dtype).index_add_(0, index, each)
+        p.grad_sample = summed / sizes.to(each.dtype).reshape(-1, *[1] * (each.dim() - 1))

@@ -1,0 +1,90 @@
+"""What a defence is: up to four slots, and what it promises. An empty slot does nothing; two in one slot is an error.
+
+gradient   inside the party: how it trains                       (task, state, records, training, rng) -> Trained
+update     as it leaves the party                                (broadcast, trained, rng) -> Trained
+aggregate  at the server, instead of the weighted mean           (broadcast, {party: trained}, rng) -> State
+serve      as the released model answers, to whom sees answers   (task, state, outputs) -> outputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedaudit.accounting import Promise
+from fedaudit.errors import FedauditError
+from fedaudit.tasks import TorchTask, Training
+from fedaudit.types import Floats, Records, State, Trained
+
+Gradient = Callable[[TorchTask, State, Records, Training, np.random.Generator], Trained]
+Update = Callable[[State, Trained, np.random.Generator], Trained]
+Aggregate = Callable[[State, Mapping[str, Trained], np.random.Generator], State]
+Serve = Callable[[Any, State, Floats], Floats]
+
+SLOTS = ("gradient", "update", "aggregate", "serve")
+
+
+@dataclass(frozen=True)
+class Defence:
+    name: str
+    gradient: Gradient | None = None
+    update: Update | None = None
+    aggregate: Aggregate | None = None
+    serve: Serve | None = None
+    promises: tuple[Promise, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def __or__(self, other: Defence) -> Defence:
+        for slot in SLOTS:
+            if getattr(self, slot) and getattr(other, slot):
+                raise FedauditError(
+                    "defence-conflict",
+                    f"{self.name!r} and {other.name!r} both fill the slot {slot!r}",
+                    "Keep one of them.",
+                )
+        return Defence(
+            name=" | ".join(part.name for part in (self, other) if part is not NONE) or NONE.name,
+            promises=self.promises + other.promises,
+            notices=self.notices + other.notices,
+            **{slot: getattr(self, slot) or getattr(other, slot) for slot in SLOTS},
+        )
+
+
+NONE = Defence("none")
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """An honest party whose training fills the gradient slot. A class of its own: nobody may train it otherwise."""
+
+    name: str
+    source: Callable[[], Records]
+    training: Training
+    gradient: Gradient
+
+    def update(self, task: TorchTask, model: State, rng: np.random.Generator) -> Trained:
+        return self.gradient(task, model, self.source(), self.training, rng)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A task as seen by whoever gets answers only."""
+
+    task: TorchTask
+    serve: Serve
+
+    @property
+    def classes(self) -> int:
+        return self.task.classes
+
+    def initial(self, seed: int) -> State:
+        return self.task.initial(seed)
+
+    def last_layer(self, state: State, x: Any) -> tuple[Floats, Floats]:
+        raise FedauditError("served-answers", "whoever gets answers sees no layer", "Take the attack out of [audit].")
+
+    def outputs(self, state: State, x: Any) -> Floats:
+        return self.serve(self.task, state, self.task.outputs(state, x))

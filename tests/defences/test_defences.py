@@ -1,0 +1,381 @@
+"""Defences: against slow twins, what they refuse, and what they leave alone."""
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.accounting import epsilon, promise_from, stated
+from fedaudit.catalogue import DEFENCES
+from fedaudit.config import Defence as Asked
+from fedaudit.config import Federation, parse
+from fedaudit.data.records import dataset
+from fedaudit.defences import NONE, REGISTRY, Defence, Guarded, Setting, build
+from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
+from fedaudit.defences.dp_sgd import DPSGD, poisson_batches
+from fedaudit.defences.higradavg import HiGradAvg
+from fedaudit.defences.memguard import MemGuard
+from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.run import Prepared, finish, prepare, rounds
+from fedaudit.tasks import TorchTask, Training, build_task
+from fedaudit.types import Records, Round, State, Trained
+
+SGD = Training("sgd", 0.5, 1, 8)
+
+
+def task() -> TorchTask:
+    return build_task("mlp", (5,), 3, {"hidden": (8,)})
+
+
+def records(seed: int = 0, n: int = 40) -> Records:
+    rng = np.random.default_rng(seed)
+    subject = np.array([f"s{i // 4}" for i in range(n)])
+    return dataset("a", rng.normal(size=(n, 5)), rng.integers(0, 3, n), id=np.arange(n), subject=subject).records
+
+
+def setting(build_model: Any = None, **federation: Any) -> Setting:
+    used = TorchTask(build_model, 3) if build_model else task()
+    sources = {"a": lambda: records(0), "b": lambda: records(1, 50)}
+    return Setting(used, used.initial(0), sources, SGD, Federation(**{"rounds": 4} | federation))
+
+
+def same(a: State, b: State) -> bool:
+    return all(np.array_equal(a[key], b[key]) for key in a)
+
+
+# ------------------------------------------------------------------ slots
+
+
+def test_a_slot_can_be_filled_once() -> None:
+    sgd, l2 = Defence("dp-sgd", gradient=DPSGD(1, 1)), Defence("l2", gradient=DPSGD(1, 0))
+    guard = Defence("memguard", serve=lambda task, state, z: z)
+    both = sgd | guard
+    assert (both.gradient, both.serve, both.name) == (sgd.gradient, guard.serve, "dp-sgd | memguard")
+    assert (NONE | sgd).name == "dp-sgd"
+    with pytest.raises(FedauditError, match=r"defence-conflict.*'dp-sgd' and 'l2' both fill the slot 'gradient'"):
+        sgd | l2
+
+
+def test_every_defence_is_in_the_catalogue() -> None:
+    assert set(REGISTRY) == set(DEFENCES) == set(Asked.model_fields["name"].annotation.__args__)  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------ inside the party: slow twins
+
+
+def one_by_one(
+    state: State, rows: Records, training: Training, rng: np.random.Generator, clip: float, by: Any
+) -> State:
+    """DP-SGD without its noise the obvious way: one backward pass a record, averaged by `by`, clipped, summed."""
+    rng.integers(2**63), rng.integers(2**63)  # the streams of noise and dropout
+    module = task().fresh(state)
+    x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
+    for batch in poisson_batches(len(rows), training, rng):
+        grads: dict[Any, list[torch.Tensor]] = {}
+        for i in batch:
+            module.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(module(x[i : i + 1]), y[i : i + 1]))
+            flat = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+            grads.setdefault(by[i], []).append(flat)
+        total = torch.zeros(sum(p.numel() for p in module.parameters()))
+        for group in grads.values():
+            mean = torch.stack(group).mean(0)
+            total += mean * min(1.0, clip / (float(mean.norm()) + 1e-6))
+        step = total * training.lr / training.batch_size
+        with torch.no_grad():
+            for p, part in zip(
+                module.parameters(), torch.split(step, [q.numel() for q in module.parameters()]), strict=True
+            ):
+                p.sub_(part.view_as(p))
+    return task().state_of(module)
+
+
+@pytest.mark.parametrize("subjects", [False, True])
+def test_clipping_against_one_backward_pass_a_record(subjects: bool) -> None:
+    state, rows = task().initial(0), records()
+    kind = HiGradAvg if subjects else DPSGD
+    fast = kind(0.3, 0.0)(task(), state, rows, SGD, np.random.default_rng(3))
+    slow = one_by_one(state, rows, SGD, np.random.default_rng(3), 0.3, rows.subject if subjects else rows.id)
+    for key in state:
+        assert fast.state[key] == pytest.approx(slow[key], abs=2e-6)
+    assert not same(state, fast.state)
+
+
+@pytest.mark.parametrize("kind", [DPSGD, HiGradAvg])
+def test_noise_has_the_stated_size_and_leaves_the_batches_alone(kind: Any) -> None:
+    """One step: noisy minus noiseless is N(0, (noise C lr / B)^2), every time anew."""
+    training = replace(SGD, batch_size=40)
+    state, rows = task().initial(0), records()
+    plain = kind(0.3, 0.0)(task(), state, rows, training, np.random.default_rng(5))
+    gaps = []
+    for seed in range(30):
+        rng = np.random.default_rng(5)
+        if seed:  # another noise, the same batches
+            generator = np.random.default_rng(seed)
+            rng = _FirstDraw(rng, int(generator.integers(2**63)))  # type: ignore[assignment]
+        noisy = kind(0.3, 2.0)(task(), state, rows, training, rng)
+        gaps.append(np.concatenate([(noisy.state[k] - plain.state[k]).ravel() for k in state]))
+    expected = 2.0 * 0.3 * 0.5 / 40
+    assert np.std(gaps) == pytest.approx(expected, rel=0.05)
+    assert abs(np.mean(gaps)) < 4 * expected / math.sqrt(np.size(gaps))
+
+
+class _FirstDraw:
+    """A generator whose first draw (the noise's seed) is given, and whose others are as they were."""
+
+    def __init__(self, rng: np.random.Generator, first: int):
+        self.rng, self.first = rng, first
+
+    def integers(self, high: int) -> int:
+        drawn = int(self.rng.integers(high))
+        first, self.first = self.first, -1
+        return first if first >= 0 else drawn
+
+    def random(self, n: int) -> Any:
+        return self.rng.random(n)
+
+
+def test_clip_only_is_dp_sgd_without_noise_on_the_same_batches() -> None:
+    used = setting()
+    only = build([Asked(name="clip-only", clip=0.3)], used)
+    assert only.gradient == DPSGD(0.3, 0.0)
+    assert only.promises == ()
+    assert "promises nothing" in only.notices[0]
+
+
+def test_poisson_batches_are_what_the_accountant_is_told() -> None:
+    sizes = np.concatenate([[len(b) for b in poisson_batches(100, SGD, np.random.default_rng(s))] for s in range(100)])
+    assert len(sizes) == 100 * 13
+    assert sizes.mean() == pytest.approx(8, rel=0.05)
+    assert sizes.var() == pytest.approx(100 * 0.08 * 0.92, rel=0.15)  # shuffled batches would have none
+    process = build([Asked(name="dp-sgd", noise=1.0, clip=1.0)], setting()).promises[0].process
+    assert (process.rate, process.releases, process.sampler, process.unit) == (8 / 40, 5, "poisson", "record")
+
+
+def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
+    training = replace(SGD, batch_size=1, epochs=2)
+    rows = records().take(np.arange(2))
+    assert any(len(b) == 0 for b in poisson_batches(2, training, np.random.default_rng(0)))
+    noisy = DPSGD(1.0, 1.0)(task(), task().initial(0), rows, training, np.random.default_rng(0))
+    assert all(np.isfinite(value).all() for value in noisy.state.values())
+
+
+def test_dropout_and_l2_act_and_are_not_left_behind() -> None:
+    state, rows = task().initial(0), records()
+    plain = task().train(state, rows, SGD, np.random.default_rng(0)).state
+    for name in ("l2", "dropout"):
+        used = setting()
+        gradient = build([Asked(name=name, strength=0.5)], used).gradient
+        assert gradient is not None
+        assert not same(gradient(used.task, state, rows, SGD, np.random.default_rng(0)).state, plain)
+        assert same(used.task.train(state, rows, SGD, np.random.default_rng(0)).state, plain)
+
+
+# ------------------------------------------------------------------ between party and server
+
+
+def test_dp_fedavg_by_hand() -> None:
+    broadcast: State = {"w": np.zeros(3, np.float32), "b": np.ones(1, np.float32)}
+    far = Trained({"w": np.array([3, 0, 4], np.float32), "b": np.ones(1, np.float32)}, 10, 0.0)
+    near = Trained({"w": np.array([0, 0.6, 0], np.float32), "b": np.ones(1, np.float32)}, 990, 0.0)
+    clip, rng = Clip(1.0), np.random.default_rng(0)
+    sent = {"far": clip(broadcast, far, rng), "near": clip(broadcast, near, rng)}
+    assert sent["far"].state["w"] == pytest.approx([0.6, 0, 0.8])
+    assert sent["near"].state["w"] == pytest.approx([0, 0.6, 0])
+    # A sum over a constant, whatever the number of examples behind it
+    assert NoisySum(1.0, 0.0, 4.0)(broadcast, sent, rng)["w"] == pytest.approx([0.15, 0.15, 0.2])
+    assert same(clip(broadcast, Trained(broadcast, 1, 0.0), rng).state, broadcast)  # a zero update divides nothing
+    noise = np.concatenate([NoisySum(2.0, 3.0, 4.0)(broadcast, {}, rng)["w"] for _ in range(2000)])
+    assert noise.std() == pytest.approx(2 * 3 / 4, rel=0.05)
+    local = np.concatenate([Clip(2.0, 3.0)(broadcast, far, rng).state["w"][1:2] for _ in range(2000)])
+    assert local.std() == pytest.approx(6, rel=0.05)
+
+
+def test_a_defended_federation_shows_what_was_sent() -> None:
+    parties = [Trainer(n, records(i, 40), replace(SGD, epochs=5)) for i, n in enumerate("abc")]
+    defence = build([Asked(name="dp-fedavg", noise=0.5, clip=0.1)], setting(participation=0.5, sampling="poisson"))
+    plans = sampled("abc", 9, 0.5, "poisson", 7)
+    seen = list(federate(task(), parties, plans, 7, defence=defence))
+    empty = [round for round in seen if not round.sent]
+    assert empty
+    assert all(round.commit and not same(round.aggregate, round.broadcast) for round in empty)  # noise whoever comes
+    for round in seen:
+        for trained in round.sent.values():
+            assert norm(difference(round.broadcast, trained.state)) <= 0.1 * (1 + 1e-5)
+    assert not same(seen[0].aggregate, seen[0].broadcast)
+    again = list(federate(task(), parties, plans, 7, defence=defence))
+    assert same(seen[-1].aggregate, again[-1].aggregate)
+
+
+# ------------------------------------------------------------------ promises
+
+
+def test_given_epsilon_the_noise_keeps_it_for_the_worst_off_party() -> None:
+    sampled_parties = setting(participation=0.5, sampling="poisson")
+    for asked, where in (
+        (Asked(name="dp-sgd", epsilon=6.0, clip=1.0), setting()),
+        (Asked(name="dp-fedavg", epsilon=6.0, clip=1.0, delta=1e-3), sampled_parties),
+        (Asked(name="dp-fedavg", epsilon=6.0, clip=1.0, local=True), sampled_parties),
+    ):
+        promise = build([asked], where).promises[0]
+        assert epsilon(promise.process, 4, promise.delta) == pytest.approx(6.0, rel=5e-3)
+        assert epsilon(promise.process, 4, promise.delta) <= 6.0
+
+
+def test_T26_parties_that_are_not_drawn_by_coins_are_not_amplified() -> None:
+    uniform = build([Asked(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="uniform"))
+    assert (uniform.promises[0].process.rate, uniform.promises[0].process.sampler) == (1.0, "full")
+    assert "not counted in favour of privacy" in uniform.notices[0]
+    coins = build([Asked(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="poisson"))
+    assert (coins.promises[0].process.rate, coins.notices) == (0.5, ())
+    assert coins.aggregate == NoisySum(1.0, 1.0, 0.5 * 2)
+
+
+def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
+    process = build([Asked(name="higradavg", noise=1.0, clip=1.0)], setting()).promises[0].process
+    assert process.unit == "subject"
+    assert process.rate == pytest.approx(1 - (1 - 8 / 40) ** 4)  # four records a subject
+    assert process.releases == 2 * 7  # both parties hold subjects of the same names
+
+
+def test_D8_the_guarantee_counts_the_rounds_done() -> None:
+    prepared = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+        if round.index == 2:
+            early = stated(prepared.promises, prepared.auditor.last_round)
+    late = stated(prepared.promises, prepared.auditor.last_round)
+    assert early is not None
+    assert late is not None
+    assert early["epsilon"] < late["epsilon"]
+    assert late["curve"]["epsilon"][1] == pytest.approx(early["epsilon"], rel=1e-6)
+    # A new process that knows only the configuration and the number of rounds states the same.
+    other = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
+    assert stated(other.promises, prepared.auditor.last_round) == late
+    assert [promise_from(asdict(promise)) for promise in other.promises] == list(other.promises)  # as in run.json
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"name": "dp-sgd", "epsilon": math.nan, "clip": 1.0}, "dp-epsilon"),
+        ({"name": "dp-sgd", "epsilon": -1.0, "clip": 1.0}, "dp-epsilon"),
+        ({"name": "dp-sgd", "epsilon": 1.0, "delta": 1.0, "clip": 1.0}, "delta"),
+        ({"name": "dp-sgd", "epsilon": 1.0, "delta": math.nan, "clip": 1.0}, "delta"),
+        ({"name": "dp-sgd", "noise": 0.0, "clip": 1.0}, "dp-noise-zero"),
+        ({"name": "dp-sgd", "noise": math.nan, "clip": 1.0}, "dp-noise"),
+        ({"name": "dp-sgd", "noise": -1.0, "clip": 1.0}, "dp-noise"),
+        ({"name": "dp-sgd", "noise": 1.0, "clip": 0.0}, "dp-clip"),
+        ({"name": "dp-sgd", "noise": 1.0, "clip": math.inf}, "dp-clip"),
+        ({"name": "dp-sgd", "noise": 1.0}, "defence-key"),
+        ({"name": "dp-sgd", "clip": 1.0}, "dp-claim"),
+        ({"name": "dp-sgd", "noise": 1.0, "epsilon": 1.0, "clip": 1.0}, "dp-claim"),
+        ({"name": "clip-only", "noise": 1.0, "clip": 1.0}, "defence-key"),
+        ({"name": "dropout", "strength": 1.5}, "defence-strength"),
+    ],
+)  # fmt: skip
+def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        build([Asked(**asked)], setting())
+    assert caught.value.code == code
+
+
+def test_batchnorm_is_refused_with_the_remedy() -> None:
+    def normed() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+    for name, code in (("dp-sgd", "dp-batchnorm"), ("higradavg", "dp-batchnorm"), ("dp-fedavg", "dp-buffers")):
+        with pytest.raises(FedauditError, match="GroupNorm") as caught:
+            build([Asked(name=name, noise=1.0, clip=1.0)], setting(normed))
+        assert caught.value.code == code
+
+
+def test_subjects_are_needed_for_subject_level() -> None:
+    used = setting()
+    bare = {"a": lambda: replace(records(), subject=None)}
+    with pytest.raises(FedauditError, match="no-subjects"):
+        build([Asked(name="higradavg", noise=1.0, clip=1.0)], replace(used, sources=bare))
+
+
+def test_B16_unknown_defence_keys_teach() -> None:
+    with pytest.raises(FedauditError, match=r"unknown-key.*'noise'"):
+        parse({"defences": [{"name": "dp-sgd", "noize": 1.0}]})
+    with pytest.raises(FedauditError, match=r"bad-value.*dp-sgd"):
+        parse({"defences": [{"name": "dp-sdg"}]})
+
+
+# ------------------------------------------------------------------ MemGuard
+
+
+def digits(defences: list[dict[str, Any]], vantages: tuple[str, ...] = ("client", "server")) -> Prepared:
+    federation = {"parties": 2, "rounds": 3, "batch_size": 32, "lr": 3e-3, "local_epochs": 4}
+    attacks = ["loss"] if "outsider" in vantages else ["fta-confidence", "loss"]
+    audit = {"vantages": list(vantages), "attacks": attacks}
+    return prepare(
+        parse({"data": {"name": "digits"}, "federation": federation, "model": {"hidden": [64]}, "audit": audit,
+               "defences": defences})
+    )  # fmt: skip
+
+
+def observed(prepared: Prepared) -> Round:
+    last = None
+    for last in rounds(prepared):
+        prepared.auditor.observe(last)
+    assert last is not None
+    return last
+
+
+def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> None:
+    guard = [{"name": "memguard", "strength": 1.0}]
+    bare, guarded = digits([], ("client", "server", "outsider")), digits(guard, ("client", "server", "outsider"))
+    observed(bare), observed(guarded)
+    assert bare.auditor.score_table() == guarded.auditor.score_table()
+    without, found = finish(bare, bare.auditor), finish(guarded, guarded.auditor)
+    by_vantage = {r.vantage: r.estimates["auc"].value for r in found.results if r.party is None and r.attack == "loss"}
+    before = {r.vantage: r.estimates["auc"].value for r in without.results if r.party is None and r.attack == "loss"}
+    assert by_vantage["client"] == before["client"]
+    assert by_vantage["server"] == before["server"]
+    assert by_vantage["outsider"] != before["outsider"]
+    assert [h.vantage for h in found.headlines] == ["client", "server", "outsider"]
+    assert any("whoever holds the weights" in notice for notice in found.notices)
+
+
+def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
+    prepared = digits([])
+    last = observed(prepared)
+    used, state, rows = prepared.task, last.aggregate, prepared.game.candidates.rows
+    outputs = used.outputs(state, rows.x)
+    for budget in (0.05, 1.0):
+        guard = MemGuard(prepared.game.members("party-0"), budget)
+        served = guard(used, state, outputs)
+        assert np.array_equal(served.argmax(1), outputs.argmax(1))
+        assert np.array_equal(served, guard(used, state, outputs))
+        probabilities = [np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in (served, outputs)]
+        distortion = np.abs(probabilities[0] - probabilities[1]).sum(1)
+        assert 0 < distortion.mean() <= budget * 1.1
+        # Where it bent, its own classifier is undecided
+        bent = distortion > 1e-6
+        certainty = guard._classifier(used, state)
+        assert np.median(np.abs(certainty(probabilities[0][bent]))) < 0.05 * np.median(
+            np.abs(certainty(probabilities[1]))
+        )
+
+
+def test_memguard_alone_with_an_outsider() -> None:
+    prepared = digits([{"name": "memguard", "strength": 1.0}], ("outsider",))
+    assert prepared.outsider is None
+    observed(prepared)
+    assert prepared.auditor.finish().headlines[0].vantage == "outsider"
+
+
+def test_guarded_parties_are_their_own_kind() -> None:
+    """Fast paths that train several plain parties at once must not pick these up."""
+    prepared = digits([{"name": "clip-only", "clip": 1.0}])
+    assert all(type(party) is Guarded for party in prepared.parties)
+    assert all(type(party) is Trainer for party in digits([]).parties)
