@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -11,14 +12,14 @@ from fedaudit.errors import FedauditError
 _TEMPORARY = ".tmp-"
 
 
-def write_atomically(path: Path, text: str | bytes) -> None:
-    """Either the whole file or the old one: temp file, fsync, rename, and the directory entry made durable."""
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Either the whole file or the old one: write to the path given here; then fsync, rename, fsync the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(text.encode() if isinstance(text, str) else text)
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -26,6 +27,11 @@ def write_atomically(path: Path, text: str | bytes) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def write_atomically(path: Path, text: str | bytes) -> None:
+    with atomic(path) as temporary:
+        temporary.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
 def sync_directory(directory: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from fedaudit import results
 from fedaudit.audit import Auditor
+from fedaudit.audit.panel import say
 from fedaudit.config import Config, parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.federation.segments import DamagedError
@@ -148,7 +149,7 @@ class Recording:
         try:
             act()
         except Exception as error:
-            reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            reason = getattr(error, "strerror", None) or say(error)
             kept = f"{self.store.directory} holds the rounds up to {self.store.lineage.newest}"
             self.trouble = f"Recording stopped{where} ({reason}). Training and audit went on; {kept}."
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.types import Audit, AuditResult, Estimate
 
@@ -72,15 +73,22 @@ def save(document: Mapping[str, Any], directory: Path) -> Path:
     return path
 
 
-def save_scores(table: Mapping[str, list[object]], directory: Path) -> None:
+def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
+    """One row group for each attack and model, written as they come. A text stands for a column of that text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    buffer = pa.BufferOutputStream()
-    columns = dict(table)
-    dictionary = ["party", "role", "attack", "model"]
-    pq.write_table(pa.table(columns), buffer, use_dictionary=dictionary)
-    write_atomically(directory / SCORES, buffer.getvalue().to_pybytes())
+    text, words = pa.string(), pa.dictionary(pa.int32(), pa.string())
+    kinds = {"id": text, "party": words, "role": words, "attack": words, "model": words}
+    schema = pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
+    with atomic(directory / SCORES) as path, pq.ParquetWriter(path, schema) as writer:
+        for part in parts:
+            columns = []
+            for field in schema:
+                value, size = part[field.name], len(part["id"])
+                column = pa.repeat(pa.scalar(value), size) if isinstance(value, str) else pa.array(value)
+                columns.append(column.cast(field.type))
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def load(directory: Path) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def conclude(
     document["warnings"] += [*odd, *([lost] if lost else [])]
     document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
     try:
-        results.save_scores(auditor.score_table(), out)
+        results.save_scores(auditor.score_parts(), out)
         results.save(document, out)
     except OSError as error:
         unsaved = f"The results could not be written to {out} ({error.strerror}): what is shown here is all there is."

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -279,18 +280,28 @@ class Auditor:
             found[name] = Estimate("accuracy", k / n, low, high, confidence, "Clopper-Pearson", "measured", k, n - k)
         return found
 
-    def score_table(self) -> dict[str, list[object]]:
-        """Every candidate's score under every attack, with its role: for re-scoring without training."""
-        columns = ("id", "party", "role", "attack", "model", "score", "reference")
-        table: dict[str, list[object]] = {name: [] for name in columns}
+    def score_parts(self) -> Iterator[dict[str, Any]]:
+        """Every candidate's score with its role, one attack and model at a time: all at once would not be small."""
         for panel in (self.everyone, *self.each.values()):
             for attack in self.alive():
-                n = len(panel.id)
-                rows = (panel.id, panel.party, panel.role, [attack.name] * n, [panel.model] * n)
-                for name, values in zip(
-                    columns, (*rows, panel.scores(attack), panel.reference & attack.fits), strict=True
-                ):
-                    table[name] += list(values) if isinstance(values, list) else values.tolist()
+                with self._blamed_on(attack.name):
+                    yield {
+                        "id": panel.id,
+                        "party": panel.party,
+                        "role": panel.role,
+                        "attack": attack.name,
+                        "model": panel.model,
+                        "score": panel.scores(attack),
+                        "reference": panel.reference & attack.fits,
+                    }
+
+    def score_table(self) -> dict[str, list[object]]:
+        """All of `score_parts` as plain lists."""
+        table: dict[str, list[object]] = {}
+        for part in self.score_parts():
+            for name, values in part.items():
+                column = [values] * len(part["id"]) if isinstance(values, str) else values.tolist()
+                table.setdefault(name, []).extend(column)
         return table
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,9 +158,14 @@ def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
 
 
 def say(error: Exception) -> str:
-    """Why something failed, in one line."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+    """Why something failed. Our own errors are in words; a foreign one may quote data, so only its kind is told."""
+    if isinstance(error, FedauditError):
+        return error.what
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{place}"
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:

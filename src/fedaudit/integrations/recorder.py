@@ -188,7 +188,7 @@ class Recorder:
         from fedaudit.report.html import write
 
         assert self.auditor is not None
-        results.save_scores(self.auditor.score_table(), out)
+        results.save_scores(self.auditor.score_parts(), out)
         results.save(document, out)
         write(document, out / results.REPORT)
 
