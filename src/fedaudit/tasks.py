@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from fedaudit.errors import FedauditError, suggest
 from fedaudit.models import MODELS
 from fedaudit.types import Floats, Records, State, Trained
 
-FORWARD_ROWS = 4096  # rows in one forward pass; fixed, because the batch size can change the last bits
+FORWARD_ROWS = 4096  # rows in one forward pass at most,
+FORWARD_VALUES = 2**19  # and values: pictures in larger batches fall out of the processor's cache
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class TorchTask:
         """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
         module = self._load(state).eval()
         with torch.inference_mode():
-            parts = [module(_tensor(x[i : i + FORWARD_ROWS])).double() for i in range(0, len(x), FORWARD_ROWS)]
+            parts = [module(_tensor(part)).double() for part in _batches(x)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -74,8 +76,8 @@ class TorchTask:
         outputs, inputs = [], []
         try:
             with torch.inference_mode():
-                for i in range(0, len(x), FORWARD_ROWS):
-                    out = module(_tensor(x[i : i + FORWARD_ROWS]))
+                for part in _batches(x):
+                    out = module(_tensor(part))
                     if not seen or seen[0][2].numel() != out.numel() or not torch.equal(seen[0][2].view_as(out), out):
                         raise FedauditError(
                             "last-layer",
@@ -158,6 +160,12 @@ class TorchTask:
 
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:
+    """Fixed by the records' shape, because the batch size can change the last bits."""
+    rows = min(FORWARD_ROWS, max(1, FORWARD_VALUES // max(1, math.prod(x.shape[1:]))))
+    return [x[i : i + rows] for i in range(0, len(x), rows)]
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
