@@ -193,7 +193,7 @@ def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
 
 
 def stated(promises: Sequence[Promise], rounds: int) -> dict[str, Any] | None:
-    """`run.guarantee` of results.json after so many rounds; a promise for another unit stands under `further`."""
+    """`run.guarantee` of results.json after so many rounds. A promise for another unit stands under `further`."""
     if not promises or rounds < 1:
         return None
     first, *others = (statement(promise, rounds) for promise in promises)

@@ -4,9 +4,8 @@ McMahan et al., "Learning differentially private recurrent language models", ICL
 
 Central: 1. each party takes part in a round by its own coin (participation = q, sampling = "poisson"); 2. its update is
 clipped to norm C as it leaves; 3. the server *sums* them, adds Gaussian noise of standard deviation noise x C, and
-divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by how many
-came would depend on who did.
-The server sees clipped updates without noise: the promise holds against everybody else.
+divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by how many came would
+depend on who did. The server sees clipped updates without noise: the promise holds against everybody else.
 
 Local: each party adds the noise to its own clipped update, so the promise holds against the server, too; the server
 knows who took part, so sampling amplifies nothing.
