@@ -36,8 +36,8 @@ Start with [bold]fedaudit demo[/bold]: a real audit on real data in about two mi
 Then write a configuration (see README) and [bold]fedaudit run my.toml[/bold]. Have scores of your own?
 [bold]fedaudit score my.csv[/bold] gives the statistics alone.
 
-Exit codes: 0 done, 2 wrong use or input (found before training), 4 part of the audit is missing, 5 a stored file was
-refused.""",
+Exit codes: 0 done, 1 a gate failed, 2 wrong use or input (found before training), 3 a gate is undecided, 4 part of the
+audit is missing, 5 a stored file was refused.""",
 )
 
 Out = Annotated[Path | None, typer.Option(help="Folder for results and report (default: runs/NAME).")]
@@ -148,6 +148,85 @@ def score(
         from fedaudit.results import write_atomically
 
         write_atomically(out, json.dumps(document, indent=1) + "\n")
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("fedaudit.toml"),
+) -> None:
+    """Write a commented configuration: every key, what it means, and its default. Never overwrites a file."""
+    from fedaudit.template import write
+
+    write(path)
+    console.print(
+        f"Written: {escape(str(path))}. Change what you like, then [bold]fedaudit run {escape(str(path))}[/bold]"
+    )
+
+
+@app.command()
+def gate(
+    run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`.")],
+    fail_if: Annotated[
+        list[str], typer.Option(help='What must not be: "tpr@0.01 > 0.05". Repeatable.', show_default=False)
+    ],
+) -> None:
+    """Hold a finished run to its limits: for use in scripts and pipelines.
+
+    A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
+    otherwise undecided. By default it looks at the primary attack of every vantage, pooled over the parties;
+    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" looks elsewhere, * being every one. Several results share
+    the error of their lower ends.
+
+    Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused.
+    """
+    from fedaudit.gate import judge, parse_rule
+
+    found = judge(run_dir, [parse_rule(text) for text in fail_if])
+    table = Table("must not be", "attack", "seen by", "party", "value", "interval", "verdict", box=SIMPLE_HEAD)
+    for f in found.findings:
+        rule, who = f"{f.rule.metric} > {f.rule.limit:g}", f"{f.vantage}, {f.model}"
+        interval = f"{_number(f.low)} to {_number(f.high)}"
+        cells = (rule, f.attack, who, f.party or "all", _number(f.value), interval, f.verdict.value)
+        table.add_row(*(escape(cell) for cell in cells))
+    console.print(table)
+    for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
+        console.print(f"[yellow]![/yellow] {escape(note)}")
+    if found.looked_at > 1:
+        console.print(f"Lower ends above a limit are corrected for {found.looked_at} results looked at (Bonferroni).")
+    console.print(
+        {0: "[green]safe[/green]", 1: "[red]violated[/red]"}.get(found.exit_code, "[yellow]undecided[/yellow]")
+    )
+    raise typer.Exit(found.exit_code)
+
+
+@app.command()
+def plan(
+    members: Annotated[int, typer.Option(min=1, help="Records (or subjects) trained on, all parties together.")],
+    nonmembers: Annotated[int, typer.Option(min=1, help="Calibration non-members: they set the thresholds.")],
+    evaluation: Annotated[
+        int | None, typer.Option(min=1, help="Evaluation non-members (default: as many as members).")
+    ] = None,
+    fpr: Annotated[
+        list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.01, 0.001, 0.0001).")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
+    parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+) -> None:
+    """Before training: what an audit of this size can show, and how many non-members it takes.
+
+    A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
+    is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
+    than one each: where there are subjects, plan with their number.
+    """
+    from fedaudit.planning import plan as planned
+
+    for title, rows in planned(members, nonmembers, evaluation or members, fpr, rounds, parties, confidence):
+        titles = ("risk", "needed for a value", "for a lower end", "smallest visible risk")
+        table = Table(*titles, box=SIMPLE_HEAD, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
 
 
 @app.command()

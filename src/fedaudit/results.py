@@ -74,19 +74,20 @@ def save(document: Mapping[str, Any], directory: Path) -> Path:
 
 
 def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
-    """One row group for each attack and model, written as they come. A text stands for a column of that text."""
+    """One row group for each attack and model, written as they come. A text or None stands for a column of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     text, words = pa.string(), pa.dictionary(pa.int32(), pa.string())
-    kinds = {"id": text, "party": words, "role": words, "attack": words, "model": words}
+    kinds = {"id": text, "subject": text, "party": words, "role": words, "attack": words, "model": words}
     schema = pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
     with atomic(directory / SCORES) as path, pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             columns = []
             for field in schema:
                 value, size = part[field.name], len(part["id"])
-                column = pa.repeat(pa.scalar(value), size) if isinstance(value, str) else pa.array(value)
+                constant = value is None or isinstance(value, str)
+                column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
                 columns.append(column.cast(field.type))
             writer.write_table(pa.table(columns, schema=schema))
 

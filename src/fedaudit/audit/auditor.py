@@ -14,7 +14,7 @@ from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import FedauditError
-from fedaudit.stats import Block, auc, clopper_pearson, roc_curve, tpr_at_fpr
+from fedaudit.stats import Block, auc, clopper_pearson, party_differences, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -134,9 +134,8 @@ class Auditor:
         headlines = self._headlines()
         results = [result for result in results if result.attack not in self.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in self.failed.items()]
-        return Audit(
-            results, headlines, self._accuracy(), warnings, [*self.notices, *self._unseen()], dict(self.failed)
-        )
+        notices = [*self.notices, *self._unseen(), *self._compare_parties()]
+        return Audit(results, headlines, self._accuracy(), warnings, notices, dict(self.failed))
 
     def alive(self) -> list[BaseAttack]:
         return [attack for attack in self.settings.attacks if attack.name not in self.failed]
@@ -241,6 +240,26 @@ class Auditor:
         best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
         return Headline(vantage.value, attack.name, best, found[best], len(models))
 
+    def _compare_parties(self) -> list[str]:
+        """Who is more exposed than the others to the primary attack; the error is shared among all comparisons."""
+        watched = self.settings.watched()
+        confidence = 1 - (1 - self.settings.confidence) / len(watched)
+        found = []
+        for vantage, model in watched:
+            attack = self.primary(vantage)
+            if attack is None:
+                return []
+            panels = {p: self.each[p] if model == "local" else self.everyone for p in self.game.parties}
+            blocks = {party: panel.block(attack, party) for party, panel in panels.items() if panel.defined(attack)}
+            found += [
+                f"{d.party} is more exposed than the others: {attack.name} on {model} models has AUC {d.own:.3f} there "
+                f"and {d.others:.3f} elsewhere (difference {d.value:.3f}, {d.low:.3f}-{d.high:.3f}; "
+                f"{self.settings.confidence:.0%} for all {len(blocks)} parties together)."
+                for d in party_differences(blocks, confidence)
+                if d.low > 0
+            ]
+        return found
+
     def _remember(self, round: int) -> None:
         """The primary attack after this round, with the error shared among all planned rounds."""
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
@@ -287,6 +306,7 @@ class Auditor:
                 with self._blamed_on(attack.name):
                     yield {
                         "id": panel.id,
+                        "subject": panel.subject,
                         "party": panel.party,
                         "role": panel.role,
                         "attack": attack.name,
@@ -300,7 +320,7 @@ class Auditor:
         table: dict[str, list[object]] = {}
         for part in self.score_parts():
             for name, values in part.items():
-                column = [values] * len(part["id"]) if isinstance(values, str) else values.tolist()
+                column = values.tolist() if isinstance(values, np.ndarray) else [values] * len(part["id"])
                 table.setdefault(name, []).extend(column)
         return table
 

@@ -69,7 +69,7 @@ def federate(
 
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
     """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
-    trainers = {p.name: p for p in parties if type(p) is Trainer and len(p.records)}
+    trainers = {p.name: p for p in parties if type(p) is Trainer and not p.training.weight_decay}
     alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
     return trainers if alike and stacked.worthwhile(task, len(parties)) else {}
 

@@ -89,7 +89,7 @@ def _train_chunk(task: TorchTask, model: State, jobs: Sequence[Job], training: T
             x.index_select(0, flat).view(shape), y.index_select(0, flat).view(shape), share[:still, :, None], training
         )
     seconds = (time.perf_counter() - started) / training.epochs
-    total = sum(len(job.records) for job in jobs)
+    total = max(1, sum(len(job.records) for job in jobs))
     states = stack.states()
     return {
         job.name: Trained(state, len(job.records), seconds * len(job.records) / total)
@@ -111,7 +111,7 @@ def _schedule(jobs: Sequence[Job], training: Training) -> tuple[np.ndarray, np.n
     rows = np.zeros((steps[0], len(jobs), width), np.int64)
     weights = np.zeros((steps[0], len(jobs), width))
     offset = 0
-    for k, job in enumerate(jobs):
+    for k, job in enumerate(job for job in jobs if len(job.records)):
         n, each = len(job.records), steps[k] // training.epochs
         full = (each - 1) * width  # the last batch begins here
         order = np.empty(training.epochs * each * width, np.int64)
@@ -122,8 +122,8 @@ def _schedule(jobs: Sequence[Job], training: Training) -> tuple[np.ndarray, np.n
             epoch[n:] = epoch[n - 1]
         rows[: steps[k], k] = order.reshape(-1, width) + offset
         weights[: steps[k], k] = 1 / width
-        weights[each - 1 : steps[k] : each, k, : n - full] = 1 / (n - full)
-        weights[each - 1 : steps[k] : each, k, n - full :] = 0
+        last = slice(each - 1, steps[k], each)
+        weights[last, k, : n - full], weights[last, k, n - full :] = 1 / (n - full), 0
         offset += n
     return rows, weights, [int(np.count_nonzero(steps > step)) for step in range(steps[0])]
 

@@ -1,5 +1,6 @@
 """Statistics of two-sample games. They take arrays of scores and know nothing of models or attacks."""
 
+from fedaudit.stats.compare import party_differences
 from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
 from fedaudit.stats.halves import random_half
 from fedaudit.stats.intervals import clopper_pearson
@@ -18,6 +19,7 @@ __all__ = [
     "needed_for_lower_end",
     "needed_for_value",
     "one_run_epsilon",
+    "party_differences",
     "proved_epsilon",
     "random_half",
     "roc_curve",

@@ -1,0 +1,55 @@
+"""`fedaudit plan` in words: for whom, at which false-positive rate, how many are needed and what can be seen."""
+
+from collections.abc import Sequence
+
+from fedaudit.errors import FedauditError
+from fedaudit.stats import needed_for_lower_end, needed_for_value
+from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
+
+FPRS = (0.01, 0.001, 0.0001)
+Rows = list[tuple[str, str, str, str]]
+
+
+def plan(
+    members: int,
+    calibration: int,
+    evaluation: int,
+    fprs: Sequence[float] | None = None,
+    rounds: int = 1,
+    parties: int = 1,
+    confidence: float = 0.95,
+) -> list[tuple[str, Rows]]:
+    """Tables with a title each: pooled, in the band over the rounds (only pooled results have one), one party."""
+    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
+        if not 0 < value < 1:
+            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+    if min(members, evaluation, calibration) < parties:
+        raise FedauditError("bad-value", f"{parties} parties need at least as many of each", "Give more records.")
+    pooled = {"Global models, one threshold for all": Sizes(members, evaluation, calibration)}
+    if parties > 1:
+        pooled[f"Local models, {parties} parties with a threshold each"] = Sizes(
+            members, evaluation, calibration, parties
+        )
+    tables = [(where, _rows(sizes, fprs or FPRS, confidence)) for where, sizes in pooled.items()]
+    if rounds > 1:
+        shared = 1 - (1 - confidence) / rounds
+        band = f"in a band over {rounds} rounds"
+        tables += [(f"{where}, {band}", _rows(sizes, fprs or FPRS, shared)) for where, sizes in pooled.items()]
+    if parties > 1:
+        alone = Sizes(members, evaluation, calibration, parties).of_each()
+        tables.append(("One party alone", _rows(alone, fprs or FPRS, confidence)))
+    return tables
+
+
+def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
+    k = sizes.thresholds
+    rows = []
+    for fpr in fprs:
+        needed = k * needed_for_value(fpr), k * needed_for_lower_end(fpr, confidence, k)
+        seen = smallest_visible_tpr(sizes, fpr, confidence)
+        missing = needed[1] - sizes.calibration
+        nothing = f"none: {missing:,} too few" if missing > 0 else "none: too few members"
+        shown = f"TPR {seen:.2%}" if seen is not None else nothing
+        rows.append((f"TPR at FPR {fpr:.4g}", f"{needed[0]:,}", f"{needed[1]:,}", shown))
+    value = smallest_visible_auc(sizes, confidence)
+    return [*rows, ("AUC", "–", "–", f"AUC {value:.3f}" if value is not None else "none: too few")]
