@@ -206,7 +206,7 @@ def test_scores_of_another_run_are_refused(leaky: Path, tmp_path: Path) -> None:
     run = changed(leaky, tmp_path, lambda _: None)
     columns = pq.read_table(run / "scores.parquet").to_pydict()
     columns["score"] = np.random.default_rng(0).permutation(columns["score"]).tolist()
-    save_scores(columns, run)
+    save_scores([columns], run)
     assert refused(run, "auc > 0.0001") == "scores-differ"
     (run / "scores.parquet").write_bytes(b"not parquet")
     assert refused(run, "auc > 0.0001") == "scores-unreadable"

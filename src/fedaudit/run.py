@@ -16,6 +16,7 @@ import numpy as np
 from fedaudit import __version__, accounting, attacks, data, results
 from fedaudit.accounting import Promise
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
@@ -174,7 +175,10 @@ def conclude(
 
     What cannot be written is still returned, and what is missing is listed under `degraded`.
     """
-    document = results.as_document(finish(about, auditor), describe(about, auditor, name, seconds))
+    found = finish(about, auditor)
+    document = results.as_document(found, describe(about, auditor, name, seconds))
+    mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
+    document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
     document["warnings"] += [*odd, *([lost] if lost else [])]
     document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
     try:
