@@ -1,6 +1,7 @@
 """From a configuration to a finished run directory. The one place where all layers meet."""
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -15,13 +16,16 @@ import numpy as np
 
 from fedaudit import __version__, accounting, attacks, data, results
 from fedaudit.accounting import Promise
+from fedaudit.attacks.reference import ReferenceAttack
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.data import partition
+from fedaudit.data.reserve import reserve
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
-from fedaudit.types import Audit, Dataset, Game, Party, Role, Round, State, Vantage
+from fedaudit.shadow import References
+from fedaudit.types import Audit, Dataset, Game, Party, Records, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -64,14 +68,36 @@ class Prepared:
 def stage(config: Config) -> Staged:
     federation, audit = config.federation, config.audit
     data.check_name(config.data.name)
-    settings = Settings(
-        audit.vantages, attacks.choose(audit.attacks), federation.rounds, audit.fpr, audit.confidence, federation.seed
-    )
+    chosen = attacks.choose(audit.attacks, audit.reference.spread)
+    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     settings.check()
     dataset = data.load(config.data)
+    dataset, own = reserved(dataset, settings, federation.parties)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng)
-    return Staged(config, dataset, game, settings)
+    references = References(**audit.reference.bank(), training=training(config), seed=federation.seed, own=own)
+    return Staged(config, dataset, game, replace(settings, references=references))
+
+
+def reserved(dataset: Dataset, settings: Settings, parties: int) -> tuple[Dataset, Records | None]:
+    """An adversary from outside gets a part of its own, as large as a party's, before anything is dealt out."""
+    if not any(isinstance(attack, ReferenceAttack) and attack.outside for attack in settings.attacks):
+        return dataset, None
+    records, own = reserve(dataset.records, parties + 1, np.random.default_rng([settings.seed, 1]))
+    return replace(dataset, records=records), own
+
+
+def training(config: Config) -> dict[str, Any]:
+    """How a party trains: the fields of `tasks.Training`."""
+    federation = config.federation
+    if federation.algorithm == "fedsgd":  # one step on all records of a party
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": sys.maxsize}
+    return {
+        "optimizer": federation.optimizer,
+        "lr": federation.lr,
+        "epochs": federation.local_epochs,
+        "batch_size": federation.batch_size,
+    }
 
 
 def build(staged: Staged) -> "TorchTask":
@@ -92,16 +118,12 @@ def prepare(config: Config) -> Prepared:
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
     settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
-    training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
-    if federation.algorithm == "fedsgd":  # one step on all records of a party
-        training = Training("sgd", federation.lr, epochs=1, batch_size=len(dataset.records))
+    how = Training(**training(config))
     sources = {name: partial(game.members, name) for name in game.parties}
-    defence = defences.build(config.defences, defences.Setting(task, initial, sources, training, federation))
+    defence = defences.build(config.defences, defences.Setting(task, initial, sources, how, federation))
     settings = replace(settings, notices=settings.notices + defence.notices)
     parties: list[Party] = [
-        defences.Guarded(name, source, training, defence.gradient)
-        if defence.gradient
-        else Trainer(name, source, training)
+        defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
     ]
     auditor, outsider = auditors(task, game, settings, defence)

@@ -119,7 +119,7 @@ class TorchTask:
 
     def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
         options = {"lr": training.lr, "weight_decay": training.weight_decay}
-        return _OPTIMIZERS[training.optimizer](module.parameters(), **options)
+        return OPTIMIZERS[training.optimizer](module.parameters(), **options)
 
     def state_of(self, module: nn.Module) -> State:
         return _to_numpy(module)
@@ -157,7 +157,7 @@ class TorchTask:
         return self._module
 
 
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

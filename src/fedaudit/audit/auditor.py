@@ -13,6 +13,7 @@ from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import FedauditError
+from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.stats import Block, auc, clopper_pearson, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
@@ -48,10 +49,14 @@ class Auditor:
         self.fprs, dropped = settings.reachable_fprs(game)
         self.notices = [*settings.notices, *dropped]
         everyone = np.arange(len(game.candidates))
-        self.everyone = Panel("global", everyone, game, settings.attacks)
+        references = settings.references
+        self.everyone = Panel("global", everyone, game, settings.attacks, references)
         self.each: dict[str, Panel] = {}
         if Vantage.SERVER in settings.vantages:
-            self.each = {p: Panel("local", game.candidates.of_party(p), game, settings.attacks) for p in game.parties}
+            self.each = {
+                p: Panel("local", game.candidates.of_party(p), game, settings.attacks, references) for p in game.parties
+            }
+        self.notices += references_notices(settings.attacks)
         self.history: dict[tuple[str, ModelKind], dict[int, Estimates]] = {}
         self.failed: dict[str, str] = {}
         self.released: State | None = None
@@ -97,7 +102,10 @@ class Auditor:
     def wants(self, round: int) -> set[str]:
         """The signals that all attacks together read in a round."""
         panels = (self.everyone, *self.each.values())
-        return {signal for panel in panels for signal in panel.wants(round == self.settings.rounds)}
+        names = {signal for panel in panels for signal in panel.wants(round == self.settings.rounds)}
+        used = {signal for attack in self.settings.attacks for signal in attack.signals}
+        # Reference models go on from where they were, so that stored signals alone do not bring them to this round.
+        return names | {"reference models"} if used & set(OF_REFERENCES) else names
 
     def wants_models(self) -> bool:
         """Is there a deferred attack that has not seen the models it will look at?"""
@@ -186,12 +194,12 @@ class Auditor:
         curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)}
         if attack is self.primary(vantage):
             curves |= self._over_rounds(attack, model)
-        pooled = self._entry(attack, vantage, model, None, blocks, _epochs(panels))
+        pooled = self._entry(attack, vantage, model, None, blocks, _epochs(panels, attack))
         entries = [replace(pooled, curves=curves)]
         for party in self.game.parties:
             panel = self.each[party] if model == "local" else self.everyone
             mine = self._blocks(attack, [panel], party)
-            entries.append(self._entry(attack, vantage, model, party, mine, _epochs([panel])))
+            entries.append(self._entry(attack, vantage, model, party, mine, _epochs([panel], attack)))
         return entries
 
     def _entry(
@@ -320,6 +328,22 @@ def sets_differ(blind: Estimate) -> list[str]:
     ]
 
 
-def _epochs(panels: Sequence[Panel]) -> float:
+def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
+    """Whose knowledge the reference models stand for: no figure of theirs is read without it."""
+    using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
+    outside = [name for name in using if name.startswith("outside-")]
+    informed = [name for name in using if name not in outside]
+    said = []
+    if informed:
+        said.append(
+            f"{', '.join(informed)}: the reference models were trained on each party's own records. This is a party's "
+            "audit of itself, and an upper estimate for anybody who does not hold these records."
+        )
+    if outside:
+        said.append(f"{', '.join(outside)}: the reference models were trained on data of the adversary's own alone.")
+    return said
+
+
+def _epochs(panels: Sequence[Panel], attack: BaseAttack) -> float:
     """Audit time in units of the local epochs that were trained in the same rounds."""
-    return sum(p.seconds for p in panels) / max(sum(p.epoch_seconds for p in panels), 1e-9)
+    return sum(p.cost(attack) for p in panels) / max(sum(p.epoch_seconds for p in panels), 1e-9)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,22 @@ from fedaudit.signals import measure
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
+if TYPE_CHECKING:
+    from fedaudit.shadow import References
+    from fedaudit.shadow.bank import Bank
+
 
 class Panel:
     """Global models: one panel for all candidates. Local models: one for each party, with its own candidates."""
 
-    def __init__(self, model: ModelKind, index: Ints, game: Game, attacks: Sequence[BaseAttack]):
+    def __init__(
+        self,
+        model: ModelKind,
+        index: Ints,
+        game: Game,
+        attacks: Sequence[BaseAttack],
+        references: "References | None" = None,
+    ):
         self.model = model
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
@@ -35,6 +46,9 @@ class Panel:
         self.settled: set[str] = set()  # deferred attacks that have looked
         self.failed: dict[str, str] = {}
         self.rounds = 0
+        self.references = references
+        self.banks: list[Bank] = []
+        self.absorbed = 0  # the last round taken in
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
@@ -47,7 +61,7 @@ class Panel:
 
     def measure(self, view: View, task: Task, epoch_seconds: float, last: bool) -> Measured:
         """The signals of a round. Changes nothing here, so that it may be broken off."""
-        return _measure(self.wants(last), view, self.rows, task, epoch_seconds)
+        return self._measure(self.wants(last), view, task, epoch_seconds)
 
     def wants(self, last: bool) -> list[str]:
         """What is measured in a round; in the last one also what was deferred until then."""
@@ -65,13 +79,38 @@ class Panel:
                 if not set(attack.signals) <= set(values):
                     continue
             self._reduce(attack, round, values, measured.failed)
-        self.pending = None
+        self.pending, self.absorbed = None, round
         self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
         self.seconds += measured.seconds
         self.epoch_seconds += measured.epoch_seconds
         return measured
+
+    def _measure(self, signals: Iterable[str], view: View, task: Task, epoch_seconds: float) -> Measured:
+        started, rows, failed = time.perf_counter(), self.rows, dict[str, str]()
+        try:
+            values = measure(signals, view, rows, task)
+        except Exception:
+            values = {}
+            for name in signals:  # one by one, to lose only the signal that is to blame
+                try:
+                    values |= measure([name], view, rows, task)
+                except Exception as error:
+                    failed[name] = say(error)
+        for bank in self._banks(task):
+            try:
+                values |= bank.answers(signals, view, self.absorbed)
+            except Exception as error:
+                failed |= dict.fromkeys(bank.signals, say(error))
+        return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
+
+    def _banks(self, task: Any) -> "list[Bank]":
+        """The reference models behind the signals; they come into being when they are first asked."""
+        if self.references and not self.banks:
+            signals = [*self.signals, *self.deferred_signals]
+            self.banks = self.references.beside(task, signals, self.rows, self.party)
+        return self.banks
 
     def _reduce(self, attack: BaseAttack, round: int, values: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """One attack that fails is marked, and costs no other attack anything."""
@@ -96,11 +135,15 @@ class Panel:
                 'Record with audit.keep = "snapshots".',
             )
         view, task = self.pending
-        measured = _measure(attack.signals, view, self.rows, task, 0.0)
+        measured = self._measure(attack.signals, view, task, 0.0)
         self.seconds += measured.seconds
         self._reduce(attack, view.round, measured.values, measured.failed)
         if attack.name in self.failed:
             raise FedauditError("attack", self.failed[attack.name], "The other attacks are not affected.")
+
+    def cost(self, attack: BaseAttack) -> float:
+        """Seconds: signals that attacks share, and the reference models that only some of them need."""
+        return self.seconds - sum(bank.seconds for bank in self.banks if not bank.signals & set(attack.signals))
 
     def scores(self, attack: BaseAttack) -> Floats:
         if not self.rounds:
@@ -126,20 +169,6 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-
-
-def _measure(signals: Iterable[str], view: View, rows: Records, task: Task, epoch_seconds: float) -> Measured:
-    started, failed = time.perf_counter(), {}
-    try:
-        values = measure(signals, view, rows, task)
-    except Exception:
-        values = {}
-        for name in signals:  # one by one, to lose only the signal that is to blame
-            try:
-                values |= measure([name], view, rows, task)
-            except Exception as error:
-                failed[name] = say(error)
-    return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
 
 
 def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
