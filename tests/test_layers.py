@@ -27,6 +27,8 @@ LAYERS = [
     "audit",
     "results",
     "recording",
+    "adversary",
+    "isolation",
     "run",
     "replay",
     "scorefile",

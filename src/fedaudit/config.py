@@ -165,6 +165,7 @@ class Audit(_Section):
     confidence: Fraction = 0.95
     keep: Literal["signals", "snapshots"] = "signals"
     reference: Reference = Reference()
+    adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = None
 
 
 class Defence(_Section):

@@ -33,6 +33,10 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
             staged.settings, attacks=attacks.choose(settled, config.audit.reference.spread), notices=notices
         )
         settings = without_served_answers(settings, config)
+        if config.audit.adversary == "agg-mal" and any(attack.learns for attack in settings.attacks):
+            raise FedauditError(
+                "not-kept", "agg-mal trains a federation of its own, and that is not in a trace", "Run it again."
+            )
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
     with progress("Replaying the rounds", 0):
         auditor = Auditor(None, staged.game, settings)

@@ -1,7 +1,6 @@
 """From a configuration to a finished run directory. The one place where all layers meet."""
 
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -14,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedaudit import __version__, accounting, attacks, data, results
+from fedaudit import __version__, accounting, adversary, attacks, data, results
 from fedaudit.accounting import Promise
-from fedaudit.attacks.reference import ReferenceAttack
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.data import partition
-from fedaudit.data.reserve import reserve
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
 from fedaudit.shadow import References
-from fedaudit.types import Audit, Dataset, Game, Party, Records, Role, Round, State, Vantage
+from fedaudit.types import Audit, Dataset, Game, Party, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
+    from fedaudit.isolation import Isolation
     from fedaudit.tasks import TorchTask
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
@@ -59,6 +57,7 @@ class Prepared:
     auditor: Auditor
     defence: "Defence"
     outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
+    isolation: "Isolation | None" = None  # what a malicious aggregator does instead
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -68,30 +67,24 @@ class Prepared:
 def stage(config: Config) -> Staged:
     federation, audit = config.federation, config.audit
     data.check_name(config.data.name)
-    chosen = attacks.choose(audit.attacks, audit.reference.spread)
+    chosen = adversary.chosen(config)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     settings.check()
     dataset = data.load(config.data)
-    dataset, own = reserved(dataset, settings, federation.parties)
+    dataset, own = adversary.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng)
-    references = References(**audit.reference.bank(), training=training(config), seed=federation.seed, own=own)
-    return Staged(config, dataset, game, replace(settings, references=references))
+    how = training(config, len(dataset.records))
+    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    shadow = adversary.shadow(config, game, own, how)
+    return Staged(config, dataset, game, replace(settings, references=references, shadow=shadow))
 
 
-def reserved(dataset: Dataset, settings: Settings, parties: int) -> tuple[Dataset, Records | None]:
-    """An adversary from outside gets a part of its own, as large as a party's, before anything is dealt out."""
-    if not any(isinstance(attack, ReferenceAttack) and attack.outside for attack in settings.attacks):
-        return dataset, None
-    records, own = reserve(dataset.records, parties + 1, np.random.default_rng([settings.seed, 1]))
-    return replace(dataset, records=records), own
-
-
-def training(config: Config) -> dict[str, Any]:
+def training(config: Config, records: int) -> dict[str, Any]:
     """How a party trains: the fields of `tasks.Training`."""
     federation = config.federation
     if federation.algorithm == "fedsgd":  # one step on all records of a party
-        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": sys.maxsize}
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
     return {
         "optimizer": federation.optimizer,
         "lr": federation.lr,
@@ -110,6 +103,7 @@ def build(staged: Staged) -> "TorchTask":
 def prepare(config: Config) -> Prepared:
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
+    from fedaudit.isolation import Isolation
     from fedaudit.tasks import Training
 
     staged = stage(config)
@@ -118,7 +112,7 @@ def prepare(config: Config) -> Prepared:
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
     settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
-    how = Training(**training(config))
+    how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defences.build(config.defences, defences.Setting(task, initial, sources, how, federation))
     settings = replace(settings, notices=settings.notices + defence.notices)
@@ -126,8 +120,13 @@ def prepare(config: Config) -> Prepared:
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
     ]
+    isolation = None
+    if config.audit.adversary == "agg-mal":
+        learning = [attack for attack in settings.attacks if attack.learns]
+        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
+        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
     auditor, outsider = auditors(task, game, settings, defence)
-    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider)
+    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider, isolation)
 
 
 def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defence") -> tuple[Auditor, Auditor | None]:
@@ -175,6 +174,10 @@ def run(config: Config, out: Path, progress: Progress, force: bool = False, tell
             except KeyboardInterrupt:
                 if auditor.last_round < 2:
                     raise  # nothing to report yet
+        if prepared.isolation and auditor.last_round == config.federation.rounds:
+            steps = len(prepared.parties) * config.federation.rounds
+            with progress("Isolating each party (agg-mal)", steps) as step:
+                prepared.isolation.run(step)
         with progress("Computing statistics", 0):
             seconds = time.perf_counter() - started
             odd, lost = recording.warnings, recording.trouble
@@ -212,6 +215,8 @@ def conclude(
 def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
     """What was found. Whoever gets answers only asks the released model, once, at the end."""
     found = auditor.finish()
+    if isinstance(about, Prepared) and about.isolation and about.isolation.auditors:
+        found = about.isolation.add_to(found)
     outsider = about.outsider if isinstance(about, Prepared) else None
     if not outsider or auditor.released is None:
         return found

@@ -15,6 +15,7 @@ from fedaudit.attacks.reference import (
     RMIASlope,
     Variance,
 )
+from fedaudit.attacks.series import Series
 from fedaudit.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.errors import FedauditError, suggest
 
@@ -76,6 +77,19 @@ REGISTRY |= {
     "outside-rmia": Entry("rmia with reference models on an outsider's own data", lambda: RMIA(outside=True), False),
 }
 
+# Attacks of an adversary with a shadow model of its own; they need `audit.adversary`.
+SHADOW: dict[str, Entry] = {
+    "gradient-series": Entry(
+        "series of last-layer gradient norms, judged by a classifier trained on the adversary's own records",
+        lambda: Series("gradient-series", "gradient-norm"),
+        False,
+    ),
+    "logit-series": Entry("the same with rescaled logits", lambda: Series("logit-series", "logit"), False),
+    "cs-mia": Entry(
+        "the same with confidences and a small network", lambda: Series("cs-mia", "confidence", "network"), False
+    ),
+}
+
 # Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
 BLIND = "blind"
 BLIND_ABOUT = (
@@ -88,8 +102,9 @@ def choose(names: Iterable[str] | None, variance: Variance = "shared") -> list[B
     wanted = (
         [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
     )
+    known = REGISTRY | SHADOW
     for name in wanted:
-        if name not in REGISTRY and name != BLIND:
-            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*REGISTRY, BLIND]))
-    chosen = [REGISTRY[name].make() for name in wanted if name != BLIND]
+        if name not in known and name != BLIND:
+            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
+    chosen = [known[name].make() for name in wanted if name != BLIND]
     return [replace(a, variance=variance) if isinstance(a, Gaussians | Distillation) else a for a in chosen]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.series import Series, Table
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, random_half
@@ -49,6 +50,9 @@ class Panel:
         self.references = references
         self.banks: list[Bank] = []
         self.absorbed = 0  # the last round taken in
+        self.shadow: Panel | None = None  # the adversary's own records, from which some attacks learn
+        self.barred: str | None = None  # the party that is itself the adversary with the shadow
+        self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
@@ -150,9 +154,28 @@ class Panel:
             return np.full(len(self.id), np.nan)
         if attack.deferred and attack.name not in self.settled:
             self._settle(attack)
+        if isinstance(attack, Series):
+            return self._scores_by_shadow(attack)
         features = self.reductions[attack.name].features()
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
+
+    def _scores_by_shadow(self, attack: Series) -> Floats:
+        """Learn from the adversary's own records, over the rounds in which both it and the target were seen."""
+        if self.shadow is None:
+            raise FedauditError("no-shadow", f"{attack.name} needs an adversary with a shadow", "Set audit.adversary.")
+        target, own = self.reductions[attack.name], self.shadow.reductions[attack.name]
+        assert isinstance(target, Table)
+        assert isinstance(own, Table)
+        rounds = tuple(round for round in target.rounds if round in own.rounds)
+        if not rounds:
+            return np.full(len(self.id), np.nan)
+        before = self._learnt.get(attack.name)
+        if before is None or before[0] != rounds:
+            member = self.shadow.role == Role.MEMBER.value
+            before = rounds, attack.learn(own.at(rounds), member).score(target.at(rounds))
+            self._learnt[attack.name] = before
+        return before[1]
 
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
@@ -162,6 +185,8 @@ class Panel:
         """The scores, of one party's candidates or all, sorted into the three sets."""
         scores = finite(self.scores(attack), self.id, attack.name)
         mine = np.ones(len(scores), bool) if party is None else self.party == party
+        if attack.learns and self.barred:
+            mine &= self.party != self.barred
         calibration = mine & (self.role == Role.CALIBRATION.value)
         if attack.fits:
             calibration &= ~self.reference

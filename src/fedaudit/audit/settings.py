@@ -13,6 +13,7 @@ from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
+    from fedaudit.audit.shadowing import Shadow
     from fedaudit.shadow import References
 
 HEADLINE_FPR = 0.01
@@ -30,6 +31,7 @@ class Settings:
     seed: int = 0
     notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
     references: "References | None" = None
+    shadow: "Shadow | None" = None
 
     def check(self) -> None:
         """Refuse an attack that a vantage cannot feed."""
