@@ -30,6 +30,8 @@ LAYERS = [
     "results",
     "recording",
     "gate",
+    "adversary",
+    "isolation",
     "run",
     "replay",
     "scorefile",

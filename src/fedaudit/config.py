@@ -138,6 +138,21 @@ class Model(_Section):
         return given | self.options
 
 
+class Reference(_Section):
+    """[audit.reference] the bank behind kta-*, lira, distillation and rmia. No `variance`: shared up to 16 models."""
+
+    models: Annotated[int, Field(ge=4, multiple_of=2)] = 16
+    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.8
+    variance: Literal["shared", "record"] | None = None
+
+    def bank(self) -> dict[str, Any]:
+        return {"models": self.models, "alpha": self.alpha}
+
+    @property
+    def spread(self) -> Literal["shared", "record"]:
+        return self.variance or ("shared" if self.models <= 16 else "record")
+
+
 class Audit(_Section):
     """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
 
@@ -149,6 +164,8 @@ class Audit(_Section):
     fpr: tuple[Fraction, ...] | None = None
     confidence: Fraction = 0.95
     keep: Literal["signals", "snapshots"] = "signals"
+    reference: Reference = Reference()
+    adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = None
 
 
 class Defence(_Section):

@@ -29,8 +29,14 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
         staged = replace(stage(config), promises=promises)
         notices = () if names else tuple(map(str, store.manifest.get("notices", ())))
-        settings = replace(staged.settings, attacks=attacks.choose(settled), notices=notices)
+        settings = replace(
+            staged.settings, attacks=attacks.choose(settled, config.audit.reference.spread), notices=notices
+        )
         settings = without_served_answers(settings, config)
+        if config.audit.adversary == "agg-mal" and any(attack.learns for attack in settings.attacks):
+            raise FedauditError(
+                "not-kept", "agg-mal trains a federation of its own, and that is not in a trace", "Run it again."
+            )
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
     with progress("Replaying the rounds", 0):
         auditor = Auditor(None, staged.game, settings)

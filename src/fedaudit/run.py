@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedaudit import __version__, accounting, attacks, data, results
+from fedaudit import __version__, accounting, adversary, attacks, data, results
 from fedaudit.accounting import Promise
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.exposed import most_exposed
@@ -22,10 +22,12 @@ from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
+from fedaudit.shadow import References
 from fedaudit.types import Audit, Dataset, Game, Party, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
+    from fedaudit.isolation import Isolation
     from fedaudit.tasks import TorchTask
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
@@ -56,6 +58,7 @@ class Prepared:
     auditor: Auditor
     defence: "Defence"
     outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
+    isolation: "Isolation | None" = None  # what a malicious aggregator does instead
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -65,14 +68,30 @@ class Prepared:
 def stage(config: Config) -> Staged:
     federation, audit = config.federation, config.audit
     data.check_name(config.data.name)
-    settings = Settings(
-        audit.vantages, attacks.choose(audit.attacks), federation.rounds, audit.fpr, audit.confidence, federation.seed
-    )
+    chosen = adversary.chosen(config)
+    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     settings.check()
     dataset = data.load(config.data)
+    dataset, own = adversary.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng)
-    return Staged(config, dataset, game, settings)
+    how = training(config, len(dataset.records))
+    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    shadow = adversary.shadow(config, game, own, how)
+    return Staged(config, dataset, game, replace(settings, references=references, shadow=shadow))
+
+
+def training(config: Config, records: int) -> dict[str, Any]:
+    """How a party trains: the fields of `tasks.Training`."""
+    federation = config.federation
+    if federation.algorithm == "fedsgd":  # one step on all records of a party
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
+    return {
+        "optimizer": federation.optimizer,
+        "lr": federation.lr,
+        "epochs": federation.local_epochs,
+        "batch_size": federation.batch_size,
+    }
 
 
 def build(staged: Staged) -> "TorchTask":
@@ -85,6 +104,7 @@ def build(staged: Staged) -> "TorchTask":
 def prepare(config: Config) -> Prepared:
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
+    from fedaudit.isolation import Isolation
     from fedaudit.tasks import Training
 
     staged = stage(config)
@@ -93,20 +113,21 @@ def prepare(config: Config) -> Prepared:
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
     settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
-    training = Training(federation.optimizer, federation.lr, federation.local_epochs, federation.batch_size)
-    if federation.algorithm == "fedsgd":  # one step on all records of a party
-        training = Training("sgd", federation.lr, epochs=1, batch_size=len(dataset.records))
+    how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
-    defence = defences.build(config.defences, defences.Setting(task, initial, sources, training, federation))
+    defence = defences.build(config.defences, defences.Setting(task, initial, sources, how, federation))
     settings = replace(settings, notices=settings.notices + defence.notices)
     parties: list[Party] = [
-        defences.Guarded(name, source, training, defence.gradient)
-        if defence.gradient
-        else Trainer(name, source, training)
+        defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
     ]
+    isolation = None
+    if config.audit.adversary == "agg-mal":
+        learning = [attack for attack in settings.attacks if attack.learns]
+        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
+        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
     auditor, outsider = auditors(task, game, settings, defence)
-    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider)
+    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider, isolation)
 
 
 def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defence") -> tuple[Auditor, Auditor | None]:
@@ -154,6 +175,10 @@ def run(config: Config, out: Path, progress: Progress, force: bool = False, tell
             except KeyboardInterrupt:
                 if auditor.last_round < 2:
                     raise  # nothing to report yet
+        if prepared.isolation and auditor.last_round == config.federation.rounds:
+            steps = len(prepared.parties) * config.federation.rounds
+            with progress("Isolating each party (agg-mal)", steps) as step:
+                prepared.isolation.run(step)
         with progress("Computing statistics", 0):
             seconds = time.perf_counter() - started
             odd, lost = recording.warnings, recording.trouble
@@ -194,6 +219,8 @@ def conclude(
 def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
     """What was found. Whoever gets answers only asks the released model, once, at the end."""
     found = auditor.finish()
+    if isinstance(about, Prepared) and about.isolation and about.isolation.auditors:
+        found = about.isolation.add_to(found)
     outsider = about.outsider if isinstance(about, Prepared) else None
     if not outsider or auditor.released is None:
         return found

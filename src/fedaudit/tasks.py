@@ -121,7 +121,7 @@ class TorchTask:
 
     def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
         options = {"lr": training.lr, "weight_decay": training.weight_decay}
-        return _OPTIMIZERS[training.optimizer](module.parameters(), **options)
+        return OPTIMIZERS[training.optimizer](module.parameters(), **options)
 
     def state_of(self, module: nn.Module) -> State:
         return _to_numpy(module)
@@ -159,7 +159,7 @@ class TorchTask:
         return self._module
 
 
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
 
 
 def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:

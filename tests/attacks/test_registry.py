@@ -9,6 +9,8 @@ from fedaudit.attacks import BLIND, REGISTRY, choose
 from fedaudit.errors import FedauditError
 from fedaudit.signals import NEEDS
 from fedaudit.signals.outputs import SIGNALS, from_outputs
+from fedaudit.signals.references import INSIDE
+from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 
 # attack -> the signals it reads
 ROWS = {
@@ -29,6 +31,17 @@ ROWS = {
         for metric in ("confidence", "loss", "logit")
         for option in ("printed", "degree2", "degree3", "degree4")
     },
+    "kta-confidence": ("confidence", "reference-confidence", INSIDE),
+    "kta-loss": ("loss", "reference-loss", INSIDE),
+    "kta-logit": ("logit", "reference-logit", INSIDE),
+    "lira": ("logit", "plain-reference-logit", INSIDE),
+    "rmia": ("logit", "plain-reference-logit", INSIDE),
+    "rmia-slope": ("logit", "reference-logit", INSIDE),
+    "distillation": ("logit", "distilled-reference-logit", INSIDE),
+    "distillation-fraction": ("logit", "distilled-reference-logit", INSIDE),
+    "outside-kta-confidence": ("confidence", "outside-reference-confidence"),
+    "outside-lira": ("logit", "outside-plain-reference-logit"),
+    "outside-rmia": ("logit", "outside-plain-reference-logit"),
 }
 
 
@@ -41,7 +54,7 @@ def test_attack_contract(name: str) -> None:
     attack = REGISTRY[name].make()
     assert attack.name == name
     assert attack.signals == ROWS[name]
-    assert set(attack.signals) <= set(NEEDS)
+    assert set(attack.signals) <= set(NEEDS) | set(OF_REFERENCES) | {INSIDE}
     assert dataclasses.is_dataclass(attack)
     assert attack == REGISTRY[name].make()  # nothing but hyperparameters
 
@@ -55,9 +68,18 @@ def test_higher_means_member(name: str) -> None:
         logit = np.array([6, 2]) * (1 - np.exp(-0.5 * (round - 1))) - 2
         values = from_outputs(np.column_stack([logit, [0, 0]]), np.zeros(2, int), SIGNALS, np.ones((2, 1)))
         values["merlin"] = np.array([0.9, 0.6])
-        reduction.observe(round, values)
+        reduction.observe(round, values | references(round))
     scores = attack.score(reduction.features())
     assert scores[0] > scores[1]
+
+
+def references(round: int) -> dict[str, np.ndarray]:
+    """Four models with the record, which learn it fast, and four without it; the same for both candidates."""
+    inside = np.arange(8) < 4
+    height = np.where(inside, 6, 2) + 0.1 * np.arange(8)
+    logit = np.tile(height * (1 - np.exp(-0.5 * (round - 1))) - 2, (2, 1))
+    metrics = {"logit": logit, "loss": np.logaddexp(0, -logit), "confidence": 1 / (1 + np.exp(-logit))}
+    return {INSIDE: np.tile(inside, (2, 1))} | {name: metrics[metric] for name, (_, metric) in OF_REFERENCES.items()}
 
 
 def test_unknown_attack_suggests() -> None:

@@ -1,10 +1,21 @@
 """The attacks by name. A new attack is one module, one line here and one row in the attack test table."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.reference import (
+    KTA,
+    RMIA,
+    Distillation,
+    DistillationFraction,
+    Gaussians,
+    LiRA,
+    RMIASlope,
+    Variance,
+)
+from fedaudit.attacks.series import Series
 from fedaudit.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.errors import FedauditError, suggest
 
@@ -43,6 +54,42 @@ for _metric in ("confidence", "loss", "logit"):
             False,
         )
 
+# Reference models: trained beside the federation, so on request only.
+REGISTRY |= {
+    "kta-confidence": Entry(
+        "slope of the confidence, judged by reference models that imitate the target",
+        lambda: KTA(of="confidence"),
+        False,
+    ),
+    "kta-loss": Entry("the same with the slope of the loss", lambda: KTA(of="loss"), False),
+    "kta-logit": Entry("the same with the slope of the rescaled logit", lambda: KTA(of="logit"), False),
+    "lira": Entry("logit under the last model, judged by reference models with and without the record", LiRA, False),
+    "rmia": Entry("the record's likelihood, relative to its mean under reference models", RMIA, False),
+    "rmia-slope": Entry("slope of the logit, relative to its mean under reference models", RMIASlope, False),
+    "distillation": Entry(
+        "logit, relative to models distilled from the target without the record", Distillation, False
+    ),
+    "distillation-fraction": Entry("share of such models with a larger loss", DistillationFraction, False),
+    "outside-kta-confidence": Entry(
+        "kta-confidence with reference models on an outsider's own data", lambda: KTA(outside=True), False
+    ),
+    "outside-lira": Entry("lira with reference models on an outsider's own data", lambda: LiRA(outside=True), False),
+    "outside-rmia": Entry("rmia with reference models on an outsider's own data", lambda: RMIA(outside=True), False),
+}
+
+# Attacks of an adversary with a shadow model of its own; they need `audit.adversary`.
+SHADOW: dict[str, Entry] = {
+    "gradient-series": Entry(
+        "series of last-layer gradient norms, judged by a classifier trained on the adversary's own records",
+        lambda: Series("gradient-series", "gradient-norm"),
+        False,
+    ),
+    "logit-series": Entry("the same with rescaled logits", lambda: Series("logit-series", "logit"), False),
+    "cs-mia": Entry(
+        "the same with confidences and a small network", lambda: Series("cs-mia", "confidence", "network"), False
+    ),
+}
+
 # Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
 BLIND = "blind"
 BLIND_ABOUT = (
@@ -50,12 +97,14 @@ BLIND_ABOUT = (
 )
 
 
-def choose(names: Iterable[str] | None) -> list[BaseAttack]:
+def choose(names: Iterable[str] | None, variance: Variance = "shared") -> list[BaseAttack]:
     """The attacks asked for, or the default ones; blind is the auditor's and is left out."""
     wanted = (
         [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
     )
+    known = REGISTRY | SHADOW
     for name in wanted:
-        if name not in REGISTRY and name != BLIND:
-            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*REGISTRY, BLIND]))
-    return [REGISTRY[name].make() for name in wanted if name != BLIND]
+        if name not in known and name != BLIND:
+            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
+    chosen = [known[name].make() for name in wanted if name != BLIND]
+    return [replace(a, variance=variance) if isinstance(a, Gaussians | Distillation) else a for a in chosen]

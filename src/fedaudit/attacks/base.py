@@ -17,6 +17,7 @@ class BaseAttack:
     fits: ClassVar[bool] = False  # True: `fit` uses half of the calibration non-members
     # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
     deferred: ClassVar[bool] = False
+    learns: ClassVar[bool] = False  # True: trained on an adversary's own records under a shadow model (see `series`)
 
     @property
     def name(self) -> str:

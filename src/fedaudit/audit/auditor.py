@@ -13,7 +13,9 @@ from fedaudit.attacks.base import BaseAttack
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
+from fedaudit.audit.shadowing import SHADOW
 from fedaudit.errors import FedauditError
+from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.stats import Block, auc, clopper_pearson, party_differences, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
@@ -49,10 +51,18 @@ class Auditor:
         self.fprs, dropped = settings.reachable_fprs(game)
         self.notices = [*settings.notices, *dropped]
         everyone = np.arange(len(game.candidates))
-        self.everyone = Panel("global", everyone, game, settings.attacks)
+        references = settings.references
+        self.everyone = Panel("global", everyone, game, settings.attacks, references)
         self.each: dict[str, Panel] = {}
         if Vantage.SERVER in settings.vantages:
-            self.each = {p: Panel("local", game.candidates.of_party(p), game, settings.attacks) for p in game.parties}
+            self.each = {
+                p: Panel("local", game.candidates.of_party(p), game, settings.attacks, references) for p in game.parties
+            }
+        self.shadow = shadow_panel(settings)
+        for panel in (self.everyone, *self.each.values()):
+            panel.shadow = self.shadow
+            panel.barred = settings.shadow.party if settings.shadow else None
+        self.notices += references_notices(settings.attacks)
         self.history: dict[tuple[str, ModelKind], dict[int, Estimates]] = {}
         self.failed: dict[str, str] = {}
         self.released: State | None = None
@@ -70,13 +80,14 @@ class Auditor:
         epochs: dict[str | None, float] = {name: trained.epoch_seconds for name, trained in round.sent.items()}
         epochs[None] = sum(epochs.values())
         last = round.index == self.settings.rounds
-        return Observation(
-            round.index,
-            {
-                party: panel.measure(view, self.task, epochs[party], last)
-                for party, (panel, view) in self._views(round).items()
-            },
-        )
+        of: dict[str | None, Measured] = {
+            party: panel.measure(view, self.task, epochs[party], last)
+            for party, (panel, view) in self._views(round).items()
+        }
+        if self.shadow and self.settings.shadow:
+            own = self.settings.shadow.measure(self.shadow, round, self.task, last)
+            of |= {SHADOW: own} if own else {}
+        return Observation(round.index, of)
 
     def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
         """Take in what was measured: live, then with its round, or stored. It comes back with all that it cost."""
@@ -85,7 +96,7 @@ class Auditor:
             return None
         costed: dict[str | None, Measured] = {}
         for party, measured in seen.of.items():
-            panel = self.everyone if party is None else self.each.get(party)
+            panel = self.everyone if party is None else self.shadow if party == SHADOW else self.each.get(party)
             if panel:
                 costed[party] = panel.absorb(seen.round, measured, stored=round is None)
                 self.failed = panel.failed | self.failed
@@ -98,7 +109,10 @@ class Auditor:
     def wants(self, round: int) -> set[str]:
         """The signals that all attacks together read in a round."""
         panels = (self.everyone, *self.each.values())
-        return {signal for panel in panels for signal in panel.wants(round == self.settings.rounds)}
+        names = {signal for panel in panels for signal in panel.wants(round == self.settings.rounds)}
+        used = {signal for attack in self.settings.attacks for signal in attack.signals}
+        # Reference models go on from where they were, so that stored signals alone do not bring them to this round.
+        return names | {"reference models"} if used & set(OF_REFERENCES) else names
 
     def wants_models(self) -> bool:
         """Is there a deferred attack that has not seen the models it will look at?"""
@@ -124,7 +138,7 @@ class Auditor:
             raise FedauditError("no-rounds", f"{self.last_round} rounds were observed", "Two are needed at least.")
         results: list[AuditResult] = []
         for vantage, model in self.settings.watched():
-            for attack in self.alive():
+            for attack in self.alive(model):
                 with self._blamed_on(attack.name):
                     results += self._of_attack(attack, vantage, model)
         warnings = []
@@ -137,8 +151,11 @@ class Auditor:
         notices = [*self.notices, *self._unseen(), *self._compare_parties()]
         return Audit(results, headlines, self._accuracy(), warnings, notices, dict(self.failed))
 
-    def alive(self) -> list[BaseAttack]:
-        return [attack for attack in self.settings.attacks if attack.name not in self.failed]
+    def alive(self, model: ModelKind | None = None) -> list[BaseAttack]:
+        """The attacks that have not failed; on one kind of model, without those that look at the other."""
+        shadows = self.settings.shadow.model if self.settings.shadow else None
+        usable = (a for a in self.settings.attacks if not (a.learns and model and model != shadows))
+        return [attack for attack in usable if attack.name not in self.failed]
 
     def primary(self, vantage: Vantage) -> BaseAttack | None:
         """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
@@ -181,18 +198,26 @@ class Auditor:
 
     def _of_attack(self, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> list[AuditResult]:
         """The pooled entry, with its curves, and one entry for each party."""
-        panels = self.panels(model)
+        panels, barred = self.panels(model), self.everyone.barred
         blocks = self._blocks(attack, panels)
         curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)}
         if attack is self.primary(vantage):
             curves |= self._over_rounds(attack, model)
-        pooled = self._entry(attack, vantage, model, None, blocks, _epochs(panels))
+        pooled = self._entry(attack, vantage, model, None, blocks, self.epochs(attack, model))
         entries = [replace(pooled, curves=curves)]
         for party in self.game.parties:
+            if attack.learns and party == barred:
+                continue  # the adversary itself
             panel = self.each[party] if model == "local" else self.everyone
             mine = self._blocks(attack, [panel], party)
-            entries.append(self._entry(attack, vantage, model, party, mine, _epochs([panel])))
+            entries.append(self._entry(attack, vantage, model, party, mine, self.epochs(attack, model, [panel])))
         return entries
+
+    def epochs(self, attack: BaseAttack, model: ModelKind, panels: Sequence[Panel] | None = None) -> float:
+        """Audit time in units of the local epochs that were trained in the same rounds."""
+        panels = self.panels(model) if panels is None else panels
+        own = self.shadow.seconds if attack.learns and self.shadow else 0.0
+        return (own + sum(p.cost(attack) for p in panels)) / max(sum(p.epoch_seconds for p in panels), 1e-9)
 
     def _entry(
         self,
@@ -302,7 +327,7 @@ class Auditor:
     def score_parts(self) -> Iterator[dict[str, Any]]:
         """Every candidate's score with its role, one attack and model at a time: all at once would not be small."""
         for panel in (self.everyone, *self.each.values()):
-            for attack in self.alive():
+            for attack in self.alive(panel.model):
                 with self._blamed_on(attack.name):
                     yield {
                         "id": panel.id,
@@ -351,6 +376,26 @@ def sets_differ(blind: Estimate) -> list[str]:
     ]
 
 
-def _epochs(panels: Sequence[Panel]) -> float:
-    """Audit time in units of the local epochs that were trained in the same rounds."""
-    return sum(p.seconds for p in panels) / max(sum(p.epoch_seconds for p in panels), 1e-9)
+def shadow_panel(settings: Settings) -> Panel | None:
+    """The adversary's own records, if an attack learns from them."""
+    learning = [attack for attack in settings.attacks if attack.learns]
+    if settings.shadow is None or not learning:
+        return None
+    own = settings.shadow.game
+    return Panel("local", np.arange(len(own.candidates)), own, learning)
+
+
+def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
+    """Whose knowledge the reference models stand for: no figure of theirs is read without it."""
+    using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
+    outside = [name for name in using if name.startswith("outside-")]
+    informed = [name for name in using if name not in outside]
+    said = []
+    if informed:
+        said.append(
+            f"{', '.join(informed)}: the reference models were trained on each party's own records. This is a party's "
+            "audit of itself, and an upper estimate for anybody who does not hold these records."
+        )
+    if outside:
+        said.append(f"{', '.join(outside)}: the reference models were trained on data of the adversary's own alone.")
+    return said

@@ -4,21 +4,33 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.series import Series, Table
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
+if TYPE_CHECKING:
+    from fedaudit.shadow import References
+    from fedaudit.shadow.bank import Bank
+
 
 class Panel:
     """Global models: one panel for all candidates. Local models: one for each party, with its own candidates."""
 
-    def __init__(self, model: ModelKind, index: Ints, game: Game, attacks: Sequence[BaseAttack]):
+    def __init__(
+        self,
+        model: ModelKind,
+        index: Ints,
+        game: Game,
+        attacks: Sequence[BaseAttack],
+        references: "References | None" = None,
+    ):
         self.model = model
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
@@ -36,6 +48,12 @@ class Panel:
         self.settled: set[str] = set()  # deferred attacks that have looked
         self.failed: dict[str, str] = {}
         self.rounds = 0
+        self.references = references
+        self.banks: list[Bank] = []
+        self.absorbed = 0  # the last round taken in
+        self.shadow: Panel | None = None  # the adversary's own records, from which some attacks learn
+        self.barred: str | None = None  # the party that is itself the adversary with the shadow
+        self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
         self.seconds = self.epoch_seconds = 0.0
@@ -48,7 +66,7 @@ class Panel:
 
     def measure(self, view: View, task: Task, epoch_seconds: float, last: bool) -> Measured:
         """The signals of a round. Changes nothing here, so that it may be broken off."""
-        return _measure(self.wants(last), view, self.rows, task, epoch_seconds)
+        return self._measure(self.wants(last), view, task, epoch_seconds)
 
     def wants(self, last: bool) -> list[str]:
         """What is measured in a round; in the last one also what was deferred until then."""
@@ -66,13 +84,38 @@ class Panel:
                 if not set(attack.signals) <= set(values):
                     continue
             self._reduce(attack, round, values, measured.failed)
-        self.pending = None
+        self.pending, self.absorbed = None, round
         self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
         self.seconds += measured.seconds
         self.epoch_seconds += measured.epoch_seconds
         return measured
+
+    def _measure(self, signals: Iterable[str], view: View, task: Task, epoch_seconds: float) -> Measured:
+        started, rows, failed = time.perf_counter(), self.rows, dict[str, str]()
+        try:
+            values = measure(signals, view, rows, task)
+        except Exception:
+            values = {}
+            for name in signals:  # one by one, to lose only the signal that is to blame
+                try:
+                    values |= measure([name], view, rows, task)
+                except Exception as error:
+                    failed[name] = say(error)
+        for bank in self._banks(task):
+            try:
+                values |= bank.answers(signals, view, self.absorbed)
+            except Exception as error:
+                failed |= dict.fromkeys(bank.signals, say(error))
+        return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
+
+    def _banks(self, task: Any) -> "list[Bank]":
+        """The reference models behind the signals; they come into being when they are first asked."""
+        if self.references and not self.banks:
+            signals = [*self.signals, *self.deferred_signals]
+            self.banks = self.references.beside(task, signals, self.rows, self.party)
+        return self.banks
 
     def _reduce(self, attack: BaseAttack, round: int, values: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """One attack that fails is marked, and costs no other attack anything."""
@@ -97,20 +140,43 @@ class Panel:
                 'Record with audit.keep = "snapshots".',
             )
         view, task = self.pending
-        measured = _measure(attack.signals, view, self.rows, task, 0.0)
+        measured = self._measure(attack.signals, view, task, 0.0)
         self.seconds += measured.seconds
         self._reduce(attack, view.round, measured.values, measured.failed)
         if attack.name in self.failed:
             raise FedauditError("attack", self.failed[attack.name], "The other attacks are not affected.")
+
+    def cost(self, attack: BaseAttack) -> float:
+        """Seconds: signals that attacks share, and the reference models that only some of them need."""
+        return self.seconds - sum(bank.seconds for bank in self.banks if not bank.signals & set(attack.signals))
 
     def scores(self, attack: BaseAttack) -> Floats:
         if not self.rounds:
             return np.full(len(self.id), np.nan)
         if attack.deferred and attack.name not in self.settled:
             self._settle(attack)
+        if isinstance(attack, Series):
+            return self._scores_by_shadow(attack)
         features = self.reductions[attack.name].features()
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
+
+    def _scores_by_shadow(self, attack: Series) -> Floats:
+        """Learn from the adversary's own records, over the rounds in which both it and the target were seen."""
+        if self.shadow is None:
+            raise FedauditError("no-shadow", f"{attack.name} needs an adversary with a shadow", "Set audit.adversary.")
+        target, own = self.reductions[attack.name], self.shadow.reductions[attack.name]
+        assert isinstance(target, Table)
+        assert isinstance(own, Table)
+        rounds = tuple(round for round in target.rounds if round in own.rounds)
+        if not rounds:
+            return np.full(len(self.id), np.nan)
+        before = self._learnt.get(attack.name)
+        if before is None or before[0] != rounds:
+            member = self.shadow.role == Role.MEMBER.value
+            before = rounds, attack.learn(own.at(rounds), member).score(target.at(rounds))
+            self._learnt[attack.name] = before
+        return before[1]
 
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
@@ -120,6 +186,8 @@ class Panel:
         """The scores, of one party's candidates or all, sorted into the three sets."""
         scores = finite(self.scores(attack), self.id, attack.name)
         mine = np.ones(len(scores), bool) if party is None else self.party == party
+        if attack.learns and self.barred:
+            mine &= self.party != self.barred
         calibration = mine & (self.role == Role.CALIBRATION.value)
         if attack.fits:
             calibration &= ~self.reference
@@ -127,20 +195,6 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-
-
-def _measure(signals: Iterable[str], view: View, rows: Records, task: Task, epoch_seconds: float) -> Measured:
-    started, failed = time.perf_counter(), {}
-    try:
-        values = measure(signals, view, rows, task)
-    except Exception:
-        values = {}
-        for name in signals:  # one by one, to lose only the signal that is to blame
-            try:
-                values |= measure([name], view, rows, task)
-            except Exception as error:
-                failed[name] = say(error)
-    return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
 
 
 def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.config import DEFAULT_FPR
@@ -10,6 +11,10 @@ from fedaudit.signals import why_not
 from fedaudit.stats import needed_for_value
 from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
+
+if TYPE_CHECKING:  # reference models need torch; an audit without them does not
+    from fedaudit.audit.shadowing import Shadow
+    from fedaudit.shadow import References
 
 HEADLINE_FPR = 0.01
 # Fixed before looking. A vantage without its primary attack takes the first attack listed.
@@ -25,6 +30,8 @@ class Settings:
     confidence: float = 0.95
     seed: int = 0
     notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
+    references: "References | None" = None
+    shadow: "Shadow | None" = None
 
     def check(self) -> None:
         """Refuse an attack that a vantage cannot feed."""

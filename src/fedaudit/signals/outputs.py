@@ -91,9 +91,16 @@ def measure(names: Iterable[str], view: View, rows: Records, task: Task) -> dict
         z, last_input = task.last_layer(view.state, rows.x)
     else:
         z = task.outputs(view.state, rows.x)
-    if not task.classes:
-        return {name: _of_regression(name, z, rows.y, last_input) for name in names}
-    return from_outputs(z, rows.y, names, last_input)
+    return from_answers(z, rows.y, names, task.classes, last_input)
+
+
+def from_answers(
+    z: Floats, y: NDArray[Any], names: Iterable[str], classes: int, last_input: Floats | None = None
+) -> dict[str, Floats]:
+    """Of a classifier's answers, or of a regression's (classes = 0)."""
+    if not classes:
+        return {name: _of_regression(name, z, y, last_input) for name in names}
+    return from_outputs(z, y, names, last_input)
 
 
 def from_outputs(

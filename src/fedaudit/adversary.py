@@ -1,0 +1,65 @@
+"""Adversaries with data and models of their own: what they are given before training, and what that is refused for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedaudit import attacks
+from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.reference import ReferenceAttack
+from fedaudit.audit.shadowing import PLACES, Shadow, own_of_party, split_own
+from fedaudit.config import Config
+from fedaudit.data.reserve import reserve
+from fedaudit.errors import FedauditError
+from fedaudit.types import Dataset, Game, Records
+
+
+def chosen(config: Config) -> list[BaseAttack]:
+    """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
+    audit = config.audit
+    asked = attacks.choose(audit.attacks, audit.reference.spread)
+    if audit.adversary is None:
+        if learning := [attack.name for attack in asked if attack.learns]:
+            raise FedauditError(
+                "no-adversary",
+                f"{learning[0]} is an attack of somebody with a shadow model, and nobody is named",
+                'Set audit.adversary to "agg-sh", "agg-mal" or "do-sh".',
+            )
+        return asked
+    vantage, _ = PLACES[audit.adversary]
+    if vantage not in audit.vantages:
+        raise FedauditError(
+            "adversary-vantage",
+            f"{audit.adversary} looks from {vantage.value!r}, which is not among audit.vantages",
+            f"Add {vantage.value!r} there.",
+        )
+    learning_ = [a for a in asked if a.learns] or [entry.make() for entry in attacks.SHADOW.values()]
+    others = [a for a in asked if not a.learns] or attacks.choose(None)
+    return [*others, *learning_]
+
+
+def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
+    """Whoever is outside gets a part of its own, as large as a party's, before anything is dealt out."""
+    outside = any(isinstance(attack, ReferenceAttack) and attack.outside for attack in using)
+    if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
+        return dataset, None
+    federation = config.federation
+    rng = np.random.default_rng([federation.seed, 1])
+    records, own = reserve(dataset.records, federation.parties + 1, rng)
+    return replace(dataset, records=records), own
+
+
+def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:
+    """The adversary's shadow: of the first party, for a party; on the reserved data, for an aggregator."""
+    adversary, federation = config.audit.adversary, config.federation
+    if adversary is None:
+        return None
+    if adversary == "do-sh":
+        first = game.parties[0]
+        return Shadow(adversary, own_of_party(game, first), first)
+    assert own is not None
+    share = federation.member_subjects or federation.members
+    own_game = split_own(own, share, federation.seed)
+    return Shadow(adversary, own_game, None, training, federation.seed)

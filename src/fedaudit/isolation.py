@@ -1,0 +1,111 @@
+"""A malicious aggregator in simulation: every party is trained apart from the others, with nobody but a shadow.
+
+The target is broadcast the mean of its own model and the shadow's. Seen from the party that is a federation of two, so
+that is what is run here, once for each party, forked from the configuration: same start, same data, same randomness.
+It shares no trace with the honest federation. What it costs the parties is reported: the accuracy of the models that
+they end up with.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.auditor import below_chance
+from fedaudit.audit.shadowing import SHADOW
+from fedaudit.defences.slots import Defence
+from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.stats import clopper_pearson, roc_curve
+from fedaudit.tasks import TorchTask, Training
+from fedaudit.types import Audit, AuditResult, Candidates, Estimate, Game, Party, Plan, Role, Truth, Vantage
+
+
+class Isolation:
+    """`settings`: the attacks that learn, and the shadow from whose records they do."""
+
+    def __init__(
+        self, task: TorchTask, game: Game, parties: Sequence[Party], settings: Settings, defence: Defence, how: Training
+    ):
+        assert settings.shadow is not None
+        self.task, self.game, self.parties, self.settings = task, game, parties, settings
+        self.defence = replace(defence, aggregate=None)  # this server adds no noise
+        self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
+        self.auditors: dict[str, Auditor] = {}
+
+    def run(self, step: Callable[[], None]) -> None:
+        """One federation of two for each party."""
+        rounds, seed = self.settings.rounds, self.settings.seed
+        shadow = replace(self.settings.shadow, party=SHADOW) if self.settings.shadow else None
+        settings = replace(self.settings, vantages=(Vantage.SERVER,), shadow=shadow)
+        for party in self.parties:
+            auditor = Auditor(self.task, only(self.game, party.name), settings)
+            plans = [Plan((party.name, SHADOW))] * rounds
+            for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
+                auditor.observe(round)
+                step()
+            self.auditors[party.name] = auditor
+
+    def add_to(self, honest: Audit) -> Audit:
+        """The honest audit, with what the malicious aggregator finds beside it."""
+        found = [result for attack in self.settings.attacks for result in self._of_attack(attack.name)]
+        accuracy = dict(honest.accuracy)
+        notices = [*honest.notices]
+        if self.task.classes:
+            accuracy["evaluation under agg-mal"] = isolated = self._accuracy()
+            before = honest.accuracy["evaluation"]
+            notices.append(
+                f"agg-mal: isolated with the shadow, the parties' models are right on {_share(isolated)} of outsiders, "
+                f"against {_share(before)} in the honest federation."
+            )
+        failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
+        warnings = [*honest.warnings, *(f"{name} failed and has no result: {why}" for name, why in failed.items())]
+        return replace(
+            honest, results=[*honest.results, *found], accuracy=accuracy, notices=notices, warnings=warnings,
+            failed={**honest.failed, **failed},
+        )  # fmt: skip
+
+    def _of_attack(self, name: str) -> list[AuditResult]:
+        if any(name in auditor.failed for auditor in self.auditors.values()):
+            return []
+        entries = []
+        for party in (None, *self.auditors):
+            chosen = list(self.auditors.values()) if party is None else [self.auditors[party]]
+            (attack,) = (a for a in self.settings.attacks if a.name == name)
+            blocks = [panel.block(attack) for auditor in chosen for panel in auditor.each.values()]
+            estimates = chosen[0].estimates(blocks, self.settings.confidence)
+            epochs = float(np.mean([auditor.epochs(attack, "local") for auditor in chosen]))
+            curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
+            unit, rounds, warnings = self.game.candidates.unit, self.settings.rounds, below_chance(name, estimates)
+            entries.append(
+                AuditResult(name, "server", "local", unit, party, rounds, estimates, epochs, warnings, curves)
+            )
+        return entries
+
+    def _accuracy(self) -> Estimate:
+        right = total = 0
+        for auditor in self.auditors.values():
+            assert auditor.released is not None
+            rows = auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION))
+            right += int((self.task.outputs(auditor.released, rows.x).argmax(axis=1) == rows.y).sum())
+            total += len(rows)
+        tail = (1 - self.settings.confidence) / 2
+        low, high = clopper_pearson(right, total, tail, tail)
+        method = "Clopper-Pearson"
+        return Estimate(
+            "accuracy", right / total, low, high, self.settings.confidence, method, "measured", right, total - right
+        )
+
+
+def only(game: Game, party: str) -> Game:
+    """One party's part of the game."""
+    mine = np.flatnonzero(game.candidates.party == party)
+    whole = game.candidates
+    rows = whole.rows.take(mine)
+    subject = None if whole.subject is None else whole.subject[mine]
+    part = Candidates(whole.unit, whole.id[mine], whole.party[mine], rows, np.arange(len(mine)), subject)
+    return Game(part, Truth(game.truth.id[mine], game.truth.role[mine]))
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.1%} ({estimate.low:.1%}-{estimate.high:.1%})"

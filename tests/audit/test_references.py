@@ -1,0 +1,77 @@
+"""Audits with reference models: what they find, what they cost, and whose knowledge they stand for."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.run import prepare
+from fedaudit.types import Audit
+from tests.worlds import config, watch
+
+INFORMED = ["kta-confidence", "kta-loss", "kta-logit", "lira", "rmia", "rmia-slope", "distillation"]
+
+
+def found(audit: Audit, attack: str, model: str) -> float:
+    (entry,) = [r for r in audit.results if (r.attack, r.model, r.party) == (attack, model, None)]
+    value = entry.estimates["auc"].value
+    assert value is not None
+    return value
+
+
+def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
+    """Labels are coins: whatever a model knows of them, it knows from training."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "coins.npz", x=rng.normal(size=(1200, 30)), y=rng.integers(0, 4, 1200))
+    attacks = [*INFORMED, "distillation-fraction", "outside-lira"]
+    settings = config(
+        data={"name": "npz", "path": str(tmp_path / "coins.npz")},
+        federation={"rounds": 15},
+        audit={"attacks": attacks, "reference": {"models": 8}},
+    )
+    audit = watch(prepare(settings))
+    for attack in attacks:
+        for model in ("global", "local"):
+            assert found(audit, attack, model) > 0.6, (attack, model)
+    costs = {r.attack: r.epochs for r in audit.results if r.party is None and r.model == "local"}
+    assert costs["kta-loss"] == costs["kta-logit"]
+    informed, outside = (n for n in audit.notices if "reference models" in n)
+    assert "kta-loss" in informed
+    assert "upper estimate" in informed
+    assert outside.startswith("outside-lira")
+
+
+def test_references_are_trained_alike_live_and_again() -> None:
+    settings = config(audit={"attacks": ["kta-logit", "lira"], "reference": {"models": 4}, "vantages": ["client"]})
+    first, second = prepare(settings), prepare(settings)
+    watch(first)
+    watch(second)
+    assert first.auditor.score_table() == second.auditor.score_table()
+
+
+def test_candidates_of_an_outsider_are_not_its_own_data() -> None:
+    prepared = prepare(config(audit={"attacks": ["outside-lira"], "reference": {"models": 4}}))
+    references = prepared.settings.references
+    assert references is not None
+    assert references.own is not None
+    assert not set(references.own.id.tolist()) & set(prepared.game.candidates.id.tolist())
+    assert len(references.own) == pytest.approx(len(prepared.dataset.records) / 2, abs=2)
+    assert np.array_equal(np.sort(references.own.id), references.own.id)
+
+
+def test_odd_numbers_of_models_are_refused() -> None:
+    with pytest.raises(FedauditError, match=r"audit\.reference\.models"):
+        config(audit={"reference": {"models": 5}})
+    with pytest.raises(FedauditError, match=r"audit\.reference\.alpha"):
+        config(audit={"reference": {"alpha": float("nan")}})
+
+
+def test_variance_is_shared_up_to_sixteen_models() -> None:
+    def variance(**reference: object) -> object:
+        prepared = prepare(config(audit={"attacks": ["lira"], "reference": reference}))
+        return prepared.settings.attacks[0].variance  # type: ignore[attr-defined]
+
+    assert (variance(models=16), variance(models=18), variance(models=4, variance="record")) == (
+        "shared", "record", "record",
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Adversaries with a shadow model: what they find, what they may learn from, and what must come out null."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks import SHADOW as SERIES
+from fedaudit.attacks.series import Table
+from fedaudit.audit import Auditor
+from fedaudit.audit.shadowing import own_game
+from fedaudit.config import Config
+from fedaudit.errors import FedauditError
+from fedaudit.isolation import Isolation
+from fedaudit.run import Prepared, finish, prepare, rounds
+from fedaudit.types import Audit, Role
+from tests.worlds import config, null_world, watch
+
+ADVERSARIES = ("agg-sh", "agg-mal", "do-sh")
+
+
+def coins(folder: Path, adversary: str, **federation: Any) -> Config:
+    """Labels are coins: whatever a model knows of them, it knows from training."""
+    rng = np.random.default_rng(federation.get("seed", 0))
+    np.savez(folder / "coins.npz", x=rng.normal(size=(1600, 30)), y=rng.integers(0, 4, 1600))
+    return config(
+        data={"name": "npz", "path": str(folder / "coins.npz")},
+        federation={"rounds": 5, "local_epochs": 4, "parties": 3, **federation},
+        audit={"adversary": adversary, "attacks": ["loss", *SERIES]},
+    )
+
+
+def audited(prepared: Prepared) -> Audit:
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+    if prepared.isolation:
+        prepared.isolation.run(lambda: None)
+    return finish(prepared, prepared.auditor)
+
+
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path) -> None:
+    prepared = prepare(coins(tmp_path, adversary))
+    audit = audited(prepared)
+    entries = {(r.attack, r.party): r for r in audit.results if r.attack in SERIES}
+    model, vantage = ("global", "client") if adversary == "do-sh" else ("local", "server")
+    assert {(r.model, r.vantage) for r in entries.values()} == {(model, vantage)}
+    everybody = {None, *prepared.game.parties} - ({"party-0"} if adversary == "do-sh" else set())
+    assert {party for _, party in entries} == everybody  # a party does not attack itself
+    for attack in SERIES:
+        found = entries[attack, None].estimates["auc"].value
+        assert found is not None
+        assert found > 0.6, (attack, found)
+        assert entries[attack, None].epochs > 0
+    assert audit.failed == {}
+
+
+def test_agg_mal_says_what_it_costs_the_honest_parties(tmp_path: Path) -> None:
+    audit = audited(prepare(coins(tmp_path, "agg-mal")))
+    assert set(audit.accuracy) == {"members", "evaluation", "evaluation under agg-mal"}
+    (notice,) = [n for n in audit.notices if "agg-mal" in n]
+    assert "in the honest federation" in notice
+
+
+def with_null_parties(prepared: Prepared, settings: Config) -> Prepared:
+    """A world in which no candidate was trained on, but in which the shadow's own labels are still true."""
+    null = null_world(settings)
+    shadow = prepared.settings.shadow
+    if shadow and shadow.party:
+        (trainer,) = (party for party in null.parties if party.name == shadow.party)
+        trained_on = trainer.records  # type: ignore[attr-defined]
+        mine = prepared.game.candidates.rows.take(prepared.game.candidates.party == shadow.party)
+        shadow = replace(shadow, game=own_game(mine, np.isin(mine.id, trained_on.id)))
+        null = replace(null, auditor=Auditor(null.task, null.game, replace(null.settings, shadow=shadow)))
+    if prepared.isolation:
+        of = prepared.isolation
+        isolation = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
+        null = replace(null, isolation=isolation)
+    return null
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_K8_a_null_world_comes_out_null(adversary: str, seed: int, tmp_path: Path) -> None:
+    settings = coins(tmp_path, adversary, seed=seed)
+    null = with_null_parties(prepare(settings), settings)
+    confidence = 1 - 0.05 / 9
+    if null.isolation:
+        null.isolation.settings = replace(null.isolation.settings, confidence=confidence)
+    null.auditor.settings = replace(null.auditor.settings, confidence=confidence)
+    audit = audited(null)
+    found = [(r.attack, r.estimates["auc"]) for r in audit.results if r.attack in SERIES and r.party is None]
+    assert len(found) == 3
+    for attack, estimate in found:
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low <= 0.5 <= estimate.high, (attack, estimate)
+
+
+def test_an_aggregators_data_are_other_peoples(tmp_path: Path) -> None:
+    prepared = prepare(coins(tmp_path, "agg-sh"))
+    assert prepared.settings.shadow is not None
+    own = prepared.settings.shadow.game
+    assert not set(own.candidates.id.tolist()) & set(prepared.game.candidates.id.tolist())
+    assert len(own.candidates) == 400
+    assert own.truth.mask(Role.MEMBER).sum() == 120  # as large a share as the parties train on
+
+
+def test_no_label_of_the_audited_party_changes_a_score(tmp_path: Path) -> None:
+    """The same rounds with every role of the game permuted: the scores are the same to the bit."""
+    prepared = prepare(coins(tmp_path, "agg-sh"))
+    seen = list(rounds(prepared))
+    tables = []
+    for order in (slice(None), slice(None, None, -1)):
+        truth = replace(prepared.game.truth, role=prepared.game.truth.role[order])
+        auditor = Auditor(prepared.task, replace(prepared.game, truth=truth), prepared.settings)
+        for round in seen:
+            auditor.observe(round)
+        tables.append(auditor.score_table()["score"])
+    assert tables[0] == tables[1]
+
+
+def test_rounds_without_the_target_or_the_shadow_are_left_out() -> None:
+    table = Table("logit", 2)
+    for round in (1, 3, 4):
+        table.observe(round, {"logit": np.array([1.0, 2.0]) * round})
+    assert table.features().tolist() == [[1, 3, 4], [2, 6, 8]]
+    assert table.at((3, 4)).tolist() == [[3, 4], [6, 8]]
+    assert np.isnan(table.at(())).all()
+
+
+def test_parties_that_take_part_now_and_then(tmp_path: Path) -> None:
+    for adversary in ("agg-sh", "do-sh"):
+        settings = coins(tmp_path, adversary, rounds=8, participation=0.67)
+        audit = watch(prepare(settings))
+        assert audit.failed == {}
+        (entry,) = [r for r in audit.results if (r.attack, r.party) == ("gradient-series", None)]
+        assert entry.estimates["auc"].value is not None
+
+
+def test_regression_has_gradients_only() -> None:
+    settings = config(
+        data={"name": "diabetes"}, federation={"rounds": 4, "local_epochs": 3, "parties": 3},
+        audit={"adversary": "agg-sh"},
+    )  # fmt: skip
+    audit = watch(prepare(settings))
+    assert {r.attack for r in audit.results if r.attack in SERIES} == {"gradient-series"}
+    assert any("logit-series" in notice and "Left out" in notice for notice in audit.notices)
+    assert audit.failed == {}
+
+
+def test_wrong_use_is_refused_before_training() -> None:
+    with pytest.raises(FedauditError, match="no-adversary"):
+        prepare(config(audit={"attacks": ["gradient-series"]}))
+    with pytest.raises(FedauditError, match="agg-sh looks from 'server'"):
+        prepare(config(audit={"adversary": "agg-sh", "vantages": ["client"]}))
+    with pytest.raises(FedauditError, match=r"audit\.adversary"):
+        config(audit={"adversary": "agg"})
