@@ -40,8 +40,9 @@ class Prepared:
 def prepare(config: Config) -> Prepared:
     federation, audit = config.federation, config.audit
     data.check_name(config.data.name)
+    chosen = attacks.choose(audit.attacks, attacks.fuse(audit.fusion.attacks, audit.fusion.weights))
     settings = Settings(
-        audit.vantages, attacks.choose(audit.attacks), federation.rounds, audit.fpr, audit.confidence, federation.seed
+        audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed, audit.attacks is None
     )
     settings.check()
     dataset = data.load(config.data)

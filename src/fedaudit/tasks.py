@@ -55,6 +55,18 @@ class TorchTask:
             parts = [module(_tensor(x[i : i + FORWARD_ROWS])).double() for i in range(0, len(x), FORWARD_ROWS)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
+    def module(self, state: State) -> nn.Module:
+        """The model itself with this state, in evaluation mode; the next call with another state changes it."""
+        return self._load(state).eval()
+
+    def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """One loss per record, summed over its positions if it has several."""
+        each = nn.functional.cross_entropy if self._classes else nn.functional.mse_loss
+        outputs = outputs if self._classes else outputs.squeeze(-1)
+        return (
+            each(outputs, y, reduction="none").flatten(1).sum(1) if y.dim() > 1 else each(outputs, y, reduction="none")
+        )
+
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
         module = self._load(state).train()

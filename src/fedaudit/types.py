@@ -161,7 +161,7 @@ class View:
     party: str | None  # whose local model; None for the global one
     grants: frozenset[Grant]
     state: State
-    received: State | None = None  # what the party started from; with it, its update is known
+    received: State | None = None  # what the round started from; with it, the update is known
 
 
 # ------------------------------------------------------------------ the game
@@ -223,7 +223,7 @@ class Game:
 
 
 class Signal(Protocol):
-    """(view, candidates) -> one value per row; `needs` is what a view must grant."""
+    """(view, candidates) -> one value (or a few) per row; `needs` is what a view must grant."""
 
     name: str
     needs: frozenset[Grant]

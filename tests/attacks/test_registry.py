@@ -15,6 +15,10 @@ ROWS = {
     "fta-loss": ("loss",),
     "fta-logit": ("logit",),
     "loss": ("loss",),
+    "gradient-cosine": ("gradient-cosine",),
+    "gradient-diff": ("gradient-diff",),
+    "gradient-norm-all": ("gradient-norm-all",),
+    "fusion": ("gradient-cosine", "confidence"),
 }
 
 
@@ -34,15 +38,20 @@ def test_attack_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_higher_means_member(name: str) -> None:
-    """Candidate 0 is learnt fast, candidate 1 slowly; every attack must rank 0 above 1."""
+    """Candidate 0 is learnt fast and helped to make the update, the others did not; every attack must rank it first."""
     attack = REGISTRY[name].make()
-    reduction = attack.reduce(2)
+    rng = np.random.default_rng(0)
+    reduction = attack.reduce(20)
     for round in range(1, 11):
-        logit = np.array([0.6, 0.1]) * round - 4
+        logit = np.array([0.6, *rng.normal(0.1, 0.02, 19)]) * round - 4
+        agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values = {"logit": logit, "loss": np.logaddexp(0, -logit), "confidence": 1 / (1 + np.exp(-logit))}
+        values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
         reduction.observe(round, values)
-    scores = attack.score(reduction.features())
-    assert scores[0] > scores[1]
+    features = reduction.features()
+    fitted = attack.fit(features[1:]) if attack.fits else attack
+    scores = fitted.score(features)
+    assert scores[0] > scores[1:].max()
 
 
 def test_unknown_attack_suggests() -> None:

@@ -36,8 +36,10 @@ class Auditor:
     """Live and replayed rounds go through the same `observe`; `finish` may be called after any of them."""
 
     def __init__(self, task: Task, game: Game, settings: Settings):
+        settings, dropped = settings.feasible(task, game)
         self.task, self.game, self.settings = task, game, settings
-        self.fprs, self.notices = settings.reachable_fprs(game)
+        self.fprs, unreachable = settings.reachable_fprs(game)
+        self.notices = dropped + unreachable
         everyone = np.arange(len(game.candidates))
         self.everyone = Panel("global", everyone, game, settings.attacks)
         self.each: dict[str, Panel] = {}
@@ -96,12 +98,12 @@ class Auditor:
         curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)}
         if attack is self.settings.primary(vantage):
             curves |= self._over_rounds(model)
-        pooled = self._entry(attack, vantage, model, None, blocks, _epochs(panels))
+        pooled = self._entry(attack, vantage, model, None, blocks, _epochs(attack, panels))
         entries = [replace(pooled, curves=curves)]
         for party in self.game.parties:
             panel = self.each[party] if model == "local" else self.everyone
             block = panel.block(attack, party)
-            entries.append(self._entry(attack, vantage, model, party, [block], _epochs([panel])))
+            entries.append(self._entry(attack, vantage, model, party, [block], _epochs(attack, [panel])))
         return entries
 
     def _entry(
@@ -207,6 +209,6 @@ def below_chance(attack: str, found: Mapping[str, Estimate]) -> list[str]:
     return [f"{attack}: AUC {auc_.value:.3f} is below 0.5 (upper end {auc_.high:.3f}); the score is not flipped."]
 
 
-def _epochs(panels: Sequence[Panel]) -> float:
+def _epochs(attack: BaseAttack, panels: Sequence[Panel]) -> float:
     """Audit time in units of the local epochs that were trained in the same rounds."""
-    return sum(p.seconds for p in panels) / max(sum(p.epoch_seconds for p in panels), 1e-9)
+    return sum(p.seconds_of(attack) for p in panels) / max(sum(p.epoch_seconds for p in panels), 1e-9)

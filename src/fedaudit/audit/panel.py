@@ -7,7 +7,7 @@ import numpy as np
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.errors import FedauditError
-from fedaudit.signals import measure
+from fedaudit.signals import measure, passes
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Floats, Game, Ints, ModelKind, Role, Task, View
 
@@ -22,18 +22,25 @@ class Panel:
         self.subject = None if game.candidates.subject is None else game.candidates.subject[index]
         self.rows = game.candidates.rows.take(index)
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
-        self.signals = sorted({signal for attack in attacks for signal in attack.signals})
+        self.passes = passes(signal for attack in attacks for signal in attack.signals)
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
-        self.seconds = self.epoch_seconds = 0.0
+        self.seconds = dict.fromkeys(self.passes, 0.0)
+        self.epoch_seconds = 0.0
 
     def observe(self, view: View, task: Task, epoch_seconds: float) -> None:
-        started = time.perf_counter()
-        values = measure(self.signals, view, self.rows, task)
+        values: dict[str, Floats] = {}
+        for group in self.passes:
+            started = time.perf_counter()
+            values |= measure(group, view, self.rows, task)
+            self.seconds[group] += time.perf_counter() - started
         for reduction in self.reductions.values():
             reduction.observe(view.round, values)
-        self.seconds += time.perf_counter() - started
         self.epoch_seconds += epoch_seconds
+
+    def seconds_of(self, attack: BaseAttack) -> float:
+        """Time spent on the passes that an attack needs; passes are shared, so costs of attacks do not add up."""
+        return sum(seconds for group, seconds in self.seconds.items() if group & set(attack.signals))
 
     def scores(self, attack: BaseAttack) -> Floats:
         features = self.reductions[attack.name].features()

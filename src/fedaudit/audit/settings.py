@@ -1,18 +1,20 @@
 """What an audit is asked to do, and what is refused before training because it cannot be done."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.config import DEFAULT_FPR
 from fedaudit.errors import FedauditError
+from fedaudit.signals import GRADIENTS
+from fedaudit.signals import check as check_signals
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, ModelKind, Role, Vantage
+from fedaudit.types import Game, ModelKind, Role, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
 
 HEADLINE_FPR = 0.01
 # Fixed before looking. A vantage without its primary attack takes the first attack listed.
-PRIMARY = dict.fromkeys(Vantage, "fta-confidence")
+PRIMARY = dict.fromkeys(Vantage, "fta-confidence") | {Vantage.SERVER: "fusion"}
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,23 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
+    by_default: bool = False  # nobody named the attacks: those that the model cannot feed, or feeds slowly, drop out
+
+    def feasible(self, task: Task, game: Game) -> tuple["Settings", list[str]]:
+        """Without what this model cannot do, and notices; what was asked for by name and cannot be done is an error."""
+        wanted = [signal for attack in self.attacks for signal in attack.signals]
+        try:
+            slow = check_signals(wanted, task, task.initial(self.seed), game.candidates.rows)
+        except FedauditError as error:
+            if not self.by_default:
+                raise
+            slow = error.what
+        if slow is None or not self.by_default:
+            return self, [f"{slow}."] if slow else []
+        dropped = [attack for attack in self.attacks if GRADIENTS & set(attack.signals)]
+        kept = [attack for attack in self.attacks if attack not in dropped]
+        names = ", ".join(attack.name for attack in dropped)
+        return replace(self, attacks=kept), [f"Left out by default: {names}, because {slow}."]
 
     def check(self) -> None:
         """Refuse an attack that a vantage cannot feed."""
