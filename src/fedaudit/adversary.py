@@ -10,16 +10,22 @@ from fedaudit import attacks
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.reference import ReferenceAttack
 from fedaudit.audit.shadowing import PLACES, Shadow, own_of_party, split_own
-from fedaudit.config import Config
+from fedaudit.config import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset, Game, Records
 
 
+def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
+    """The named attacks (None: the default ones), with the options that [audit] gives them."""
+    fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
+    return attacks.choose(names, audit.reference.spread, fusion)
+
+
 def chosen(config: Config) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
     audit = config.audit
-    asked = attacks.choose(audit.attacks, audit.reference.spread)
+    asked = choose(audit, audit.attacks)
     if audit.adversary is None:
         if learning := [attack.name for attack in asked if attack.learns]:
             raise FedauditError(
@@ -36,7 +42,7 @@ def chosen(config: Config) -> list[BaseAttack]:
             f"Add {vantage.value!r} there.",
         )
     learning_ = [a for a in asked if a.learns] or [entry.make() for entry in attacks.SHADOW.values()]
-    others = [a for a in asked if not a.learns] or attacks.choose(None)
+    others = [a for a in asked if not a.learns] or choose(audit, None)
     return [*others, *learning_]
 
 

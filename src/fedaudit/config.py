@@ -153,6 +153,21 @@ class Reference(_Section):
         return self.variance or ("shared" if self.models <= 16 else "record")
 
 
+class Fusion(_Section):
+    """[audit.fusion] the attacks that `fusion` adds up, and their weights (equal unless given)."""
+
+    attacks: Annotated[tuple[str, ...], Field(min_length=2)] = ("gradient-cosine", "fta-confidence")
+    weights: tuple[Positive, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> "Fusion":
+        if len(set(self.attacks)) < len(self.attacks):
+            raise ValueError("an attack is named twice")
+        if self.weights is not None and len(self.weights) != len(self.attacks):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks")
+        return self
+
+
 class Audit(_Section):
     """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
 
@@ -163,6 +178,7 @@ class Audit(_Section):
     attacks: tuple[str, ...] | None = None
     fpr: tuple[Fraction, ...] | None = None
     confidence: Fraction = 0.95
+    fusion: Fusion = Fusion()
     keep: Literal["signals", "snapshots"] = "signals"
     reference: Reference = Reference()
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = None

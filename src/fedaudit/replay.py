@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedaudit import attacks
 from fedaudit.accounting import promise_from
+from fedaudit.adversary import choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.errors import FedauditError
@@ -29,9 +29,7 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
         staged = replace(stage(config), promises=promises)
         notices = () if names else tuple(map(str, store.manifest.get("notices", ())))
-        settings = replace(
-            staged.settings, attacks=attacks.choose(settled, config.audit.reference.spread), notices=notices
-        )
+        settings = replace(staged.settings, attacks=choose(config.audit, settled), notices=notices)
         settings = without_served_answers(settings, config)
         if config.audit.adversary == "agg-mal" and any(attack.learns for attack in settings.attacks):
             raise FedauditError(

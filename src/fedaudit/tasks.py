@@ -47,8 +47,8 @@ class TorchTask:
         return self._classes
 
     @property
-    def module(self) -> nn.Module:
-        """The architecture. Its parameters are scratch space: those of whichever state was looked at last."""
+    def architecture(self) -> nn.Module:
+        """The model as a module. Its parameters are scratch space: those of whichever state was looked at last."""
         return self._module
 
     def initial(self, seed: int) -> State:
@@ -92,6 +92,18 @@ class TorchTask:
             for hook in hooks:
                 hook.remove()
         return torch.cat(outputs).numpy(), torch.cat(inputs).numpy()
+
+    def module(self, state: State) -> nn.Module:
+        """The model itself with this state, in evaluation mode; the next call with another state changes it."""
+        return self._load(state).eval()
+
+    def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """One loss per record, summed over its positions if it has several."""
+        each = nn.functional.cross_entropy if self._classes else nn.functional.mse_loss
+        outputs = outputs if self._classes else outputs.squeeze(-1)
+        return (
+            each(outputs, y, reduction="none").flatten(1).sum(1) if y.dim() > 1 else each(outputs, y, reduction="none")
+        )
 
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""

@@ -165,7 +165,7 @@ class View:
     party: str | None  # whose local model; None for the global one
     grants: frozenset[Grant]
     state: State
-    received: State | None = None  # what the party started from; with it, its update is known
+    received: State | None = None  # what the round started from; with it, the update is known
 
 
 # ------------------------------------------------------------------ the game
@@ -227,7 +227,7 @@ class Game:
 
 
 class Signal(Protocol):
-    """(view, candidates) -> one value per row; `needs` is what a view must grant."""
+    """(view, candidates) -> one value (or a few) per row; `needs` is what a view must grant."""
 
     name: str
     needs: frozenset[Grant]
@@ -255,6 +255,7 @@ class Measured:
     seconds: float
     epoch_seconds: float  # of the training that is audited here
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
+    gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,13 @@ MODELS: dict[Vantage, ModelKind] = {v: "local" if v is Vantage.SERVER else "glob
 
 
 def global_view(round: Round, vantage: Vantage) -> View:
-    """The model after the round, as everybody receives it."""
-    return View(round.index, vantage, "global", None, GRANTS[vantage], round.aggregate)
+    """The model after the round, as everybody receives it; who keeps every round's weights has its predecessor, too.
+
+    The difference of the two is no party's update (that is `Grant.UPDATE`) but the federation's.
+    """
+    grants = GRANTS[vantage]
+    consecutive = {Grant.WEIGHTS, Grant.EVERY_ROUND} <= grants
+    return View(round.index, vantage, "global", None, grants, round.aggregate, round.broadcast if consecutive else None)
 
 
 def local_views(round: Round) -> Iterator[View]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fedaudit.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
@@ -111,6 +112,9 @@ def test_scoring_twice_gives_the_same_bits() -> None:
 # ------------------------------------------------------------------ known answers
 
 
+FORWARD = ("loss", "fta-confidence", "fta-loss", "fta-logit")
+
+
 class Lookup:
     """A task whose model is a table: it answers right with certainty exactly for the records it was trained on."""
 
@@ -137,7 +141,7 @@ def lookup_audit(sign: float) -> Audit:
     records = data.records
     object.__setattr__(records, "y", np.zeros(3000, np.int64))  # every label 0: the margin is the answer
     split = game(records, iid(records, 2, rng), 0.3, 0.3, rng)
-    settings = Settings((Vantage.CLIENT,), choose(None), rounds=4)
+    settings = Settings((Vantage.CLIENT,), choose(FORWARD), rounds=4)
     auditor = Auditor(Lookup(sign), split, settings)  # type: ignore[arg-type]
     known = np.concatenate([split.members(party).x[:, 0] for party in split.parties])
     for index in range(1, 5):
@@ -149,7 +153,7 @@ def lookup_audit(sign: float) -> Audit:
 
 def test_K10_a_lookup_table_is_found_out_completely() -> None:
     audit = lookup_audit(1.0)
-    for attack in [name for name, entry in REGISTRY.items() if entry.default]:
+    for attack in FORWARD:
         found = find(audit, attack, "global")
         assert found["auc"].value == 1.0
         assert found["tpr@0.01"].value == 1.0
@@ -169,8 +173,8 @@ def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
     audit = watch(prepare(config()))
     client, server = audit.headlines
     assert (client.attack, client.model, client.compared) == ("fta-confidence", "global", 1)
-    assert (server.attack, server.compared) == ("fta-confidence", 2)
-    plain = find(audit, "fta-confidence", server.model)["auc"]
+    assert (server.attack, server.compared) == ("fusion", 2)
+    plain = find(audit, "fusion", server.model)["auc"]
     quoted = server.estimates["auc"]
     assert quoted.value == plain.value
     assert quoted.confidence == pytest.approx(0.975)
@@ -205,6 +209,20 @@ def test_fprs_out_of_reach() -> None:
     assert any("0.001" in notice for notice in audit.notices)
     with pytest.raises(FedauditError, match="needs 1000 calibration"):
         prepare(config(audit={"fpr": [0.001]}))
+
+
+def mixes_records(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16, track_running_stats=False), nn.Linear(16, classes))
+
+
+def test_gradient_attacks_on_a_model_without_gradients_of_its_own() -> None:
+    """By default they drop out with a notice; asked for by name they are an error, before training."""
+    model = {"name": f"{__name__}:mixes_records"}
+    audit = watch(prepare(config(model=model)))
+    assert {r.attack for r in audit.results} == {*FORWARD, "blind"}
+    assert "fusion, because a record's loss depends on the other records" in audit.notices[0]
+    with pytest.raises(FedauditError, match="records-mixed"):
+        prepare(config(model=model, audit={"attacks": ["gradient-cosine"]}))
 
 
 def test_a_vantage_that_cannot_see_enough_is_refused() -> None:

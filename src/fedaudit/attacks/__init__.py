@@ -1,10 +1,13 @@
 """The attacks by name. A new attack is one module, one line here and one row in the attack test table."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.fusion import Fusion
+from fedaudit.attacks.gradients import GradientNorm as GradientNormAll
+from fedaudit.attacks.gradients import LayerAttack
 from fedaudit.attacks.reference import (
     KTA,
     RMIA,
@@ -39,6 +42,10 @@ REGISTRY: dict[str, Entry] = {
     "delta-diff": Entry("largest fall of the loss between consecutive rounds", lambda: Fall("delta", "diff")),
     "delta-ratio": Entry("the same fall as a ratio", lambda: Fall("delta", "ratio")),
     "gradient-norm": Entry("gradient norm of the last model's last layer, without a backward pass", GradientNorm),
+    "gradient-cosine": Entry("angle between the record's gradient and the update, one layer", LayerAttack),
+    "gradient-diff": Entry("how much nearer the update lies to the record's gradient", lambda: LayerAttack("diff")),
+    "gradient-norm-all": Entry("norm of the record's gradient over all layers, small for members", GradientNormAll),
+    "fusion": Entry("sum of standardised attacks: gradient-cosine and fta-confidence", lambda: fuse()),
     "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
 }
 
@@ -90,6 +97,8 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
+FUSED = ("gradient-cosine", "fta-confidence")
+
 # Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
 BLIND = "blind"
 BLIND_ABOUT = (
@@ -97,7 +106,18 @@ BLIND_ABOUT = (
 )
 
 
-def choose(names: Iterable[str] | None, variance: Variance = "shared") -> list[BaseAttack]:
+def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -> Fusion:
+    """`fusion` of other attacks, equally weighted unless told otherwise."""
+    for name in parts:
+        if name not in REGISTRY or name == "fusion":
+            known = [known for known in REGISTRY if known != "fusion"]
+            raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
+    return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
+
+
+def choose(
+    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None
+) -> list[BaseAttack]:
     """The attacks asked for, or the default ones; blind is the auditor's and is left out."""
     wanted = (
         [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
@@ -106,5 +126,6 @@ def choose(names: Iterable[str] | None, variance: Variance = "shared") -> list[B
     for name in wanted:
         if name not in known and name != BLIND:
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
-    chosen = [known[name].make() for name in wanted if name != BLIND]
+    made = [known[name].make() for name in wanted if name != BLIND]
+    chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
     return [replace(a, variance=variance) if isinstance(a, Gaussians | Distillation) else a for a in chosen]

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.series import Series, Table
 from fedaudit.errors import FedauditError
-from fedaudit.signals import measure
+from fedaudit.signals import GRADIENTS, measure
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
@@ -56,7 +57,7 @@ class Panel:
         self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
         # Half of the calibration records: known non-members on which an attack may be fitted.
         self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
-        self.seconds = self.epoch_seconds = 0.0
+        self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
 
     @property
     def rows(self) -> Records:
@@ -90,25 +91,22 @@ class Panel:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
         self.seconds += measured.seconds
         self.epoch_seconds += measured.epoch_seconds
+        self.gradient_seconds += measured.gradient_seconds
         return measured
 
     def _measure(self, signals: Iterable[str], view: View, task: Task, epoch_seconds: float) -> Measured:
-        started, rows, failed = time.perf_counter(), self.rows, dict[str, str]()
-        try:
-            values = measure(signals, view, rows, task)
-        except Exception:
-            values = {}
-            for name in signals:  # one by one, to lose only the signal that is to blame
-                try:
-                    values |= measure([name], view, rows, task)
-                except Exception as error:
-                    failed[name] = say(error)
+        started, rows, wanted = time.perf_counter(), self.rows, set(signals)
+        values, failed = attempt(sorted(wanted - GRADIENTS), view, rows, task)
+        before = time.perf_counter()
+        of_gradients, failed_gradients = attempt(sorted(wanted & GRADIENTS), view, rows, task)
+        gradient_seconds = time.perf_counter() - before
+        values, failed = values | of_gradients, failed | failed_gradients
         for bank in self._banks(task):
             try:
                 values |= bank.answers(signals, view, self.absorbed)
             except Exception as error:
                 failed |= dict.fromkeys(bank.signals, say(error))
-        return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed)
+        return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed, gradient_seconds)
 
     def _banks(self, task: Any) -> "list[Bank]":
         """The reference models behind the signals; they come into being when they are first asked."""
@@ -147,8 +145,10 @@ class Panel:
             raise FedauditError("attack", self.failed[attack.name], "The other attacks are not affected.")
 
     def cost(self, attack: BaseAttack) -> float:
-        """Seconds: signals that attacks share, and the reference models that only some of them need."""
-        return self.seconds - sum(bank.seconds for bank in self.banks if not bank.signals & set(attack.signals))
+        """Seconds: signals that attacks share, and the gradients and reference models that only some of them need."""
+        used = set(attack.signals)
+        unused = sum(bank.seconds for bank in self.banks if not bank.signals & used)
+        return self.seconds - unused - (0.0 if used & GRADIENTS else self.gradient_seconds)
 
     def scores(self, attack: BaseAttack) -> Floats:
         if not self.rounds:
@@ -195,6 +195,23 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+
+
+def attempt(
+    signals: Sequence[str], view: View, rows: Records, task: Task
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The signals, all in one pass if that works; else one by one, to lose only the signal that is to blame."""
+    values: dict[str, NDArray[Any]] = {}
+    failed: dict[str, str] = {}
+    try:
+        return dict(measure(signals, view, rows, task)), failed
+    except Exception:
+        for name in signals:
+            try:
+                values |= measure([name], view, rows, task)
+            except Exception as error:
+                failed[name] = say(error)
+    return values, failed
 
 
 def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.config import DEFAULT_FPR
 from fedaudit.errors import FedauditError
-from fedaudit.signals import why_not
+from fedaudit.signals import slow, why_not
 from fedaudit.stats import needed_for_value
 from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 
 HEADLINE_FPR = 0.01
 # Fixed before looking. A vantage without its primary attack takes the first attack listed.
-PRIMARY = dict.fromkeys(Vantage, "fta-confidence")
+PRIMARY = dict.fromkeys(Vantage, "fta-confidence") | {Vantage.SERVER: "fusion"}
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,12 @@ class Settings:
                     )
 
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> "Settings":
-        """Without the attacks whose signals this task cannot give; if they were asked for, that is an error."""
+        """Without the attacks whose signals this task cannot give, or gives only slowly; if they were asked for, the
+        first is an error, and the second is done and said."""
         reasons = {attack.name: why_not(attack.signals, state, rows, task) for attack in self.attacks}
+        dear = slow([signal for attack in self.attacks for signal in attack.signals], state, rows, task)
+        if dear and not asked:
+            reasons |= {a.name: dear for a in self.attacks if slow(a.signals, state, rows, task)}
         unfit = {name: reason for name, reason in reasons.items() if reason is not None}
         fit = [attack for attack in self.attacks if attack.name not in unfit]
         if unfit and (asked or not fit):
@@ -57,6 +61,7 @@ class Settings:
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
         notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
+        notices += (f"{dear}.",) if dear and asked else ()
         return replace(self, attacks=fit, notices=self.notices + notices)
 
     def primary(self, vantage: Vantage) -> BaseAttack:

@@ -27,6 +27,7 @@ class Part:
     rows: int
     seconds: float
     epoch_seconds: float
+    gradient_seconds: float = 0.0
 
 
 class DamagedError(Exception):
@@ -109,7 +110,7 @@ def unpack_signals(blob: bytes, expected: str, parts: Sequence[Part]) -> dict[Ke
         given = [n for n in mine.column_names if n.startswith("signal:") and not mine[n].null_count]
         values = {name.removeprefix("signal:"): _values(mine[name].combine_chunks()) for name in given}
         ids = np.array(mine["id"].to_pylist(), dtype=np.str_)
-        measured[part.party] = Measured(ids, values, part.seconds, part.epoch_seconds)
+        measured[part.party] = Measured(ids, values, part.seconds, part.epoch_seconds, {}, part.gradient_seconds)
     return measured
 
 

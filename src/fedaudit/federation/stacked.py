@@ -43,13 +43,13 @@ class Job:
 def worthwhile(task: TorchTask, parties: int) -> bool:
     """Measured: below these numbers the plain loop is as fast, and it needs no care."""
     names = linear_layers(task)
-    parameters = sum(p.numel() for p in task.module.parameters())
+    parameters = sum(p.numel() for p in task.architecture.parameters())
     return names is not None and parties >= MIN_PARTIES and parameters <= MAX_PARAMETERS
 
 
 def linear_layers(task: TorchTask) -> list[str] | None:
     """The names of the linear layers where the model is Flatten, Linear, ReLU, Linear, ..., Linear; else None."""
-    module = task.module
+    module = task.architecture
     if type(task) is not TorchTask or type(module) is not nn.Sequential:
         return None
     depth = len(module) // 2
@@ -136,7 +136,7 @@ class _Stack:
 
     def __init__(self, task: TorchTask, model: State, names: Sequence[str], parties: int):
         self.names, self.classes = names, task.classes
-        like = task.module.state_dict()
+        like = task.architecture.state_dict()
 
         def repeated(name: str, *shape: int) -> torch.Tensor:
             value = torch.from_numpy(np.array(model[name])).to(like[name].dtype)

@@ -128,7 +128,10 @@ class Store:
             write_atomically(self._signals_file(entry), blob)
             signals = checksum(blob)
             names = {name for of in seen.of.values() for name in of.values}
-            parts = [[k, len(of.id), _finite(of.seconds), _finite(of.epoch_seconds)] for k, of in seen.of.items()]
+            parts = [
+                [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
+                for k, of in seen.of.items()
+            ]
         self._write_models(entry, round)
         self._record({
             "event": "round", "round": round.index, "branch": entry.branch, "opens": place.opens,

@@ -1,4 +1,4 @@
-"""Signals by name: one number per record and round. Signals that share a forward pass are computed together."""
+"""Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,18 @@ class Provider:
     measure: Callable[[Iterable[str], View, Records, Any], dict[str, Floats]]
 
 
-PROVIDERS = (Provider(outputs.NEEDS, outputs.measure), Provider(merlin.NEEDS, merlin.measure))
+def _gradients(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
+    from fedaudit.signals import gradients  # needs torch
+
+    return gradients.measure(names, view, rows, task)
+
+
+GRADIENTS = frozenset({"gradient-cosine", "gradient-diff", "gradient-norm-all"})
+PROVIDERS = (
+    Provider(outputs.NEEDS, outputs.measure),
+    Provider(merlin.NEEDS, merlin.measure),
+    Provider(dict.fromkeys(sorted(GRADIENTS), frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})), _gradients),
+)
 
 NEEDS: dict[str, frozenset[Grant]] = {name: grants for p in PROVIDERS for name, grants in p.needs.items()}
 
@@ -39,7 +50,17 @@ def why_not(names: Iterable[str], state: State, rows: Records, task: Any) -> str
     """The reason why a task cannot give these signals, found by trying them on two records before training."""
     view = View(1, Vantage.SERVER, "local", None, frozenset(Grant), state, state)
     try:
+        slow(names, state, rows, task)
         measure(names, view, rows.take(np.arange(min(2, len(rows)))), task)
     except FedauditError as error:
         return error.what
     return None
+
+
+def slow(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
+    """Why some of the signals will cost far more than a pass; refuses gradients that would come out wrong."""
+    if not GRADIENTS & set(names):
+        return None
+    from fedaudit.signals import gradients
+
+    return gradients.check(task, state, rows)

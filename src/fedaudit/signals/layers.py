@@ -1,0 +1,285 @@
+"""Per-record gradient statistics of one layer, from what went in and the loss's gradient at what came out.
+
+Each rule takes the calls of a layer in one pass, a list of (input a, output z, output gradient b) with records along
+the first axis, and K update vectors for the layer's parameters. It gives, for every record, |g|^2 and <g, u_1..K>.
+A layer that is called twice has simply more positions (or a longer sum).
+
+Where few positions share a weight, nothing of the gradient's size is formed: for one position of a linear layer
+|g|^2 = |b|^2 (|a|^2 + 1) and <g, u> = b.(U a + u_b). With many positions, a record's gradient is smaller than that
+detour, and is formed for a few records at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FORMED = 2**20  # numbers held at once where per-record gradients are formed
+
+
+@dataclass(frozen=True)
+class Call:
+    a: Tensor
+    z: Tensor
+    b: Tensor
+
+
+Calls = Sequence[Call]
+Updates = Mapping[str, Tensor]  # parameter of the layer -> K x its shape; absent = not trained
+Sums = tuple[Tensor, Tensor]  # n, n x K
+Rule = Callable[[nn.Module, Calls, Updates], Sums]
+
+
+# ------------------------------------------------------------------ linear
+
+
+def linear(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    a = torch.cat([_positions(c.a, c.a.shape[-1]) for c in calls], dim=1)
+    b = torch.cat([_positions(c.b, c.b.shape[-1]) for c in calls], dim=1)
+    return _products(a, b, updates)
+
+
+def _positions(values: Tensor, width: int) -> Tensor:
+    """n x ... x width -> n x positions x width"""
+    return values.reshape(len(values), -1, width)
+
+
+def _products(a: Tensor, b: Tensor, updates: Updates) -> Sums:
+    """g = sum over positions of b a', and of b for the bias."""
+    (n, positions, width), out = a.shape, b.shape[2]
+    few = positions * (width + out) < width * out
+    norm2, inner = _bias(b.sum(1), updates)
+    if "weight" not in updates:
+        return norm2, inner
+    u = updates["weight"]
+    if not few:
+        by_weight = _formed(lambda some: [(b[some].mT @ a[some]).flatten(1)], n, [u.flatten(1).T], width * out)
+        return norm2 + by_weight[0], inner + by_weight[1]
+    if positions == 1:
+        a, b = a[:, 0], b[:, 0]
+        norm2 = norm2 + _square(a) * _square(b)
+        products = [torch.einsum("no,no->n", a @ one.T, b) for one in u]
+    else:
+        norm2 = norm2 + ((a @ a.mT) * (b @ b.mT)).sum((1, 2))
+        products = [torch.einsum("nto,nto->n", a @ one.T, b) for one in u]
+    return norm2, inner + torch.stack(products, dim=1)
+
+
+def _bias(total: Tensor, updates: Updates) -> Sums:
+    """`total` is the gradient of the bias."""
+    if "bias" not in updates:
+        some = next(iter(updates.values()))
+        return total.new_zeros(len(total)), total.new_zeros(len(total), len(some))
+    return _square(total), total @ updates["bias"].flatten(1).T
+
+
+def _square(values: Tensor) -> Tensor:
+    return torch.einsum("np,np->n", values, values)
+
+
+def _formed(parts: Callable[[slice], Iterable[Tensor]], n: int, u: Sequence[Tensor], size: int) -> Sums:
+    """Statistics of gradients that are formed, `size` numbers a record, for as many records at a time as fit in cache.
+
+    A gradient may come in several parts, n x P each, one after the other; `u` holds the updates' parts, P x K each.
+    """
+    norm2, inner = u[0].new_zeros(n), u[0].new_zeros(n, u[0].shape[1])
+    for start in range(0, n, rows := max(1, FORMED // size)):
+        some = slice(start, start + rows)
+        for g, along in zip(parts(some), u, strict=True):
+            norm2[some] += _square(g)
+            inner[some] += g @ along
+    return norm2, inner
+
+
+# ------------------------------------------------------------------ convolution
+
+
+def convolution(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    """One and two dimensions; a sequence is an image of height one."""
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+    if isinstance(layer, nn.Conv1d):
+        calls = [Call(c.a.unsqueeze(2), c.z, c.b.unsqueeze(2)) for c in calls]
+    norm2, inner = _bias(sum_calls(c.b.sum((2, 3)) for c in calls), updates)
+    if "weight" not in updates:
+        return norm2, inner
+    shape = _Shape.of(layer)
+    inputs = [shape.padded(c.a) for c in calls]
+    outs, positions = layer.out_channels, sum(c.b.shape[2] * c.b.shape[3] for c in calls)
+    width = layer.weight[0].numel()
+    if layer.groups == 1 and positions * (width + outs) < width * outs:
+        a = torch.cat([shape.patches(x, c.b) for x, c in zip(inputs, calls, strict=True)], dim=1)
+        b = torch.cat([c.b.flatten(2).mT for c in calls], dim=1)
+        flat = {"weight": updates["weight"].flatten(2)}
+        by_weight = _products(a, b, flat)
+    else:
+        size = layer.weight.numel() + shape.kernel[1] * max(x[0].numel() for x in inputs)
+        by_weight = _formed(
+            lambda some: shape.gradients([(x[some], c.b[some]) for x, c in zip(inputs, calls, strict=True)]),
+            len(inputs[0]),
+            shape.by_row(updates["weight"]),
+            size,
+        )
+    return norm2 + by_weight[0], inner + by_weight[1]
+
+
+def sum_calls(parts: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, parts)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How a convolution walks over its input, always in two dimensions."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    padding: tuple[int, ...]
+    mode: str
+
+    @staticmethod
+    def of(layer: nn.Conv1d | nn.Conv2d) -> _Shape:
+        def two(values: tuple[int, ...]) -> tuple[int, int]:
+            return (1, values[0]) if len(values) == 1 else (values[0], values[1])
+
+        padding = tuple(layer._reversed_padding_repeated_twice)  # left, right[, top, bottom]; "same" made explicit
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        return _Shape(two(layer.kernel_size), two(layer.stride), two(layer.dilation), layer.groups, padding, mode)
+
+    def padded(self, x: Tensor) -> Tensor:
+        if not any(self.padding):
+            return x
+        if x.shape[2] == 1 and len(self.padding) == 2:  # a sequence: other modes than zeros pad three axes at most
+            return F.pad(x.squeeze(2), self.padding, self.mode).unsqueeze(2)
+        return F.pad(x, self.padding, self.mode)
+
+    def patches(self, x: Tensor, b: Tensor) -> Tensor:
+        """n x positions x (channels, kernel), in the order of the weight's entries."""
+        unfolded = F.unfold(x, self.kernel, self.dilation, 0, self.stride)
+        return unfolded[:, :, : b.shape[2] * b.shape[3]].mT
+
+    def gradients(self, calls: Sequence[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+        """Per-record weight gradients, one kernel row at a time, laid out as `by_row` says.
+
+        The input is unfolded along the width only; each kernel row is then one batched product on a strided view.
+        """
+        columns = [self._columns(x, b.shape[3]) for x, b in calls]
+        for i in range(self.kernel[0]):
+            phase, row = (i * self.dilation[0]) % self.stride[0], (i * self.dilation[0]) // self.stride[0]
+            parts = []
+            for column, (_, b) in zip(columns, calls, strict=True):
+                height, width = b.shape[2:]
+                view = column[:, :, phase, row * width : (row + height) * width]
+                out_by_group = b.reshape(len(view), -1, height * width)
+                parts.append(torch.bmm(view, out_by_group.mT))  # this way round: several times as fast as b view'
+            yield sum_calls(parts).reshape(len(calls[0][0]), -1)
+
+    def _columns(self, x: Tensor, width: int) -> Tensor:
+        """(n, groups) x (in/groups, kernel columns) x phase of the stride x (rows, positions)."""
+        n, channels, height = x.shape[:3]
+        down, across = self.stride
+        rows = -(-height // down)
+        if rows * down > height:
+            x = F.pad(x, (0, 0, 0, rows * down - height))
+        by_phase = x.reshape(n, channels, rows, down, -1).transpose(2, 3)
+        columns = x.new_empty(n, channels, self.kernel[1], down, rows, width)
+        for j in range(self.kernel[1]):
+            first = j * self.dilation[1]
+            columns[:, :, j] = by_phase[..., first : first + (width - 1) * across + 1 : across]
+        return columns.view(n * self.groups, -1, down, rows * width)
+
+    def by_row(self, u: Tensor) -> list[Tensor]:
+        """The weight's updates, for each kernel row: (groups, in/groups, kernel columns, out/groups) x K."""
+        u = u.reshape(len(u), self.groups, -1, u.shape[2], *self.kernel)  # K, g, out/g, in/g, row, column
+        return [row.reshape(-1, len(u)) for row in u.permute(4, 1, 3, 5, 2, 0)]
+
+
+# ------------------------------------------------------------------ normalisation
+
+
+def normalisation(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    """z = weight * x_hat + bias, so a record's gradient is sum b x_hat and sum b over its positions."""
+    names = [name for name in ("weight", "bias") if name in updates]
+    parts = [_of_norm(layer, call) for call in calls]
+    g = torch.cat([sum_calls(part[name] for part in parts) for name in names], dim=1)
+    u = torch.cat([updates[name].flatten(1) for name in names], dim=1)
+    return _square(g), g @ u.T
+
+
+def _of_norm(layer: nn.Module, call: Call) -> dict[str, Tensor]:
+    axis = "nsp,nsp->ns"  # channels first: GroupNorm, BatchNorm
+    z, b = call.z.flatten(2) if call.z.dim() > 2 else call.z[..., None], None
+    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        axis = "nps,nps->ns"
+        size = math.prod(layer.normalized_shape)
+        z, b = _positions(call.z, size), _positions(call.b, size)
+    else:
+        b = call.b.reshape(z.shape)
+    bias = b.sum(2 if axis.startswith("nsp") else 1)
+    weight, shift = layer.weight, getattr(layer, "bias", None)
+    assert isinstance(weight, Tensor)
+    weight = weight.detach().flatten()
+    if weight.abs().min() > 0.1:  # x_hat from the output: no second normalisation
+        along = torch.einsum(axis, b, z)
+        along = along if shift is None else along - bias * shift.detach().flatten()
+        return {"weight": along / weight, "bias": bias}
+    return {"weight": torch.einsum(axis, b, _normalised(layer, call.a).reshape(z.shape)), "bias": bias}
+
+
+def _normalised(layer: nn.Module, a: Tensor) -> Tensor:
+    if isinstance(layer, nn.LayerNorm):
+        return F.layer_norm(a, layer.normalized_shape, eps=layer.eps)
+    if isinstance(layer, nn.RMSNorm):
+        return F.rms_norm(a, list(layer.normalized_shape), eps=layer.eps)
+    if isinstance(layer, nn.GroupNorm):
+        return F.group_norm(a, layer.num_groups, eps=layer.eps)
+    assert isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)
+    return F.batch_norm(a, layer.running_mean, layer.running_var, eps=layer.eps)
+
+
+# ------------------------------------------------------------------ embedding
+
+
+def embedding(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    """The gradient of a token's row is the sum of b over the positions that hold the token."""
+    assert isinstance(layer, nn.Embedding)
+    tokens = torch.cat([c.a.reshape(len(c.a), -1) for c in calls], dim=1)
+    b = torch.cat([_positions(c.b, layer.embedding_dim) for c in calls], dim=1)
+    if layer.padding_idx is not None:
+        b = b * (tokens != layer.padding_idx)[..., None]
+    same = tokens[:, :, None] == tokens[:, None, :]
+    norm2 = ((b @ b.mT) * same).sum((1, 2))
+    inner = [torch.einsum("nto,nto->n", one[tokens], b) for one in updates["weight"]]
+    return norm2, torch.stack(inner, dim=1)
+
+
+# ------------------------------------------------------------------ which rule for which layer
+
+_RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: linear,
+    nn.Conv1d: convolution,
+    nn.Conv2d: convolution,
+    nn.GroupNorm: normalisation,
+    nn.LayerNorm: normalisation,
+    nn.RMSNorm: normalisation,
+    nn.BatchNorm1d: normalisation,
+    nn.BatchNorm2d: normalisation,
+    nn.Embedding: embedding,
+}
+
+
+def rule_for(layer: nn.Module) -> Rule | None:
+    """The rule whose formula is this layer's own forward; a subclass with another forward has none."""
+    for kind, rule in _RULES.items():
+        if isinstance(layer, kind) and type(layer).forward is kind.forward:
+            known = {name for name, value in layer._parameters.items() if value is not None} <= {"weight", "bias"}
+            batch = isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and layer.running_mean is None
+            rescaled = isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq)
+            return rule if known and not batch and not rescaled else None
+    return None

@@ -1,0 +1,71 @@
+"""Layer choice, means over rounds, and fusion, against the same done in one go."""
+
+import numpy as np
+import pytest
+
+from fedaudit.attacks import choose, fuse
+from fedaudit.attacks.gradients import LayerAttack, Mean
+from fedaudit.config import parse
+from fedaudit.errors import FedauditError
+from fedaudit.types import Floats
+
+
+def series(rounds: int = 8, n: int = 40, columns: int = 4) -> Floats:
+    spread = np.array([0.3, 0.1, 0.2, 0.05])[:columns]
+    return np.random.default_rng(0).normal(0, spread, size=(rounds, n, columns))
+
+
+def test_the_mean_is_kept_as_sums() -> None:
+    values = series()
+    reduction = Mean("gradient-cosine", 40)
+    assert np.isnan(reduction.features()).all()
+    for index, now in enumerate(values):
+        reduction.observe(3 * index, {"gradient-cosine": now})
+    assert reduction.features() == pytest.approx(values.mean(axis=0), abs=1e-15)
+
+
+def test_the_least_varying_layer_is_chosen_and_never_the_sum_of_layers() -> None:
+    features = series().mean(axis=0)
+    fitted = LayerAttack().fit(features)
+    assert fitted.layer == 1
+    assert np.array_equal(fitted.score(features), features[:, 1])
+    still = features.copy()
+    still[:, 1] = 0.0  # a layer that does not move
+    assert LayerAttack().fit(still).layer == 2
+
+
+def test_fusion_is_the_sum_of_standardised_parts() -> None:
+    cosine, rng = series(), np.random.default_rng(1)
+    confidence = rng.random((8, 40)).cumsum(axis=0)
+    attack = fuse(("gradient-cosine", "fta-confidence"), (2.0, 1.0))
+    reduction = attack.reduce(40)
+    for index in range(8):
+        reduction.observe(index + 1, {"gradient-cosine": cosine[index], "confidence": confidence[index]})
+    reference = np.arange(40) < 15
+    features = reduction.features()
+    found = attack.fit(features[reference]).score(features)
+    slope = np.array([np.polyfit(np.arange(8), confidence[:, i], 1)[0] for i in range(40)])
+    parts = (cosine.mean(axis=0)[:, 1], slope)
+    expected = sum(w * (p - p[reference].mean()) / p[reference].std() for w, p in zip((2, 1), parts, strict=True))
+    assert found == pytest.approx(expected, abs=1e-10)
+
+
+def test_fusion_is_undefined_as_long_as_a_part_is() -> None:
+    attack = fuse()
+    reduction = attack.reduce(6)
+    reduction.observe(1, {"gradient-cosine": series(1, 6)[0], "confidence": np.linspace(0, 1, 6)})
+    features = reduction.features()
+    assert np.isnan(attack.fit(features[:3]).score(features)).all()
+
+
+def test_fusion_by_configuration() -> None:
+    audit = parse({"audit": {"fusion": {"attacks": ["fta-logit", "loss"], "weights": [1, 3]}}}).audit
+    (attack,) = choose(["fusion"], fusion=fuse(audit.fusion.attacks, audit.fusion.weights))
+    assert attack.signals == ("logit", "loss")
+    assert attack == fuse(("fta-logit", "loss"), (1.0, 3.0))
+    for wrong in ({"attacks": ["loss"]}, {"attacks": ["loss", "loss"]}, {"weights": [1]}, {"weights": [1, -1]}):
+        with pytest.raises(FedauditError, match="bad-value"):
+            parse({"audit": {"fusion": wrong}})
+    for name in ("fusion", "fta-confidense"):
+        with pytest.raises(FedauditError, match="unknown-attack"):
+            fuse((name, "loss"))
