@@ -72,6 +72,24 @@ def test_report_again_needs_neither_torch_nor_sklearn(finished: tuple[Path, subp
     assert (folder / "runs/small/report.html").read_text() == first
 
 
+def test_a_finished_run_is_attacked_again_and_protected(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = finished
+    again = fedaudit("audit", "runs/small", "--attack", "loss", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    first, second = (
+        json.loads((folder / path / "results.json").read_text()) for path in ("runs/small", "runs/small/audit")
+    )
+    found = {(r["vantage"], r["model"], r["party"]): r["estimates"] for r in first["results"] if r["attack"] == "loss"}
+    assert found == {
+        (r["vantage"], r["model"], r["party"]): r["estimates"] for r in second["results"] if r["attack"] == "loss"
+    }
+    other = fedaudit("run", "small.toml", "--set", "federation.lr=0.5", cwd=folder)
+    assert other.returncode == 5
+    assert "federation.lr was 0.001 and is now 0.5" in " ".join(other.stderr.split())
+
+
 def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['fedaudit', '--help']\n"

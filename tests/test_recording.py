@@ -164,6 +164,25 @@ def test_F14_an_interrupted_run_goes_on(recorded: Path, tmp_path: Path, monkeypa
     assert same(recorded, tmp_path)
 
 
+def test_F1_K33_cut_off_after_every_line_of_the_journal(tmp_path: Path) -> None:
+    """With parties that come and go, and rounds to which nobody comes."""
+    federation = {"parties": 3, "rounds": 5, "participation": 0.4, "sampling": "poisson", "seed": 24}
+    settings = config(federation=federation, audit={"attacks": ["fta-loss", "loss", "merlin"], "keep": "snapshots"})
+    whole = tmp_path / "whole"
+    train(settings, whole)
+    entries = Store.read(whole).entries()
+    assert [len(entry.parties) for entry in entries] == [3, 0, 2, 1, 0]
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    for kept in range(len(lines)):
+        out = copy(whole, tmp_path / f"cut-{kept}")
+        (out / "journal.jsonl").write_bytes(b"".join(lines[:kept]))
+        (out / "results.json").unlink()
+        train(settings, out)
+        assert same(whole, out), kept
+    replay(whole, [], tmp_path / "replayed", silent)
+    assert same(whole, tmp_path / "replayed")
+
+
 def test_an_interrupt_waits_until_a_round_is_recorded() -> None:
     steps = []
 
