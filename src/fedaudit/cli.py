@@ -333,7 +333,7 @@ def _progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _tune_process() -> None:
+def tune_process() -> None:
     """For this process only, and before torch is loaded: waiting threads must not burn the cores that others need,
     and freed memory is kept, which makes training of small models about twice as fast on Linux."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -345,7 +345,7 @@ def _tune_process() -> None:
 
 
 def main() -> None:
-    _tune_process()
+    tune_process()
     sys.path.insert(0, "")  # a user's own model is found beside where the command is run
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended politely: the same as Ctrl-C
     try:

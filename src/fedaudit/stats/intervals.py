@@ -21,19 +21,29 @@ def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> 
 
 
 @lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
+@lru_cache(maxsize=4096)
 def quantile_ranks(n: int, tail: float, alpha: float) -> tuple[int, int]:
     """Ranks (1 = largest) of the order statistics that bracket the upper `tail` quantile of n draws.
 
     The first lies above the true quantile, the second below it, each wrong with probability at most alpha.
     Rank 0 stands for +infinity (n is too small to bound from above), n + 1 for -infinity.
     """
-    above = int(stats.binom.ppf(alpha, n, tail))  # smallest k with P(Bin <= k) >= alpha
-    while above > 0 and stats.binom.cdf(above - 1, n, tail) > alpha:
+
+    def about(probability: float) -> int:
+        k = float(special.bdtrik(probability, n, tail))
+        return min(max(int(k), 0), n) if math.isfinite(k) else 0
+
+    above = about(alpha)
+    while above > 0 and special.bdtr(above - 1, n, tail) > alpha:
         above -= 1
-    if stats.binom.cdf(above, n, tail) <= alpha:
+    while above < n and special.bdtr(above, n, tail) <= alpha:
         above += 1
-    below = int(stats.binom.isf(alpha, n, tail)) + 1
-    return min(above, n), min(below, n + 1)
+    below = about(1 - alpha) + 1
+    while below > 1 and special.bdtrc(below - 2, n, tail) <= alpha:
+        below -= 1
+    while below <= n and special.bdtrc(below - 1, n, tail) > alpha:
+        below += 1
+    return above, below
 
 
 def hanley_mcneil_variance(theta: float, m: int, n: int) -> float:

@@ -8,6 +8,7 @@ enter exact intervals divided by the design effect.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedaudit.stats.intervals import clopper_pearson, quantile_ranks, score_interval
-from fedaudit.types import Bools, Curve, Estimate, Floats
+from fedaudit.types import Bools, Curve, Estimate, Floats, Ints
 
 Groups = NDArray[Any]  # a name or a number for each record: whose it is
 
@@ -31,6 +32,19 @@ class Block:
     evaluation: Floats
     calibration: Floats
     subjects: tuple[Groups, Groups, Groups] | None = None
+
+    @cached_property
+    def groups(self) -> tuple[Ints, Ints, Ints] | tuple[None, None, None]:
+        """The subjects of each set, numbered without gaps: adding up by subject is then one pass."""
+        if self.subjects is None:
+            return None, None, None
+        members, evaluation, calibration = (np.unique(names, return_inverse=True)[1] for names in self.subjects)
+        return members, evaluation, calibration
+
+    @cached_property
+    def descending(self) -> Floats:
+        """The calibration scores by rank: 0 is above all of them, 1 the largest."""
+        return np.concatenate([[np.inf], np.sort(self.calibration)[::-1], [-np.inf]])
 
 
 # ------------------------------------------------------------------ AUC
@@ -76,7 +90,7 @@ def delong_variance(
         of_nonmembers = float(np.var(by_nonmember, ddof=1)) / n if n > 1 else 0.0
         return of_members + of_nonmembers
     parts = np.concatenate([(by_member - by_member.mean()) / m, (by_nonmember - by_nonmember.mean()) / n])
-    sums = _sum_by(np.concatenate(subjects[:2]), parts)
+    sums = np.bincount(np.unique(np.concatenate(subjects[:2]), return_inverse=True)[1], parts)
     return float(np.sum(sums**2)) * len(sums) / max(len(sums) - 1, 1)
 
 
@@ -123,14 +137,14 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) ->
     alpha = (1 - confidence) / 4
     cuts = [_cuts(block, fpr, alpha / len(blocks)) for block in blocks]
     accused = [block.members > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
-    spread = design_effect(accused, [b.subjects[0] if b.subjects else None for b in blocks])
+    spread = design_effect(accused, [b.groups[0] for b in blocks])
 
     def hits(threshold: str) -> int:
         counts = (np.count_nonzero(b.members > getattr(c, threshold)) for b, c in zip(blocks, cuts, strict=True))
         return int(sum(counts))
 
     wrongly = [block.evaluation > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
-    wrongly_spread = design_effect(wrongly, [b.subjects[1] if b.subjects else None for b in blocks])
+    wrongly_spread = design_effect(wrongly, [b.groups[1] for b in blocks])
     false_hits = sum(int(np.count_nonzero(w)) for w in wrongly)
     realised = clopper_pearson(false_hits / wrongly_spread, n_neg / wrongly_spread, 2 * alpha, 2 * alpha)
     return Estimate(
@@ -162,34 +176,27 @@ class _Cuts:
 
 
 def _cuts(block: Block, fpr: float, alpha: float) -> _Cuts:
-    n = len(block.calibration)
-    descending = np.concatenate([[np.inf], np.sort(block.calibration)[::-1], [-np.inf]])
+    n, descending = len(block.calibration), block.descending
     threshold = float(descending[math.floor(fpr * (n + 1) + 1e-9)])
     spread = 1.0
-    if block.subjects is not None:
+    if block.groups[2] is not None:
         # So few scores lie beyond a small FPR that their clustering is also judged where there are more.
         looser = float(descending[math.ceil(max(fpr, 0.1) * n)])
-        names = [block.subjects[2]]
-        spread = max(design_effect([block.calibration > t], names) for t in (threshold, looser))
+        spread = max(design_effect([block.calibration > t], [block.groups[2]]) for t in (threshold, looser))
     above, below = quantile_ranks(int(n / spread), fpr, alpha)
     highest, lowest = descending[math.floor(above * spread)], descending[min(math.ceil(below * spread), n + 1)]
     return _Cuts(threshold, float(highest), float(lowest), spread)
 
 
-def design_effect(indicators: Sequence[Bools], subjects: Sequence[Groups | None]) -> float:
+def design_effect(indicators: Sequence[Bools], groups: Sequence[Ints | None]) -> float:
     """How many times larger the variance of a count is than if every record stood for itself; at least 1."""
     measured = nominal = 0.0
-    for indicator, names in zip(indicators, subjects, strict=True):
+    for indicator, own in zip(indicators, groups, strict=True):
         share = float(np.mean(indicator)) if len(indicator) else 0.0
         independent = len(indicator) * share * (1 - share)
         nominal += independent
-        measured += independent if names is None else float(np.sum(_sum_by(names, indicator - share) ** 2))
+        measured += independent if own is None else float(np.sum(np.bincount(own, indicator - share) ** 2))
     return max(1.0, measured / nominal) if nominal > 0 else 1.0
-
-
-def _sum_by(names: Groups, values: NDArray[Any]) -> Floats:
-    _, inverse = np.unique(names, return_inverse=True)
-    return np.bincount(inverse, weights=values).astype(np.float64)
 
 
 def _why_no_lower_end(blocks: Sequence[Block], cuts: Sequence[_Cuts], wanted: int) -> str | None:
