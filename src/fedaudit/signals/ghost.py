@@ -47,6 +47,8 @@ def statistics(
     """`updates`: parameter name -> K x its shape. Parameters that do not require gradients are left out."""
     layers = trained_layers(module)
     count = len(next(iter(updates.values())))
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
         parts = [
