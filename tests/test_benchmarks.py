@@ -1,4 +1,4 @@
-"""The benchmarks' own rules: names, what a result holds, and which case it speaks for. Nothing here looks at a clock."""
+"""The benchmarks' own rules: names, what a result holds, which case it speaks for. Nothing here looks at a clock."""
 
 import subprocess
 import sys

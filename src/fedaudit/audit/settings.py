@@ -48,15 +48,18 @@ class Settings:
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> "Settings":
         """Without the attacks whose signals this task cannot give, or gives only slowly; if they were asked for, the
         first is an error, and the second is done and said."""
-        reasons = {attack.name: why_not(attack.signals, state, rows, task) for attack in self.attacks}
-        dear = slow([signal for attack in self.attacks for signal in attack.signals], state, rows, task)
-        if dear and not asked:
-            reasons |= {a.name: dear for a in self.attacks if slow(a.signals, state, rows, task)}
-        unfit = {name: reason for name, reason in reasons.items() if reason is not None}
+        unfit: dict[str, str] = {}
+        dear: str | None = None
+        for attack in self.attacks:
+            reason = why_not(attack.signals, state, rows, task)
+            cost = None if reason else slow(attack.signals, state, rows, task)
+            dear = dear or cost
+            if reason or (cost and not asked):
+                unfit[attack.name] = str(reason or cost)
         fit = [attack for attack in self.attacks if attack.name not in unfit]
         if unfit and (asked or not fit):
-            name, reason = next(iter(unfit.items()))
-            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {reason}", "Take it out of [audit].")
+            name, why = next(iter(unfit.items()))
+            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {why}", "Take it out of [audit].")
         by_reason: dict[str, list[str]] = {}
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
