@@ -360,10 +360,11 @@ def audit(task: Task, rounds: Iterable[Round], game: Game, settings: Settings) -
 
 def below_chance(attack: str, found: Mapping[str, Estimate]) -> list[str]:
     """A score that is worse than guessing is an alarm, never a reason to flip it."""
-    auc_ = found["auc"]
-    if auc_.high is None or auc_.high >= 0.5:
+    high = found["auc"].high
+    if high is None or high >= 0.5:
         return []
-    return [f"{attack}: AUC {auc_.value:.3f} is below 0.5 (upper end {auc_.high:.3f}); the score is not flipped."]
+    # Without the number, which stands beside it: so the same alarm for many parties is told once.
+    return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
 
 
 def sets_differ(blind: Estimate) -> list[str]:
