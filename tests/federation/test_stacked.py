@@ -133,7 +133,7 @@ def test_other_parties_take_the_plain_loop() -> None:
         Trainer(odd.name, odd.records, Training(weight_decay=0.1)),
     ):
         assert not stackable(task(), [replacement, *members[1:]])
-    assert not stackable(task(hidden=(3000, 100)), members)  # too large
+    assert not stackable(task(hidden=(6000, 100)), members)  # too large
 
 
 def test_average_is_bit_equal_to_the_obvious_sum() -> None:
