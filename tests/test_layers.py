@@ -34,6 +34,8 @@ LAYERS = [
     "isolation",
     "run",
     "replay",
+    "verify",
+    "compare",
     "scorefile",
     "catalogue",
     "report",

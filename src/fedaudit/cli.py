@@ -230,6 +230,82 @@ def plan(
 
 
 @app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
+    claim: Annotated[Path | None, typer.Option(help="TOML with [claim]: what is said about a run of others.")] = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Write the checks as JSON, too.")] = None,
+) -> None:
+    """Is a claim of differential privacy kept? Ten checks without any attack, each PASS, FAIL or CANNOT TELL.
+
+    A configuration is probed and trained for three rounds; a recorded run (audit.keep = "snapshots") is read.
+    Exit code 1 if a check fails, 3 if none does and one cannot tell.
+    """
+    from fedaudit.verify import verify as checked
+
+    found = checked(path, claim, set_ or ())
+    table = Table("", "question", "", "evidence", box=SIMPLE_HEAD, pad_edge=False)
+    colours = {"PASS": "green", "FAIL": "bold red", "CANNOT TELL": "yellow"}
+    for check in found:
+        colour = colours[check.outcome]
+        table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
+    console.print(table)
+    if out:
+        from dataclasses import asdict
+
+        from fedaudit.results import write_atomically
+
+        write_atomically(out, json.dumps({"schema": 1, "checks": [asdict(check) for check in found]}, indent=1) + "\n")
+    outcomes = {check.outcome for check in found}
+    raise typer.Exit(1 if "FAIL" in outcomes else 3 if "CANNOT TELL" in outcomes else 0)
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders left by `fedaudit run`.")],
+    out: Annotated[Path | None, typer.Option(help="Write the comparison as JSON, too.")] = None,
+) -> None:
+    """Utility against risk of several runs, with the epsilon each claims. A star: no other run is better in both."""
+    from fedaudit.compare import Span
+    from fedaudit.compare import compare as compared
+
+    def shown(plain: dict[str, float] | None) -> str:
+        return Span(**plain).text() if plain else "–"
+
+    document = compared(runs)
+    table = Table(
+        "", "run", "defences", "accuracy", "risk: TPR at 1 % FPR", "of", "epsilon", "it allows", box=SIMPLE_HEAD
+    )
+    for row in document["rows"]:
+        epsilon = "–" if row["epsilon"] is None else f"{row['epsilon']:.3g} ({row['unit']})"
+        most = "–" if row["allowed"] is None else f"{row['allowed']:.3g}"
+        star = "*" if row["best"] else ""
+        cells = (
+            star,
+            row["run"],
+            row["defences"],
+            shown(row["accuracy"]),
+            shown(row["risk"]),
+            row["whose"],
+            epsilon,
+            most,
+        )
+        table.add_row(*(escape(cell) for cell in cells))
+    console.print(table)
+    for row in document["rows"]:
+        for found in row["empirical"]:
+            console.print(
+                escape(f"{row['run']}: {found['name']} {_number(found['value'])} ({found['kind']}): {found['says']}")
+            )
+    for line in document["notes"]:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+    if out:
+        from fedaudit.results import write_atomically
+
+        write_atomically(out, json.dumps(document, indent=1) + "\n")
+
+
+@app.command()
 def version() -> None:
     """The version of fedaudit."""
     console.print(__version__)
