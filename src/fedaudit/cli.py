@@ -45,6 +45,9 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", help="Override one key: --set federation.rounds=10. Repeatable.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace whatever run the folder holds, and train anew.")]
+EngineName = Annotated[
+    str, typer.Option(help="Who trains: local (a plain loop) or flower-simulation (Flower and Ray).")
+]
 Repeats = Annotated[int, typer.Option(min=1, help="Train and audit again with the next K-1 seeds; shows the spread.")]
 
 
@@ -63,6 +66,7 @@ def run(
     set_: Set = None,
     repeats: Repeats = 1,
     force: Force = False,
+    engine: EngineName = "local",
 ) -> None:
     """Train the federation that CONFIG describes and audit it round by round.
 
@@ -72,7 +76,7 @@ def run(
     """
     from fedaudit.config import load_config
 
-    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats, force)
+    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats, force, engine)
 
 
 @app.command()
@@ -314,13 +318,17 @@ def version() -> None:
 # ------------------------------------------------------------------ what the commands share
 
 
-def _run(config: Any, out: Path, repeats: int, force: bool) -> None:
+def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local") -> None:
     from functools import partial
 
+    from fedaudit.integrations.engines import engine_named
     from fedaudit.results import save
     from fedaudit.run import run
 
-    run_audit = partial(run, progress=_progress, force=force, tell=lambda line: errors.print(escape(line)))
+    trains = engine_named(engine)
+    run_audit = partial(
+        run, progress=_progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
+    )
     document = run_audit(config, out)
     if repeats > 1:
         document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]

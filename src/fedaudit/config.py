@@ -54,6 +54,7 @@ class Federation(_Section):
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
     "subjects" (whole people are members or not: member_subjects and held_out are fractions of the subjects).
+    secagg = true: the updates are masked, and the server sees only their sum.
     """
 
     parties: Count = 4
@@ -70,6 +71,7 @@ class Federation(_Section):
     local_epochs: Count = 1
     batch_size: Count = 64
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    secagg: bool = False
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Positive = 1e-3
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -205,6 +207,25 @@ class Config(_Section):
     model: Model = Model()
     audit: Audit = Audit()
     defences: tuple[Defence, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_server_under_secagg(cls, given: Any) -> Any:
+        """Whoever does not say from where to look gets the server as secure aggregation leaves it."""
+        federation, audit = (given.get(k, {}) if isinstance(given, dict) else {} for k in ("federation", "audit"))
+        if isinstance(federation, dict) and federation.get("secagg") is True and isinstance(audit, dict):
+            seen = {"vantages": [Vantage.CLIENT.value, Vantage.SECAGG_SERVER.value]}
+            return {**given, "audit": seen | audit}
+        return given
+
+    @model_validator(mode="after")
+    def _masked_updates_are_not_seen(self) -> "Config":
+        if self.federation.secagg and Vantage.SERVER in self.audit.vantages:
+            raise ValueError(
+                "with federation.secagg the server sees only the sum of the updates, no party's own: "
+                "take 'secagg-server' in place of 'server' in audit.vantages"
+            )
+        return self
 
     def as_dict(self) -> dict[str, Any]:
         plain = self.model_dump(mode="json", exclude_none=True)

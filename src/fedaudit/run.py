@@ -20,10 +20,11 @@ from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation.secagg import masked
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
 from fedaudit.shadow import References
-from fedaudit.types import Audit, Dataset, Game, Party, Role, Round, State, Vantage
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -63,6 +64,10 @@ class Prepared:
     @property
     def promises(self) -> tuple[Promise, ...]:
         return self.defence.promises
+
+
+# The rounds after a given one, from its model on: as they happen, whoever makes them
+Engine = Callable[[Prepared, int, State | None], Iterator[Round]]
 
 
 def stage(config: Config) -> Staged:
@@ -141,17 +146,27 @@ def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defenc
     return (Auditor(task, game, replace(settings, vantages=holders)), outsider) if holders else (outsider, None)
 
 
+def planned(prepared: Prepared) -> list[Plan]:
+    federation = prepared.config.federation
+    names = [party.name for party in prepared.parties]
+    sampling = federation.sampling or "uniform"
+    return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
+
+
 def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
+    """The local engine: the plain loop, in this process."""
     from fedaudit.federation.simulate import federate
 
     federation = prepared.config.federation
-    sampling = federation.sampling or "uniform"
-    names = [party.name for party in prepared.parties]
-    plans = sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
-    return federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
+    made = federate(
+        prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence
+    )
+    return map(masked, made) if federation.secagg else made
 
 
-def run(config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print) -> dict[str, Any]:
+def run(
+    config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine = rounds
+) -> dict[str, Any]:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     started = time.perf_counter()
     if not force:
@@ -167,7 +182,7 @@ def run(config: Config, out: Path, progress: Progress, force: bool = False, tell
         after, model = recording.resume(auditor, tell)
         with progress("Training and auditing", config.federation.rounds - after) as step:
             try:
-                for round in rounds(prepared, after, model):
+                for round in engine(prepared, after, model):
                     seen = auditor.measure(round)
                     with unbroken():
                         recording.append(round, auditor.absorb(seen, round))

@@ -43,7 +43,7 @@ class LocalGrid(Grid):
             return Message(Error(code=2, reason=str(error)), reply_to=own)
 
     def get_node_ids(self) -> list[int]:
-        return list(NODES)
+        return list(self.contexts)
 
     def set_run(self, run: Run) -> None: ...
 
@@ -75,7 +75,8 @@ def client_app(mods: list[Mod] | None = None, seeds_from: int = 0) -> ClientApp:
         module = net()
         arrays = message.content["arrays"]
         assert isinstance(arrays, ArrayRecord)
-        module.load_state_dict(arrays.to_torch_state_dict())
+        # In order, because Flower's SecAgg+ numbers the arrays in place of naming them.
+        module.load_state_dict(dict(zip(module.state_dict(), arrays.to_torch_state_dict().values(), strict=True)))
         config = message.content.config_records["config"]
         train(module, records, seed=seeds_from + int(str(config["server-round"])))
         metrics = MetricRecord({"num-examples": len(records)})

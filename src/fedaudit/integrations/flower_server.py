@@ -158,7 +158,7 @@ class RecordedStrategy(Strategy):
             self.recorder.note(
                 f"round {index}: {masked} replies are masked by secure aggregation, only their sum is seen"
             )
-        return sent
+        return dict(sorted(sent.items()))  # not in the order of arrival
 
     def _take(self, index: int, message: Message, elapsed: float, sent: dict[str, Trained]) -> None:
         name = self._party(message)

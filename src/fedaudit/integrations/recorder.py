@@ -84,8 +84,7 @@ class Recorder:
             place = self._place(round)
             seen = self.auditor.measure(round) if self.auditor else None
             if self.auditor and not place.opens:
-                self.auditor.last_round = round.index
-                seen = self.auditor.absorb(seen, round) if seen else None
+                seen = self.auditor.absorb(seen, round)
             self._record(round, seen)
             if self.auditor and place.opens:
                 self._start_over(self.auditor)

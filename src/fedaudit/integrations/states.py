@@ -30,7 +30,7 @@ def matched(given: State, like: State, where: str) -> State:
     """`given` in the order and types of `like`. Names that differ are listed both ways; nothing is guessed.
 
     Arrays without names (a list, numbered 0, 1, ...) are taken in order. Lower precision is widened; a whole number
-    where a fraction belongs, or another shape, is refused.
+    where a fraction belongs, or another shape, is refused. A counter that an average made fractional is rounded.
     """
     if set(given) != set(like) and set(given) == {str(i) for i in range(len(like))}:
         given = {name: given[str(i)] for i, name in enumerate(like)}
@@ -49,7 +49,9 @@ def _fitting(name: str, given: NDArray[Any], like: NDArray[Any], where: str) -> 
     if given.shape != like.shape:
         what = f"parameter {name!r} has shape {given.shape}, the model's has {like.shape}"
         raise FedauditError("parameter-shape", what, "Give the state of the same model.", where=where)
-    if given.dtype.kind not in "fiub" or (given.dtype.kind == "f") != (like.dtype.kind == "f"):
+    if like.dtype.kind != "f" and given.dtype.kind == "f":
+        given = np.rint(given)
+    elif given.dtype.kind not in "fiub" or (given.dtype.kind == "f") != (like.dtype.kind == "f"):
         what = f"parameter {name!r} is {given.dtype}, the model's is {like.dtype}"
         raise FedauditError("parameter-type", what, "Store it in the model's own type.", where=where)
     return given.astype(like.dtype)

@@ -1,0 +1,128 @@
+"""The same configuration, trained by the plain loop and by Flower: the same rounds to 1e-6."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+
+from fedaudit import results
+from fedaudit.config import Config, parse
+from fedaudit.errors import FedauditError
+from fedaudit.federation.store import Store
+from fedaudit.integrations.engines import engine_named
+from fedaudit.integrations.flower_engine import Funnel, client_app, serve
+from fedaudit.run import prepare, rounds
+from fedaudit.types import Round, State
+from tests.integrations.flower_world import LocalGrid
+
+CONFIG = """
+[data]
+name = "digits"
+[federation]
+parties = 3
+participation = 0.67
+rounds = 3
+batch_size = 32
+[model]
+name = "mlp"
+hidden = [24]
+[audit]
+attacks = ["fta-confidence", "loss"]
+keep = "snapshots"
+"""
+
+
+def config(**federation: Any) -> Config:
+    base = {"parties": 3, "participation": 0.67, "rounds": 3, "batch_size": 32}
+    audit = {"attacks": ["fta-confidence", "loss"], "keep": "snapshots"}
+    model = {"name": "mlp", "hidden": [24]}
+    return parse({"data": {"name": "digits"}, "federation": base | federation, "model": model, "audit": audit})
+
+
+def close(one: State, other: State, within: float) -> bool:
+    return list(one) == list(other) and all(np.abs(one[k] - other[k]).max() <= within for k in one)
+
+
+def assert_same(ours: list[Round], flowers: list[Round], within: float = 1e-6) -> None:
+    assert [round.index for round in ours] == [round.index for round in flowers]
+    for one, other in zip(ours, flowers, strict=True):
+        assert close(one.broadcast, other.broadcast, within)
+        assert close(one.aggregate, other.aggregate, within)
+        assert list(one.sent) == list(other.sent)
+        for party, trained in one.sent.items():
+            assert close(trained.state, other.sent[party].state, within)
+            assert trained.examples == other.sent[party].examples
+
+
+def in_process(settings: Config, after: int = 0, model: State | None = None) -> list[Round]:
+    """Flower's strategies and messages without Ray: everything but the worker processes."""
+    prepared = prepare(settings)
+    grid = LocalGrid(client_app(prepared, after))
+    grid.contexts = {node: Context(1, node, {"partition-id": node - 11}, RecordDict(), {}) for node in (11, 12, 13)}
+    funnel = Funnel(after)
+
+    def server() -> None:
+        try:
+            serve(grid, Context(1, 0, {}, RecordDict(), {}), prepared, funnel, model)
+            funnel.done.put(None)
+        except BaseException as error:
+            funnel.done.put(error)
+
+    thread = threading.Thread(target=server)
+    thread.start()
+    made = list(funnel.rounds())
+    thread.join()
+    return made
+
+
+def test_flower_and_the_plain_loop_make_the_same_rounds() -> None:
+    assert_same(list(rounds(prepare(config()))), in_process(config()))
+
+
+def test_poisson_sampling_leaves_rounds_empty_in_both() -> None:
+    settings = config(sampling="poisson", participation=0.2, rounds=6, seed=3)
+    ours = list(rounds(prepare(settings)))
+    assert any(not round.commit for round in ours)
+    flowers = in_process(settings)
+    assert [round.commit for round in flowers] == [round.commit for round in ours]
+    assert_same(ours, flowers)
+
+
+def test_a_run_goes_on_from_its_last_round() -> None:
+    ours = list(rounds(prepare(config())))
+    assert_same(ours[2:], in_process(config(), 2, ours[1].aggregate))
+
+
+def test_under_secagg_the_sum_is_the_same_up_to_quantisation() -> None:
+    settings = config(secagg=True)
+    assert_same(list(rounds(prepare(settings))), in_process(settings), within=1e-3)
+
+
+def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
+    """The one test that starts Flower's simulation: two runs of one configuration, one trace."""
+    (tmp_path / "small.toml").write_text(CONFIG)
+    for engine in ("local", "flower-simulation"):
+        done = subprocess.run(
+            [sys.executable, "-m", "fedaudit", "run", "small.toml", "--engine", engine, "--out", engine],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"FLWR_HOME": str(tmp_path / "flwr"), "COLUMNS": "200"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "fta-confidence" in done.stdout
+    stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
+    assert_same(*(list(store.rounds()) for store in stores))
+    ours, flowers = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
+    assert ours["run"]["config_hash"] == flowers["run"]["config_hash"]
+    for one, other in zip(ours["results"], flowers["results"], strict=True):
+        assert one["estimates"]["auc"]["value"] == pytest.approx(other["estimates"]["auc"]["value"], abs=5e-3)
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(FedauditError, match="flower-simulation"):
+        engine_named("flower")
