@@ -116,7 +116,7 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "fta-confidence" in done.stdout
     stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
-    assert_same(*(list(store.rounds()) for store in stores))
+    assert_same(list(stores[0].rounds()), list(stores[1].rounds()))
     ours, flowers = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
     assert ours["run"]["config_hash"] == flowers["run"]["config_hash"]
     for one, other in zip(ours["results"], flowers["results"], strict=True):
