@@ -5,7 +5,7 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -283,22 +283,6 @@ class Attack(Protocol):
         ...
 
     def score(self, features: Floats) -> Floats: ...
-
-
-class Defence(Protocol):
-    """Up to four slots; an empty slot is None. `a | b` combines; two defences in one slot is an error."""
-
-    @property
-    def gradient(self) -> Callable[..., Any] | None: ...
-
-    @property
-    def update(self) -> Callable[..., Any] | None: ...
-
-    @property
-    def aggregate(self) -> Callable[..., Any] | None: ...
-
-    @property
-    def serve(self) -> Callable[..., Any] | None: ...
 
 
 # ------------------------------------------------------------------ what leaves the tool

@@ -287,6 +287,15 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
         ("Adjacency", text(claim.get("adjacency"))),
         ("Accountant", text(claim.get("accountant"))),
     ]
+    one, rdp = number(claim.get("epsilon_one_round")), number(claim.get("epsilon_rdp"))
+    extra = [
+        ("Scope", text(claim.get("scope"), "")),
+        ("Epsilon of one round", "" if one is None else f"{one:.4g}"),
+        ("Epsilon by Renyi accounting", "" if rdp is None else f"{rdp:.4g}"),
+        ("Holds against", text(claim.get("against"), "")),
+        *(("Problem", str(problem)) for problem in listing(claim.get("problems"))),
+    ]
+    shown += [(title, value) for title, value in extra if value]
     fpr = words.fpr_of(name or "")
     if epsilon is not None and delta is not None and fpr:
         most = min(math.exp(min(epsilon, 50)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)

@@ -1,0 +1,66 @@
+"""A defended run from end to end: interrupted and resumed, replayed, and shown in the report."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedaudit import run as running
+from fedaudit.config import Config, parse
+from fedaudit.replay import replay
+from fedaudit.report.html import write
+from tests.worlds import silent
+
+
+def settings(*defences: dict[str, Any], **federation: Any) -> Config:
+    return parse({
+        "data": {"name": "digits"}, "federation": {"parties": 3, "rounds": 4, "batch_size": 64} | federation,
+        "model": {"hidden": [32]}, "audit": {"attacks": ["loss"]}, "defences": list(defences),
+    })  # fmt: skip
+
+
+def train(config: Config, out: Path) -> dict[str, Any]:
+    return running.run(config, out, silent, tell=lambda line: None)
+
+
+def test_D8_a_resumed_run_is_charged_for_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings({"name": "dp-sgd", "noise": 1.0, "clip": 1.0})
+    whole = train(config, tmp_path / "whole")
+    real = running.rounds
+
+    def interrupted(*given: Any) -> Any:
+        for round in real(*given):
+            yield round
+            if round.index == 2:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "rounds", interrupted)
+    half = train(config, tmp_path / "resumed")
+    monkeypatch.setattr(running, "rounds", real)
+    resumed = train(config, tmp_path / "resumed")
+    assert half["run"]["guarantee"]["scope"] == "whole run of 2 rounds"
+    assert half["run"]["guarantee"]["epsilon"] < whole["run"]["guarantee"]["epsilon"]
+    assert resumed["run"]["guarantee"] == whole["run"]["guarantee"]
+    assert resumed["headlines"] == whole["headlines"]  # the same noise in the same rounds
+    again = replay(tmp_path / "resumed", [], tmp_path / "again", silent)
+    assert again["run"]["guarantee"] == whole["run"]["guarantee"]
+    write(whole, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "whole run of 4 rounds" in page
+    assert "everybody outside the party that holds the record" in page
+
+
+def test_rounds_to_which_nobody_comes_are_recorded_and_charged(tmp_path: Path) -> None:
+    config = settings({"name": "dp-fedavg", "noise": 1.0, "clip": 1.0}, participation=0.2, sampling="poisson", rounds=6)
+    document = train(config, tmp_path / "run")
+    assert document["run"]["rounds"] == 6
+    assert document["run"]["guarantee"]["process"] == {
+        "unit": "user", "noise": 1.0, "releases": 1, "sampler": "poisson", "rate": 0.2
+    }  # fmt: skip
+
+
+def test_the_report_says_that_memguard_protects_nobody_who_holds_the_weights(tmp_path: Path) -> None:
+    document = train(settings({"name": "memguard", "strength": 1.0}), tmp_path / "run")
+    assert document["run"]["guarantee"] is None
+    write(document, tmp_path / "report.html")
+    assert "whoever holds the weights" in (tmp_path / "report.html").read_text()
