@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit import attacks
+from fedaudit.attacks.attribute import Attribute
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.reference import ReferenceAttack
 from fedaudit.audit.shadowing import PLACES, Shadow, own_of_party, split_own
@@ -26,6 +27,12 @@ def chosen(config: Config) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks)
+    if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
+        raise FedauditError(
+            "no-adversary",
+            "an attribute is guessed by a semi-honest adversary with a shadow model, and none is named",
+            'Set audit.adversary to "agg-sh" or "do-sh".',
+        )
     if audit.adversary is None:
         if learning := [attack.name for attack in asked if attack.learns]:
             raise FedauditError(
@@ -41,9 +48,11 @@ def chosen(config: Config) -> list[BaseAttack]:
             f"{audit.adversary} looks from {vantage.value!r}, which is not among audit.vantages",
             f"Add {vantage.value!r} there.",
         )
-    learning_ = [a for a in asked if a.learns] or [entry.make() for entry in attacks.SHADOW.values()]
-    others = [a for a in asked if not a.learns] or choose(audit, None)
-    return [*others, *learning_]
+    series = [attack for attack in asked if attack.learns]
+    others = [attack for attack in asked if not attack.learns] or choose(audit, None)
+    if not series and not (audit.attacks and audit.attribute):
+        series = [entry.make() for entry in attacks.SHADOW.values()]
+    return [*others, *series, *([Attribute()] if audit.attribute else [])]
 
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:

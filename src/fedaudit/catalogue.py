@@ -28,7 +28,7 @@ DEFENCES = {
 def catalogue(what: str) -> list[tuple[str, str]]:
     lists = {
         "attacks": [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW).items()]
-        + [(attacks.BLIND, attacks.BLIND_ABOUT)],
+        + [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)],
         "data": list(data.LOADERS.items()),
         "defences": list(DEFENCES.items()),
         "models": list(MODELS.items()),

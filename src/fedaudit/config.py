@@ -170,6 +170,16 @@ class Fusion(_Section):
         return self
 
 
+class Attribute(_Section):
+    """[audit.attribute] what an adversary guesses of members: an attribute of the data set, by name.
+
+    `column`: where it stands among the inputs, if it does; else it is put there for training, as a one-hot code.
+    """
+
+    name: str
+    column: Annotated[int, Field(ge=0)] | None = None
+
+
 class Audit(_Section):
     """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
 
@@ -184,6 +194,7 @@ class Audit(_Section):
     keep: Literal["signals", "snapshots"] = "signals"
     reference: Reference = Reference()
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = None
+    attribute: Attribute | None = None
 
 
 class Defence(_Section):

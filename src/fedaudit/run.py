@@ -15,7 +15,7 @@ import numpy as np
 
 from fedaudit import __version__, accounting, adversary, attacks, data, results
 from fedaudit.accounting import Promise
-from fedaudit.audit import Auditor, Settings
+from fedaudit.audit import Auditor, Settings, attributes
 from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
@@ -76,14 +76,21 @@ def stage(config: Config) -> Staged:
     chosen = adversary.chosen(config)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     settings.check()
-    dataset = data.load(config.data)
+    dataset, asked = data.load(config.data), audit.attribute
+    if asked:
+        dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversary.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng)
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversary.shadow(config, game, own, how)
-    return Staged(config, dataset, game, replace(settings, references=references, shadow=shadow))
+    settings = replace(settings, references=references, shadow=shadow)
+    if asked and shadow:
+        settings = replace(
+            settings, attribute=attributes.probe(dataset, shadow.game.candidates.rows, asked.name, asked.column)
+        )
+    return Staged(config, dataset, game, settings)
 
 
 def training(config: Config, records: int) -> dict[str, Any]:

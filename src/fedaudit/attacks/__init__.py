@@ -99,6 +99,13 @@ SHADOW: dict[str, Entry] = {
 
 FUSED = ("gradient-cosine", "fta-confidence")
 
+# Not chosen by name: `[audit.attribute]` asks for it.
+ATTRIBUTE = "attribute"
+ATTRIBUTE_ABOUT = (
+    "guesses a hidden attribute of members; set audit.adversary and [audit.attribute] name; always beside a blind "
+    "guess and the same guess about non-members"
+)
+
 # Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
 BLIND = "blind"
 BLIND_ABOUT = (

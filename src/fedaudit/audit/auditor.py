@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedaudit.attacks import BLIND
+from fedaudit.attacks.attribute import Attribute
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.audit.attributes import conclusion, judge
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
-from fedaudit.audit.shadowing import SHADOW
+from fedaudit.audit.shadowing import PLACES, SHADOW
 from fedaudit.errors import FedauditError
 from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.stats import Block, auc, clopper_pearson, party_differences, roc_curve, tpr_at_fpr
@@ -52,15 +54,18 @@ class Auditor:
         self.notices = [*settings.notices, *dropped]
         everyone = np.arange(len(game.candidates))
         references = settings.references
-        self.everyone = Panel("global", everyone, game, settings.attacks, references)
+        self.everyone = Panel("global", everyone, game, settings.on("global"), references)
         self.each: dict[str, Panel] = {}
         if Vantage.SERVER in settings.vantages:
             self.each = {
-                p: Panel("local", game.candidates.of_party(p), game, settings.attacks, references) for p in game.parties
+                p: Panel("local", game.candidates.of_party(p), game, settings.on("local"), references)
+                for p in game.parties
             }
         self.shadow = shadow_panel(settings)
+        if self.shadow:
+            self.shadow.probe = settings.attribute
         for panel in (self.everyone, *self.each.values()):
-            panel.shadow = self.shadow
+            panel.shadow, panel.probe = self.shadow, settings.attribute
             panel.barred = settings.shadow.party if settings.shadow else None
         self.notices += references_notices(settings.attacks)
         self.history: dict[tuple[str, ModelKind], dict[int, Estimates]] = {}
@@ -141,6 +146,8 @@ class Auditor:
             for attack in self.alive(model):
                 with self._blamed_on(attack.name):
                     results += self._of_attack(attack, vantage, model)
+        guessed = self._attribute()
+        results += guessed
         warnings = []
         with self._blamed_on(BLIND):
             results.append(self._blind())
@@ -149,13 +156,14 @@ class Auditor:
         results = [result for result in results if result.attack not in self.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in self.failed.items()]
         notices = [*self.notices, *self._unseen(), *self._compare_parties()]
+        if guessed and self.settings.attribute:
+            notices.insert(0, conclusion(self.settings.attribute.name, guessed[0].estimates))
         return Audit(results, headlines, self._accuracy(), warnings, notices, dict(self.failed))
 
     def alive(self, model: ModelKind | None = None) -> list[BaseAttack]:
-        """The attacks that have not failed; on one kind of model, without those that look at the other."""
-        shadows = self.settings.shadow.model if self.settings.shadow else None
-        usable = (a for a in self.settings.attacks if not (a.learns and model and model != shadows))
-        return [attack for attack in usable if attack.name not in self.failed]
+        """The attacks on membership that have not failed; on one kind of model, if that is given."""
+        usable = self.settings.on(model) if model else self.settings.attacks
+        return [a for a in usable if a.name not in self.failed and not isinstance(a, Attribute)]
 
     def primary(self, vantage: Vantage) -> BaseAttack | None:
         """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
@@ -218,6 +226,30 @@ class Auditor:
         panels = self.panels(model) if panels is None else panels
         own = self.shadow.seconds if attack.learns and self.shadow else 0.0
         return (own + sum(p.cost(attack) for p in panels)) / max(sum(p.epoch_seconds for p in panels), 1e-9)
+
+    def _attribute(self) -> list[AuditResult]:
+        """What can be told of a hidden attribute: pooled first, then for each party."""
+        of, shadow, attacks = self.settings.attribute, self.settings.shadow, self.settings.attacks
+        attack = next((a for a in attacks if isinstance(a, Attribute) and a.name not in self.failed), None)
+        if not (of and shadow and self.shadow and attack):
+            return []
+        found: list[AuditResult] = []
+        vantage, model = PLACES[shadow.adversary]
+        with self._blamed_on(attack.name):
+            for party in (None, *(self.game.parties if model == "local" else ())):
+                panels = self.panels(model) if party is None else [self.each[party]]
+                estimates = judge(attack, of, panels, self.shadow, self.classes, self.settings.confidence)
+                if estimates:
+                    epochs, round = self.epochs(attack, model, panels), self.last_round
+                    found.append(
+                        AuditResult(attack.name, vantage.value, model, "attribute", party, round, estimates, epochs)
+                    )
+        return found
+
+    @property
+    def classes(self) -> int:
+        y = self.game.candidates.rows.y
+        return int(y.max()) + 1 if y.dtype.kind in "iu" else 0
 
     def _entry(
         self,
@@ -328,16 +360,17 @@ class Auditor:
         """Every candidate's score with its role, one attack and model at a time: all at once would not be small."""
         for panel in (self.everyone, *self.each.values()):
             for attack in self.alive(panel.model):
+                judged = panel.judged(attack)
                 with self._blamed_on(attack.name):
                     yield {
-                        "id": panel.id,
-                        "subject": panel.subject,
-                        "party": panel.party,
-                        "role": panel.role,
+                        "id": panel.id[judged],
+                        "subject": None if panel.subject is None else panel.subject[judged],
+                        "party": panel.party[judged],
+                        "role": panel.role[judged],
                         "attack": attack.name,
                         "model": panel.model,
-                        "score": panel.scores(attack),
-                        "reference": panel.reference & attack.fits,
+                        "score": panel.scores(attack)[judged],
+                        "reference": panel.reference[judged] & attack.fits,
                     }
 
     def score_table(self) -> dict[str, list[object]]:

@@ -14,9 +14,10 @@ from fedaudit.attacks.series import Series, Table
 from fedaudit.errors import FedauditError
 from fedaudit.signals import GRADIENTS, measure
 from fedaudit.stats import Block, random_half
-from fedaudit.types import Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
+from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
 if TYPE_CHECKING:
+    from fedaudit.audit.attributes import Probe
     from fedaudit.shadow import References
     from fedaudit.shadow.bank import Bank
 
@@ -53,6 +54,9 @@ class Panel:
         self.banks: list[Bank] = []
         self.absorbed = 0  # the last round taken in
         self.shadow: Panel | None = None  # the adversary's own records, from which some attacks learn
+        self.probe: Probe | None = None  # sets a hidden attribute to each of its values in turn
+        trained_on = game.truth.mask(Role.MEMBER)
+        self.trained_subjects = None if game.candidates.subject is None else game.candidates.subject[trained_on]
         self.barred: str | None = None  # the party that is itself the adversary with the shadow
         self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
         # Half of the calibration records: known non-members on which an attack may be fitted.
@@ -106,6 +110,11 @@ class Panel:
                 values |= bank.answers(signals, view, self.absorbed)
             except Exception as error:
                 failed |= dict.fromkeys(bank.signals, say(error))
+        if self.probe and self.probe.signal in signals:
+            try:
+                values |= self.probe(view, rows, task)
+            except Exception as error:
+                failed[self.probe.signal] = say(error)
         return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed, gradient_seconds)
 
     def _banks(self, task: Any) -> "list[Bank]":
@@ -182,12 +191,14 @@ class Panel:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
         return not np.isnan(self.scores(attack)).all()
 
+    def judged(self, attack: BaseAttack) -> Bools:
+        """The candidates an attack is about: a party that attacks others knows its own records."""
+        return np.asarray(self.party != self.barred) if attack.learns and self.barred else np.ones(len(self.id), bool)
+
     def block(self, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""
         scores = finite(self.scores(attack), self.id, attack.name)
-        mine = np.ones(len(scores), bool) if party is None else self.party == party
-        if attack.learns and self.barred:
-            mine &= self.party != self.barred
+        mine = self.judged(attack) & (True if party is None else self.party == party)
         calibration = mine & (self.role == Role.CALIBRATION.value)
         if attack.fits:
             calibration &= ~self.reference

@@ -13,6 +13,7 @@ from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
+    from fedaudit.audit.attributes import Probe
     from fedaudit.audit.shadowing import Shadow
     from fedaudit.shadow import References
 
@@ -32,6 +33,7 @@ class Settings:
     notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
     references: "References | None" = None
     shadow: "Shadow | None" = None
+    attribute: "Probe | None" = None
 
     def check(self) -> None:
         """Refuse an attack that a vantage cannot feed."""
@@ -66,6 +68,11 @@ class Settings:
         notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
         notices += (f"{dear}.",) if dear and asked else ()
         return replace(self, attacks=fit, notices=self.notices + notices)
+
+    def on(self, model: ModelKind) -> list[BaseAttack]:
+        """The attacks on one kind of model: an adversary with a shadow looks at one kind alone."""
+        shadows = self.shadow.model if self.shadow else None
+        return [attack for attack in self.attacks if not attack.learns or model == shadows]
 
     def primary(self, vantage: Vantage) -> BaseAttack:
         named = [attack for attack in self.attacks if attack.name == PRIMARY[vantage]]

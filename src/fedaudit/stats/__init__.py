@@ -5,7 +5,7 @@ from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, max
 from fedaudit.stats.halves import random_half
 from fedaudit.stats.intervals import clopper_pearson
 from fedaudit.stats.onerun import one_run_epsilon
-from fedaudit.stats.roc import Block, auc, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
+from fedaudit.stats.roc import Block, auc, design_effect, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
 
 __all__ = [
     "Block",
@@ -14,6 +14,7 @@ __all__ = [
     "Split",
     "auc",
     "clopper_pearson",
+    "design_effect",
     "gdp_epsilon",
     "maximised_epsilon",
     "needed_for_lower_end",

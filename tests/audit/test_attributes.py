@@ -1,0 +1,182 @@
+"""Attributes: a leak is what beats both a blind guess and the same guess about non-members."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from fedaudit import results
+from fedaudit.audit.attributes import Guesses, Probe, conclusion, difference, one_hot, told_apart
+from fedaudit.config import Config
+from fedaudit.errors import FedauditError
+from fedaudit.report.html import render
+from fedaudit.run import describe, prepare
+from fedaudit.types import Audit, Estimate, Records
+from tests.worlds import config, null_world, watch
+
+
+def world(folder: Path, x: Any, y: Any, z: Any, values: dict[str, Any], **arrays: Any) -> Config:
+    np.savez(folder / "world.npz", x=x, y=y, attribute=z, **arrays)
+    return config(
+        data={"name": "npz", "path": str(folder / "world.npz")},
+        federation={"parties": 3, "rounds": 6, "local_epochs": 10, "members": 0.4, "nonmembers": 0.3, "lr": 1e-2},
+        audit={"adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": "attribute"}} | values,
+    )
+
+
+def found(audit: Audit) -> dict[str, Estimate]:
+    (entry,) = [r for r in audit.results if r.attack == "attribute" and r.party is None]
+    assert entry.unit == "attribute"
+    return dict(entry.estimates)
+
+
+def covers(estimate: Estimate, value: float) -> bool:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low <= value <= estimate.high
+
+
+def test_a_memorised_attribute_is_shown_as_a_leak(tmp_path: Path) -> None:
+    """The label is a coin; the attribute is another. Only a model that memorised both can link them."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(800, 4)), rng.integers(0, 2, 800)
+    settings = world(tmp_path, x, rng.integers(0, 2, 800), z, {})
+    longer = settings.federation.model_copy(update={"rounds": 4, "local_epochs": 40})
+    audit = watch(prepare(settings.model_copy(update={"federation": longer})))
+    estimates = found(audit)
+    assert covers(estimates["blind-auc"], 0.5)
+    assert covers(estimates["nonmembers-auc"], 0.5)
+    excess, gap = estimates["excess-over-blind"], estimates["members-minus-nonmembers"]
+    assert excess.low is not None
+    assert gap.low is not None
+    assert excess.low > 0, estimates
+    assert gap.low > 0, estimates
+    assert any("training gives it away" in notice for notice in audit.notices)
+
+
+@pytest.mark.parametrize("values", [2, 3])
+@pytest.mark.parametrize("adversary", ["agg-sh", "do-sh"])
+def test_K22_an_independent_attribute_comes_out_at_the_base_rate(values: int, adversary: str, tmp_path: Path) -> None:
+    """The attribute says nothing of record or label, and none of those asked about was trained on."""
+    rng = np.random.default_rng(values)
+    x = rng.normal(size=(1500, 4))
+    z = rng.choice(values, 1500, p=[0.7, 0.3] if values == 2 else [0.6, 0.3, 0.1])
+    settings = world(tmp_path, x, (x[:, 0] > 0).astype(int), z, {"adversary": adversary, "confidence": 0.99})
+    estimates = found(watch(null_world(settings)))
+    for name in ("members-auc", "nonmembers-auc", "blind-auc"):
+        assert covers(estimates[name], 0.5), (name, estimates[name])
+    for name in ("excess-over-blind", "members-minus-nonmembers"):
+        assert covers(estimates[name], 0.0), (name, estimates[name])
+
+
+def test_K23_what_the_blind_guess_knows_is_no_leak(tmp_path: Path) -> None:
+    """The attribute is written in the rest of the record: the attack succeeds, and shows nothing."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(1500, 4))
+    z = (x[:, 0] + 0.1 * rng.normal(size=1500) > 0).astype(int)
+    y = (x[:, 0] + 0.3 * rng.normal(size=1500) > 0).astype(int)
+    audit = watch(prepare(world(tmp_path, x, y, z, {})))
+    estimates = found(audit)
+    attack, excess = estimates["members-auc"], estimates["excess-over-blind"]
+    assert attack.low is not None
+    assert attack.low > 0.6
+    assert excess.low is not None
+    assert excess.low <= 0
+    assert "no leak is shown" in audit.notices[0] or "but not better than" in audit.notices[0]
+
+
+def test_people_whose_other_records_were_trained_on_are_no_control(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    person = np.repeat(np.arange(300), 5)
+    x, z = rng.normal(size=(1500, 4)), rng.integers(0, 2, 300)[person]
+    settings = world(tmp_path, x, rng.integers(0, 2, 1500), z, {}, subject=person)
+    prepared = prepare(settings)
+    watched = found(watch(prepared))
+    members = prepared.game.truth.role == "member"
+    subject = prepared.game.candidates.subject
+    assert subject is not None
+    free = ~np.isin(subject, subject[members])
+    assert watched["nonmembers-auc"].n_pos + watched["nonmembers-auc"].n_neg == free.sum()
+    own = prepared.settings.shadow
+    assert own is not None
+    assert not set(own.game.candidates.rows.subject.tolist()) & set(subject.tolist())  # type: ignore[union-attr]
+
+
+def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(600, 4))
+    prepared = prepare(world(tmp_path, x, rng.integers(0, 2, 600), (x[:, 0] > 0).astype(int), {}))
+    document = results.as_document(watch(prepared), describe(prepared, prepared.auditor, "a", 1.0))
+    jsonschema.validate(document, json.loads(results.SCHEMA_FILE.read_text()))
+    assert "EXCESS-OVER-BLIND" in render(document).upper()
+
+
+def test_a_column_is_set_to_the_mean_of_each_value() -> None:
+    settings = config(
+        data={"name": "breast-cancer"}, federation={"parties": 2, "rounds": 3},
+        audit={"adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": "area", "column": 3}},
+    )  # fmt: skip
+    prepared = prepare(settings)
+    probe, shadow = prepared.settings.attribute, prepared.settings.shadow
+    assert probe is not None
+    assert shadow is not None
+    own = shadow.game.candidates.rows
+    assert prepared.dataset.input_shape == (30,)
+    for value in (0, 1):
+        assert probe.settings[value, 0] == pytest.approx(own.x[own.attributes["area"] == value, 3].mean(), rel=1e-5)
+    assert probe.rest(own, 2).shape == (len(own), 29 + 2)
+    found(watch(prepared))
+
+
+def test_an_attribute_that_is_no_input_becomes_one() -> None:
+    rows = Records(
+        np.zeros((3, 2), np.float32), np.zeros(3, int), np.arange(3).astype(str), None, {"a": np.array([1, -1, 0])}
+    )
+    assert one_hot(rows.attributes["a"], 2).tolist() == [[0, 1], [0, 0], [1, 0]]
+
+
+def test_each_of_several_values_is_told_from_the_others() -> None:
+    said = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, 0.5], [0.3, 0.2, 0.1], [1.0, 0.9, 0.0]])
+    group = Guesses(said, np.array([0, 1, 2, 0]), np.arange(4))
+    found = told_apart("x", [group], 0.95)
+    wins, pairs = 0.0, 0
+    for value, block in enumerate(group.blocks()):
+        margin = said[:, value] - np.delete(said, value, axis=1).max(axis=1)
+        assert sorted(block.members.tolist()) == sorted(margin[group.true == value].tolist())
+        wins += sum((m > e) + (m == e) / 2 for m in block.members for e in block.evaluation)
+        pairs += len(block.members) * len(block.evaluation)
+    assert found.value == pytest.approx(wins / pairs)
+    assert len(Guesses(said[:, :2], np.array([0, 1, 1, 0]), group.subject).blocks()) == 1
+
+
+def test_the_difference_is_as_wide_as_both_together() -> None:
+    def estimate(value: float, low: float, high: float) -> Estimate:
+        return Estimate("auc", value, low, high, 0.95, "m", "measured", 10, 20)
+
+    found = difference("d", estimate(0.8, 0.7, 0.85), estimate(0.6, 0.5, 0.72))
+    assert found.value == pytest.approx(0.2)
+    assert found.low == pytest.approx(0.2 - np.hypot(0.1, 0.12))
+    assert found.high == pytest.approx(0.2 + np.hypot(0.05, 0.1))
+    better = {
+        "members-auc": estimate(0.9, 0.88, 0.92), "blind-auc": estimate(0.99, 0.98, 0.995),
+        "nonmembers-auc": estimate(0.9, 0.87, 0.92),
+    }  # fmt: skip
+    better["excess-over-blind"] = difference("e", better["members-auc"], better["blind-auc"])
+    better["members-minus-nonmembers"] = difference("g", better["members-auc"], better["nonmembers-auc"])
+    assert "a classifier that never sees a model does better" in conclusion("area", better)
+
+
+def test_wrong_use_is_refused_before_training() -> None:
+    def asked(**audit: Any) -> None:
+        prepare(config(data={"name": "breast-cancer"}, audit={"attacks": ["loss"]} | audit))
+
+    with pytest.raises(FedauditError, match="guessed by a semi-honest adversary"):
+        asked(attribute={"name": "area"})
+    with pytest.raises(FedauditError, match="has no attribute 'size'"):
+        asked(attribute={"name": "size"}, adversary="agg-sh")
+    with pytest.raises(FedauditError, match="there is no column 30 in 30"):
+        asked(attribute={"name": "area", "column": 30}, adversary="agg-sh")
+    assert Probe("a", np.array([0]), np.eye(2, dtype=np.float32)).values == 2
