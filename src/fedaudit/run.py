@@ -158,9 +158,7 @@ def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> It
     from fedaudit.federation.simulate import federate
 
     federation = prepared.config.federation
-    made = federate(
-        prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence
-    )
+    made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
     return map(masked, made) if federation.secagg else made
 
 

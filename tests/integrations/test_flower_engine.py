@@ -104,6 +104,18 @@ def test_under_secagg_the_sum_is_the_same_up_to_quantisation() -> None:
     assert_same(list(rounds(prepare(settings))), in_process(settings), within=1e-3)
 
 
+@pytest.mark.parametrize(
+    "defence",
+    [
+        {"name": "dp-fedavg", "noise": 0.5, "clip": 1.0, "delta": 1e-5},
+        {"name": "dp-fedavg", "noise": 0.5, "clip": 1.0, "delta": 1e-5, "local": True},
+    ],
+)
+def test_defences_stand_in_the_same_slots(defence: dict[str, Any]) -> None:
+    settings = parse({**config(participation=1.0).as_dict(), "defences": [defence]})
+    assert_same(list(rounds(prepare(settings))), in_process(settings))
+
+
 def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
     """The one test that starts Flower's simulation: two runs of one configuration, one trace."""
     (tmp_path / "small.toml").write_text(CONFIG)
@@ -116,7 +128,7 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "fta-confidence" in done.stdout
     stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
-    assert_same(*(list(store.rounds()) for store in stores))
+    assert_same(list(stores[0].rounds()), list(stores[1].rounds()))
     ours, flowers = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
     assert ours["run"]["config_hash"] == flowers["run"]["config_hash"]
     for one, other in zip(ours["results"], flowers["results"], strict=True):
