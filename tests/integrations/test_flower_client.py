@@ -173,9 +173,12 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
     assert trained == []
 
 
-@pytest.mark.parametrize("text", ["tpr > 0.1", "tpr@0.01 >= 0.1", "auc > 1.5", "tpr@2 > 0.1", "auc > nan", "eval()"])
+@pytest.mark.parametrize(
+    "text",
+    ["tpr > 0.1", "tpr@0.01 >= 0.1", "auc > 1.5", "tpr@2 > 0.1", "auc > nan", "eval()", "auc[attack=loss] > 0.6"],
+)
 def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
-    with pytest.raises(FedauditError, match="limit"):
+    with pytest.raises(FedauditError, match=r"tpr@0\.01 > 0\.05"):
         PartyAudit(net, game_of, halt_if=text)
 
 

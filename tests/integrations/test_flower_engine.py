@@ -104,6 +104,18 @@ def test_under_secagg_the_sum_is_the_same_up_to_quantisation() -> None:
     assert_same(list(rounds(prepare(settings))), in_process(settings), within=1e-3)
 
 
+@pytest.mark.parametrize(
+    "defence",
+    [
+        {"name": "dp-fedavg", "noise": 0.5, "clip": 1.0, "delta": 1e-5},
+        {"name": "dp-fedavg", "noise": 0.5, "clip": 1.0, "delta": 1e-5, "local": True},
+    ],
+)
+def test_defences_stand_in_the_same_slots(defence: dict[str, Any]) -> None:
+    settings = parse({**config(participation=1.0).as_dict(), "defences": [defence]})
+    assert_same(list(rounds(prepare(settings))), in_process(settings))
+
+
 def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
     """The one test that starts Flower's simulation: two runs of one configuration, one trace."""
     (tmp_path / "small.toml").write_text(CONFIG)

@@ -25,7 +25,7 @@ from fedaudit.audit import Auditor
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower_server import EPOCH_SECONDS
 from fedaudit.integrations.frozen import freeze, thaw
-from fedaudit.integrations.limits import parse_limit
+from fedaudit.integrations.limits import check_reachable, crossed, party_rule, rates
 from fedaudit.integrations.recorder import Recorder
 from fedaudit.integrations.states import matched
 from fedaudit.integrations.torch_loop import Model, make_auditor
@@ -68,8 +68,7 @@ class PartyAudit:
         strict: bool = False,
     ):
         self.model, self.game, self.rounds = model, game, rounds
-        self.halt_if = None if halt_if is None else parse_limit(halt_if)
-        self.warn_if = None if warn_if is None else parse_limit(warn_if)
+        self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
         self.out = None if out is None else Path(out)
         self.attacks = None if attacks is None else tuple(attacks)
         self.fpr, self.confidence, self.seed = fpr, confidence, seed
@@ -125,11 +124,9 @@ class PartyAudit:
             if inner is not None:
                 other = self._open(INSIDE, context, Vantage.SERVER)
                 self._observe(other, context, index, received, matched(inner, other.like, f"round {index}"), seconds)
-            halt = self.halt_if is not None and self.halt_if.crossed(found)
-            if self.warn_if is not None and self.warn_if.crossed(found):
-                log.warning(
-                    "fedaudit: round %d crosses the limit %s > %g", index, self.warn_if.name, self.warn_if.above
-                )
+            halt = crossed(self.halt_if, found)
+            if self.warn_if is not None and crossed(self.warn_if, found):
+                log.warning("fedaudit: round %d crosses the limit %r", index, self.warn_if.text)
         except Exception:
             if self.strict:
                 raise
@@ -151,7 +148,7 @@ class PartyAudit:
             watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
         watch.recorder.observe(Round(index, received, sent, received))
         model: ModelKind = "local" if sent else "global"
-        primary = watch.auditor.primary(Vantage.SERVER)
+        primary = watch.auditor.primary(watch.auditor.settings.vantages[0])
         found = watch.auditor.history.get((primary.name, model), {}).get(index, {}) if primary else {}
         where = "what leaves this party" if watch.key == AS_SENT else "without the mods inside"
         where = where if sent else "masked, so only the global model is seen"
@@ -161,10 +158,10 @@ class PartyAudit:
         arrays, text = freeze(watch.recorder, watch.auditor)
         context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
         context.state[f"{watch.key}.json"] = ConfigRecord({"json": text})
-        crossed = watch.key == AS_SENT and self.halt_if is not None and self.halt_if.crossed(found)
-        if crossed:
+        halted = watch.key == AS_SENT and crossed(self.halt_if, found)
+        if halted:
             watch.recorder.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        if index >= planned or crossed:
+        if index >= planned or halted:
             watch.recorder.finish(party, watch.out)
         return found
 
@@ -178,9 +175,8 @@ class PartyAudit:
             self.model, game, self._rounds(context), (vantage,), self.attacks, self._fprs(), self.confidence, self.seed,
             default=ATTACKS,
         )  # fmt: skip
-        for limit in (self.halt_if, self.warn_if):
-            if limit is not None and key == AS_SENT:
-                limit.check(game, 1 - (1 - self.confidence) / auditor.settings.rounds)
+        for rule in (self.halt_if, self.warn_if):
+            check_reachable(rule, game, 1 - (1 - self.confidence) / auditor.settings.rounds)
         (party,) = game.parties
         out = self.out and self.out / party / ("" if key == AS_SENT else "without-defences")
         recorder = Recorder(auditor, strict=self.strict)
@@ -201,8 +197,7 @@ class PartyAudit:
         return planned
 
     def _fprs(self) -> Sequence[float] | None:
-        limited = [limit.fpr for limit in (self.halt_if, self.warn_if) if limit is not None and limit.fpr is not None]
-        return sorted({*(self.fpr or ()), *limited}) or None
+        return sorted({*(self.fpr or ()), *rates([self.halt_if, self.warn_if])}) or None
 
 
 # ------------------------------------------------------------------ messages

@@ -25,13 +25,14 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from fedaudit.config import parse
+from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations import flower_secagg
 from fedaudit.integrations.flower_server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
 from fedaudit.integrations.recorder import Recorder
 from fedaudit.integrations.states import matched
 from fedaudit.run import Prepared, planned, prepare
-from fedaudit.types import Plan, Round, State
+from fedaudit.types import Plan, Round, State, Trained
 
 
 def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
@@ -79,10 +80,14 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
     start = prepared.task.initial(prepared.config.federation.seed) if model is None else model
     names = _who_is_where(grid, len(prepared.parties))
     if prepared.config.federation.secagg:
+        if prepared.defence.aggregate is not None:
+            what = "a defence at the server needs each party's update, which secure aggregation hides"
+            raise FedauditError("secagg-defence", what, "Take one of the two out, or train with the local engine.")
         most = max(len(prepared.game.members(party.name)) for party in prepared.parties)
         flower_secagg.run(grid, context, plans, names, start, funnel, most)
         return
-    recorded = RecordedStrategy(_Planned(plans, names), lambda: funnel, lambda reply: names[_sender(reply)])
+    strategy = _Planned(plans, names, prepared, funnel.after)
+    recorded = RecordedStrategy(strategy, lambda: funnel, lambda reply: names[_sender(reply)])
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 
 
@@ -120,17 +125,34 @@ class Funnel(Recorder):
 class _Planned(FedAvg):
     """Federated averaging as Flower does it, of the parties that the plan names."""
 
-    def __init__(self, plans: Sequence[Plan], names: Mapping[int, str]):
+    def __init__(self, plans: Sequence[Plan], names: Mapping[int, str], prepared: Prepared, after: int):
         super().__init__(fraction_evaluate=0.0)
-        self.plans, self.names = plans, names
+        self.plans, self.names, self.prepared, self.after = plans, names, prepared, after
+        self.broadcast: State = {}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        self.broadcast = _state(arrays, self.prepared)
         wanted = set(self.plans[server_round - 1].parties)
         nodes = [node for node, name in sorted(self.names.items(), key=lambda pair: pair[1]) if name in wanted]
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
         return [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Flower's average, unless a defence does the server's part: then the very one of the plain loop."""
+        defence = self.prepared.defence.aggregate
+        if defence is None:
+            return super().aggregate_train(server_round, replies)
+        sent = {}
+        for reply in sorted(replies, key=lambda reply: self.names[_sender(reply)]):
+            metrics = reply.content.metric_records["metrics"]
+            state = _state(reply.content.array_records["arrays"], self.prepared)
+            sent[self.names[_sender(reply)]] = Trained(state, int(str(metrics[EXAMPLES])), 0.0)
+        rng = party_rng(self.prepared.config.federation.seed, self.after + server_round, "/aggregate")
+        return _arrays(defence(self.broadcast, sent, rng)), None
 
 
 def _who_is_where(grid: Grid, parties: int) -> dict[int, str]:
@@ -168,9 +190,10 @@ def client_app(about: Prepared, after: int) -> ClientApp:
         seed = prepared.config.federation.seed
         party = prepared.parties[int(context.node_config["partition-id"])]
         index = after + int(str(message.content.config_records["config"]["server-round"]))
-        arrays = message.content.array_records["arrays"]
-        received = matched({k: v.numpy() for k, v in arrays.items()}, prepared.task.initial(seed), f"round {index}")
+        received = _state(message.content.array_records["arrays"], prepared)
         trained = party.update(prepared.task, received, party_rng(seed, index, party.name))
+        if leave := prepared.defence.update:
+            trained = leave(received, trained, party_rng(seed, index, f"{party.name}/update"))
         metrics = MetricRecord({EXAMPLES: trained.examples, EPOCH_SECONDS: trained.epoch_seconds})
         return Message(RecordDict({"arrays": _arrays(trained.state), "metrics": metrics}), reply_to=message)
 
@@ -180,6 +203,11 @@ def client_app(about: Prepared, after: int) -> ClientApp:
 @lru_cache(maxsize=1)
 def _prepared(text: str) -> Prepared:
     return prepare(parse(json.loads(text)))
+
+
+def _state(arrays: ArrayRecord, prepared: Prepared) -> State:
+    like = prepared.task.initial(prepared.config.federation.seed)
+    return matched({name: array.numpy() for name, array in arrays.items()}, like, "a message")
 
 
 def _arrays(state: State) -> ArrayRecord:
