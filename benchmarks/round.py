@@ -53,7 +53,7 @@ def ways(task: TorchTask, trainers: list[Trainer]) -> tuple[Callable[[], Any], C
     def naive() -> Any:
         states = []
         for x, y in data:
-            model = deepcopy(task.module)
+            model = deepcopy(task.architecture)
             optimizer = torch.optim.SGD(model.parameters(), lr=LR)
             for batch in torch.split(torch.randperm(len(x)), BATCH):
                 optimizer.zero_grad()
