@@ -22,8 +22,8 @@ from fedaudit.run import prepare, run
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.tasks import TorchTask, Training, build_task
 from fedaudit.types import Records, Round, State, Trained
-from fedaudit.verify import Check, Claim, Declared, check, from_trace, verify, verify_rounds
-from fedaudit.verify.evidence import from_probe
+from fedaudit.verify import Check, Claim, Declared, Watched, check, from_trace, verify, verify_rounds
+from fedaudit.verify.evidence import Evidence, from_probe
 
 NAMES = [f"p{i}" for i in range(6)]
 NOISE, CLIP, DELTA, ROUNDS = 0.3, 0.4, 1e-5, 5
@@ -220,6 +220,18 @@ def test_D7_T26_a_fixed_number_of_parties_is_not_poisson() -> None:
     assert "D7" in failed(verify_rounds(said, trained(half, 24, 0.5, "uniform")))
     declared = said.model_copy(update={"sampler": "shuffled", "accounted_as": "poisson"})
     assert "D7" in failed(verify_rounds(declared, []))
+
+
+def test_D7_T26_batches_inside_a_party_are_watched() -> None:
+    state, rows, quarter = task().initial(0), records(0, 64), Training("sgd", 1e-6, 10, 16)
+    claim = Claim(central(where="gradient", unit="record", sampler="poisson", rate=0.25, denominator=None), ROUNDS)
+    coins, shuffled = Watched(task()), Watched(task())
+    DPSGD(CLIP, NOISE)(coins, state, rows, quarter, np.random.default_rng(0))  # type: ignore[arg-type]
+    shuffled.fit(shuffled.fresh(state), rows, quarter, np.random.default_rng(0))
+    for watched, fails in ((coins, False), (shuffled, True)):
+        assert len(watched.sizes) == 40
+        seen = Evidence(batches=watched.sizes, drawn_from=(64, 0.25))
+        assert ("D7" in failed(check(claim, seen))) is fails
 
 
 def test_D9_unit_and_adjacency_must_be_stated() -> None:

@@ -15,12 +15,12 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation.segments import DamagedError
 from fedaudit.federation.store import RUN, Store
 from fedaudit.recording import config_of
-from fedaudit.types import Round
+from fedaudit.types import Round, State
 from fedaudit.verify.checks import Check, check
 from fedaudit.verify.claim import Claim, Declared, claimed_by, read_claim
 from fedaudit.verify.evidence import Evidence, from_probe, from_trace
 
-__all__ = ["Check", "Claim", "Declared", "check", "from_trace", "verify", "verify_rounds"]
+__all__ = ["Check", "Claim", "Declared", "Watched", "check", "from_trace", "verify", "verify_rounds"]
 
 PROBED = 64  # records of one party on which the mechanism is tried
 TRAINED = 3  # rounds trained to look at a configuration
@@ -82,7 +82,7 @@ def _verify_config(config: Config) -> list[Check]:
 
 def replace_noise(seen: Evidence, probe: Evidence) -> Evidence:
     """What the probe shows of noise and clipping, what the trace shows of everything else."""
-    return replace(seen, noises=probe.noises, pairs=probe.pairs, moved=probe.moved)
+    return replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds)
 
 
 def _probe(claim: Claim, prepared: Any) -> Evidence:
@@ -93,6 +93,25 @@ def _probe(claim: Claim, prepared: Any) -> Evidence:
     few = records.take(np.arange(min(PROBED, len(records))))
     units = few.id if claim.said.unit == "record" or few.subject is None else few.subject
     state, step = prepared.task.initial(0), Training("sgd", 1.0, 1, len(few))
-    return from_probe(
+    found = from_probe(
         claim, state, few, lambda rows, rng: gradient(prepared.task, state, rows, step, rng), units, step.lr
     )
+    watched, quarter = Watched(prepared.task), Training("sgd", 1e-6, 10, max(1, len(few) // 4))
+    gradient(watched, state, few, quarter, np.random.default_rng(0))
+    return replace(found, batches=watched.sizes, drawn_from=(len(few), quarter.batch_size / len(few)))
+
+
+class Watched:
+    """A task that counts the records of each batch its model is trained on."""
+
+    def __init__(self, task: Any):
+        self.task = task
+        self.sizes: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def fresh(self, state: State) -> Any:
+        module = self.task.fresh(state)
+        module.register_forward_pre_hook(lambda layer, inputs: self.sizes.append(len(inputs[0])))
+        return module

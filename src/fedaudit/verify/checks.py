@@ -1,11 +1,10 @@
 """D1 to D10: what can be wrong with a claim of differential privacy; PASS, FAIL or CANNOT TELL, with the evidence."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from scipy import stats
 
 from fedaudit.verify.claim import Claim
@@ -126,21 +125,27 @@ def _sampler(claim: Claim, seen: Evidence) -> Found:
     if said.rate < 1 and said.sampler != "poisson":
         return "FAIL", f"{said.sampler} sampling is amplified with rate {said.rate:g}, as only Poisson sampling is"
     if said.where == "gradient":
-        return "PASS", f"{said.sampler}, as accounted; by declaration, since batches inside a party leave no trace"
+        if not seen.batches:
+            return "CANNOT TELL", "batches inside a party leave no trace: `fedaudit verify CONFIG` watches them"
+        return _coins(said.sampler, seen.batches, *seen.drawn_from, "records a batch")
     if said.rate == 1:
         return "PASS", f"{said.sampler}: nothing is amplified"
-    if said.parties is None:
-        return "CANNOT TELL", "the number of parties is not declared"
-    counts, parties, rate = np.array(seen.present), said.parties, said.rate
-    if not len(counts):
-        return "CANNOT TELL", "no rounds were recorded"
-    constant = math.exp(float((stats.binom.logpmf(counts[0], parties, rate)) * (len(counts) - 1)))
-    if len(set(counts.tolist())) == 1 and constant < UNLIKELY:
-        return "FAIL", f"{counts[0]} parties in each of {len(counts)} rounds: a fixed number, not independent coins"
-    total = stats.binomtest(int(counts.sum()), parties * len(counts), rate).pvalue
-    if total < UNLIKELY:
-        return "FAIL", f"{counts.mean():.3g} parties a round, {parties * rate:.3g} are accounted"
-    return "PASS", f"{counts.min()} to {counts.max()} of {parties} parties a round, as coins of {rate:g} give"
+    if said.parties is None or not seen.present:
+        return "CANNOT TELL", "no rounds were recorded, or the number of parties is not declared"
+    return _coins(said.sampler, seen.present, said.parties, said.rate, "parties a round")
+
+
+def _coins(sampler: str, counts: Sequence[int], n: int, rate: float, what: str) -> Found:
+    """Independent coins give numbers that vary, around n x rate."""
+    least, most, mean = min(counts), max(counts), sum(counts) / len(counts)
+    if sampler != "poisson":
+        return "PASS", f"{sampler}: {least} to {most} {what}, and nothing is amplified"
+    repeated = float(stats.binom.logpmf(counts[0], n, rate)) * (len(counts) - 1)
+    if least == most and rate < 1 and repeated < math.log(UNLIKELY):
+        return "FAIL", f"{least} {what} in each of {len(counts)}: a fixed number, not independent coins"
+    if stats.binomtest(sum(counts), n * len(counts), rate).pvalue < UNLIKELY:
+        return "FAIL", f"{mean:.3g} {what}, {n * rate:.3g} are accounted"
+    return "PASS", f"{least} to {most} of {n} {what}, as coins of {rate:.3g} give"
 
 
 def _composition(claim: Claim, seen: Evidence) -> Found:

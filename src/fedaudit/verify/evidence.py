@@ -55,6 +55,8 @@ class Evidence:
     fits: dict[str, float] = field(default_factory=dict)  # energy left over under each way of averaging
     uncovered: set[str] = field(default_factory=set)  # arrays that changed and can carry no noise
     moved: float | None = None  # by how much replacing one unit moved one step, in units of the allowed 2C
+    batches: list[int] = field(default_factory=list)  # their sizes inside a party, where they could be watched
+    drawn_from: tuple[int, float] = (0, 1.0)  # how many records, and the chance of each
     rounds: int = 0
 
 
