@@ -50,7 +50,7 @@ def test_training_is_not_changed_and_results_are_left(tmp_path: Path, caplog: py
     plain, _ = federation(client_app())
     audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path)]))
     assert same_models(plain, audited)
-    assert "fedaudit: round 3, what leaves this party: auc 0." in caplog.text
+    assert "fedaudit: round 3, what leaves north: auc 0." in caplog.text
     for party in PARTIES:
         document = json.loads((tmp_path / party / "results.json").read_text())
         jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))

@@ -50,7 +50,8 @@ class _Watch:
 
 
 class PartyAudit:
-    """`game(context)` is this party's game, from `fedaudit.set_aside`; `rounds` defaults to num-server-rounds."""
+    """`game(context)` is this party's game, from `fedaudit.set_aside`. `rounds` and `out` may stand in the run's
+    configuration instead, as num-server-rounds and audit-out; without a folder the audit only logs."""
 
     def __init__(
         self,
@@ -150,10 +151,10 @@ class PartyAudit:
         model: ModelKind = "local" if sent else "global"
         primary = watch.auditor.primary(watch.auditor.settings.vantages[0])
         found = watch.auditor.history.get((primary.name, model), {}).get(index, {}) if primary else {}
-        where = "what leaves this party" if watch.key == AS_SENT else "without the mods inside"
-        where = where if sent else "masked, so only the global model is seen"
+        what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
+        what = what if sent else f"{party} is masked, so only the global model is seen"
         log.info(
-            "fedaudit: round %d, %s: %s", index, where, "; ".join(map(_words, found.values())) or "too early to say"
+            "fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, found.values())) or "too early to say"
         )
         arrays, text = freeze(watch.recorder, watch.auditor)
         context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
@@ -178,7 +179,8 @@ class PartyAudit:
         for rule in (self.halt_if, self.warn_if):
             check_reachable(rule, game, 1 - (1 - self.confidence) / auditor.settings.rounds)
         (party,) = game.parties
-        out = self.out and self.out / party / ("" if key == AS_SENT else "without-defences")
+        folder = self.out or context.run_config.get("audit-out") or None
+        out = None if folder is None else Path(str(folder)) / party / ("" if key == AS_SENT else "without-defences")
         recorder = Recorder(auditor, strict=self.strict)
         if f"{key}.json" in context.state:
             arrays = context.state.array_records[f"{key}.arrays"]
