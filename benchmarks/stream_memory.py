@@ -21,6 +21,7 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.federation.store import Store
+from fedaudit.signals import GRADIENTS
 from fedaudit.types import Floats, Round, State, Trained, Vantage
 
 RECORDS, ROUNDS, MOST_MB = 100_000, 200, 1000.0
@@ -63,7 +64,9 @@ def stream(records: int, rounds: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     rows = dataset("stream", rng.normal(size=(records, INPUTS)), rng.integers(0, CLASSES, records)).records
     split = game(rows, iid(rows, PARTIES, rng), 0.3, 0.3, rng)
-    settings = Settings((Vantage.CLIENT, Vantage.SERVER), attacks.choose(None), rounds)
+    # The task below has outputs only, so: the attacks that read outputs.
+    forward = [attack for attack in attacks.choose(None) if not set(attack.signals) & GRADIENTS]
+    settings = Settings((Vantage.CLIENT, Vantage.SERVER), forward, rounds)
     task = Linear()
     started, early = time.perf_counter(), 0.0
     auditor = Auditor(task, split, settings)
