@@ -93,10 +93,6 @@ class TorchTask:
                 hook.remove()
         return torch.cat(outputs).numpy(), torch.cat(inputs).numpy()
 
-    def module(self, state: State) -> nn.Module:
-        """The model itself with this state, in evaluation mode; the next call with another state changes it."""
-        return self._load(state).eval()
-
     def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One loss per record, summed over its positions if it has several."""
         each = nn.functional.cross_entropy if self._classes else nn.functional.mse_loss

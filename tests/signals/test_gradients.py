@@ -28,7 +28,7 @@ def test_cosine_diff_and_norm_are_those_of_the_whole_gradients() -> None:
         found = measure(SIGNALS, view, rows, prepared.task)
         assert found["gradient-cosine"].shape == (len(rows), 3)  # two layers, and both together
         assert view.received is round.broadcast
-        module = prepared.task.module(round.broadcast)
+        module = prepared.task.fresh(round.broadcast).eval()
         names = [name for name, _ in module.named_parameters()]
         update = [torch.from_numpy(round.broadcast[name] - view.state[name]) for name in names]
         for i in range(len(rows)):

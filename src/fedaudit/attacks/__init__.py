@@ -115,9 +115,10 @@ BLIND_ABOUT = (
 
 def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -> Fusion:
     """`fusion` of other attacks, equally weighted unless told otherwise."""
+    # an attack that looks at the last model alone has nothing that could be added up round by round
+    known = [name for name, entry in REGISTRY.items() if name != "fusion" and not entry.make().deferred]
     for name in parts:
-        if name not in REGISTRY or name == "fusion":
-            known = [known for known in REGISTRY if known != "fusion"]
+        if name not in known:
             raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
     return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
 

@@ -39,7 +39,7 @@ def statistics(
     task: Any, received: State, sent: Iterable[State], rows: Records, norms: bool = True
 ) -> ghost.Statistics:
     """Norms and products of every row's gradient with every update made from the received model."""
-    module = task.module(received)
+    module = task.fresh(received)
     names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     updates = {
         name: torch.from_numpy(np.stack([received[name] - np.asarray(state[name]) for state in sent])) for name in names
@@ -49,11 +49,11 @@ def statistics(
 
 def check(task: Any, state: State, rows: Records) -> str | None:
     """Refuse, before training, what has no per-record gradients; say so if some of them take the slow way."""
-    if not hasattr(task, "module"):
+    if not hasattr(task, "losses"):
         raise FedauditError(
             "no-gradients", "this task offers no gradients", "Take the gradient attacks out of audit.attacks."
         )
-    plan = ghost.verify(task.module(state), task.losses, _tensor(rows.x), _tensor(rows.y))
+    plan = ghost.verify(task.fresh(state), task.losses, _tensor(rows.x), _tensor(rows.y))
     if not plan.slow:
         return None
     layers = ", ".join(repr(layer) if layer else "the model itself" for layer in plan.slow)
