@@ -105,7 +105,7 @@ def opacus(task: TorchTask, state: State, sent: State, rows: Records, size: int)
     module, direction = _module(task, state, sent)
     wrapped = GradSampleModule(module, loss_reduction="sum")
     for x, y in _batches(rows, size):
-        task.losses(wrapped(x), y).sum().backward()
+        torch.autograd.backward(task.losses(wrapped(x), y).sum())
         _sums([p.grad_sample for p in module.parameters()], direction)  # type: ignore[attr-defined]
         for p in module.parameters():
             p.grad = p.grad_sample = None  # type: ignore[attr-defined]
