@@ -9,11 +9,11 @@ import numpy as np
 from fedaudit import attacks
 from fedaudit.attacks.attribute import Attribute
 from fedaudit.attacks.base import BaseAttack
-from fedaudit.attacks.reference import ReferenceAttack
 from fedaudit.audit.shadowing import PLACES, Shadow, own_of_party, split_own
 from fedaudit.config import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
+from fedaudit.signals.references import is_outside
 from fedaudit.types import Dataset, Game, Records
 
 
@@ -57,7 +57,7 @@ def chosen(config: Config) -> list[BaseAttack]:
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
     """Whoever is outside gets a part of its own, as large as a party's, before anything is dealt out."""
-    outside = any(isinstance(attack, ReferenceAttack) and attack.outside for attack in using)
+    outside = any(is_outside(signal) for attack in using for signal in attack.signals)
     if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation

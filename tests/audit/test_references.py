@@ -75,3 +75,10 @@ def test_variance_is_shared_up_to_sixteen_models() -> None:
     assert (variance(models=16), variance(models=18), variance(models=4, variance="record")) == (
         "shared", "record", "record",
     )  # fmt: skip
+
+
+def test_fusion_takes_scores_of_reference_attacks() -> None:
+    fused = {"attacks": ["kta-logit", "outside-lira", "loss"]}
+    audit = watch(prepare(config(audit={"attacks": ["fusion"], "fusion": fused, "reference": {"models": 4}})))
+    assert audit.failed == {}
+    assert {r.attack for r in audit.results} == {"fusion", "blind"}
