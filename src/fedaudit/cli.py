@@ -98,6 +98,33 @@ def audit(
     _finish(document, out)
 
 
+@app.command(name="import")
+def import_(
+    directory: Annotated[Path, typer.Argument(help="Checkpoints, a file or a folder a round; or a recorded trace.")],
+    out: Annotated[Path, typer.Option(help="Folder for the trace, results and report.")] = Path("runs/imported"),
+    game: Annotated[
+        Path | None, typer.Option(help="Who was trained on what: an npz with x, y, party, role[, id, subject].")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file; its [model] and [audit] are used.")] = None,
+    set_: Set = None,
+    torch: Annotated[bool, typer.Option("--torch", help="Read .pt and .pth, too: as plain tensors, no code.")] = False,
+    deltas: Annotated[bool, typer.Option("--deltas", help="The parties' files hold changes, not weights.")] = False,
+) -> None:
+    """Make a trace from checkpoints of a federation that was trained elsewhere, and audit it if the game is given.
+
+    Without --game only the trace is made. Roles in the game: member (trained on), evaluation and calibration (never).
+    """
+    from fedaudit.config import load_config, parse
+    from fedaudit.integrations.importing import import_checkpoints
+
+    settings = parse({}, set_ or ()) if config is None else load_config(config, set_ or ())
+    document = import_checkpoints(directory, out, game=game, config=settings, torch=torch, deltas=deltas)
+    if document is None:
+        console.print(f"Trace: {escape(str(out))}")
+        return
+    _finish(document, out)
+
+
 @app.command()
 def report(run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`.")]) -> None:
     """Render report.html again from results.json. Needs no training and no torch."""

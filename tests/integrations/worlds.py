@@ -68,3 +68,9 @@ def full_disk() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def shaped_net(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The same model, as a configuration names it."""
+    assert (input_shape, classes) == ((64,), 10)
+    return net()

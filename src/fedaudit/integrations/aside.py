@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.data.records import dataset
+from fedaudit.data.records import content_ids, dataset
 from fedaudit.errors import FedauditError
-from fedaudit.types import Candidates, Game, Records, Role, Strings, Truth
+from fedaudit.types import Candidates, Game, Ints, Records, Role, Strings, Truth
 
 
 def set_aside(
@@ -33,13 +33,7 @@ def set_aside(
             f"evaluation {evaluation:g} and calibration {calibration:g} must be above 0 and leave records to train on"
         )
         raise FedauditError("fractions", what, "Choose, for example, 0.2 and 0.2.")
-    x, y = np.asarray(x), np.asarray(y)
-    if y.dtype.kind not in "fiub":
-        raise FedauditError("labels", f"{party}: y is {y.dtype}", "Give labels as the model numbers them: 0, 1, ...")
-    # As regression, because labels mean the same in every party: a party that lacks a class must not re-number them.
-    records = dataset(party, x, y, id=id, subject=subject, regression=True).records
-    if y.dtype.kind != "f":
-        records = Records(records.x, records.y.astype(np.int64), records.id, records.subject)
+    records, _ = identified(party, x, y, id, subject)
     place = _places(records.id if records.subject is None else records.subject, seed)
     role = np.where(place < calibration, Role.CALIBRATION.value, Role.MEMBER.value)
     role = np.where((place >= calibration) & (place < calibration + evaluation), Role.EVALUATION.value, role)
@@ -51,6 +45,33 @@ def set_aside(
     candidates = Candidates("record", records.id, names, records, np.arange(len(records)), records.subject)
     game = Game(candidates, Truth(records.id, role.astype(np.str_)))
     return game.members(party), game
+
+
+def identified(
+    name: str, x: NDArray[Any], y: NDArray[Any], id: NDArray[Any] | None, subject: NDArray[Any] | None
+) -> tuple[Records, Ints]:
+    """The rows as records, and their order: checked, with ids, sorted by these; labels as they are.
+
+    Read as values and not as labels, because labels mean the same in every party: a party that lacks a class must not
+    number the others anew.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    if y.dtype.kind not in "fiub":
+        raise FedauditError("labels", f"{name}: y is {y.dtype}", "Give labels as the model numbers them: 0, 1, ...")
+    records = dataset(name, x, y, id=id, subject=subject, regression=True).records
+    ids = (
+        content_ids(
+            x.astype(np.float32),
+            y.astype(np.float32),
+            None if subject is None else np.asarray(subject).astype(np.str_),
+            {},
+        )
+        if id is None
+        else id
+    )
+    if y.dtype.kind != "f":
+        records = Records(records.x, records.y.astype(np.int64), records.id, records.subject)
+    return records, np.argsort(np.asarray(ids).astype(np.str_), kind="stable")
 
 
 def _places(names: Strings, seed: int) -> NDArray[np.float64]:
