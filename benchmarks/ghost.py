@@ -103,7 +103,7 @@ def opacus(task: TorchTask, state: State, sent: State, rows: Records, size: int)
     from opacus.grad_sample import GradSampleModule
 
     module, direction = _module(task, state, sent)
-    wrapped = GradSampleModule(module, loss_reduction="sum")
+    wrapped = GradSampleModule(module.train(), loss_reduction="sum")  # it takes no notes in evaluation mode
     for x, y in _batches(rows, size):
         torch.autograd.backward(task.losses(wrapped(x), y).sum())
         _sums([p.grad_sample for p in module.parameters()], direction)  # type: ignore[attr-defined]

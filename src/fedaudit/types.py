@@ -166,6 +166,8 @@ class View:
     grants: frozenset[Grant]
     state: State
     received: State | None = None  # what the round started from; with it, the update is known
+    # of a local model: what the other parties sent, by name; None = took no part
+    peers: Mapping[str, State | None] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------ the game

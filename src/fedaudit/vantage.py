@@ -1,6 +1,6 @@
 """What each adversary sees of a round. What is not granted is absent from the view, not merely discouraged."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fedaudit.types import Grant, ModelKind, Round, Vantage, View
 
@@ -27,8 +27,15 @@ def global_view(round: Round, vantage: Vantage) -> View:
     return View(round.index, vantage, "global", None, grants, round.aggregate, round.broadcast if consecutive else None)
 
 
-def local_views(round: Round) -> Iterator[View]:
-    """What the server receives: each party's own model, and so its update. An absent party has no view."""
+def local_views(round: Round, parties: Sequence[str] = ()) -> Iterator[View]:
+    """What the server receives: each party's own model, and so its update. An absent party has no view.
+
+    `parties`: whoever may ever take part, so that peers keep their places from round to round.
+    """
+    everybody = {
+        name: round.sent[name].state if name in round.sent else None for name in sorted({*parties, *round.sent})
+    }
+    grants = GRANTS[Vantage.SERVER]
     for party in sorted(round.sent):
-        state = round.sent[party].state
-        yield View(round.index, Vantage.SERVER, "local", party, GRANTS[Vantage.SERVER], state, round.broadcast)
+        peers = {name: state for name, state in everybody.items() if name != party}
+        yield View(round.index, Vantage.SERVER, "local", party, grants, round.sent[party].state, round.broadcast, peers)

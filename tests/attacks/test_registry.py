@@ -46,6 +46,8 @@ ROWS = {
     "gradient-diff": ("gradient-diff",),
     "gradient-norm-all": ("gradient-norm-all",),
     "fusion": ("gradient-cosine", "confidence"),
+    "fedmia": ("gradient-cosine", "peer-cosine"),
+    "source": ("gradient-cosine", "peer-cosine"),
 }
 
 
@@ -75,6 +77,7 @@ def test_higher_means_member(name: str) -> None:
         values["merlin"] = np.array([0.9] + [0.6] * 19)
         agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
+        values["peer-cosine"] = rng.normal(0, 0.1, (20, 3 * 2))  # three other parties, who did not have it
         reduction.observe(round, values | references(round))
     features = reduction.features()
     fitted = attack.fit(features[1:]) if attack.fits else attack

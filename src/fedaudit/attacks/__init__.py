@@ -8,6 +8,7 @@ from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.fusion import Fusion
 from fedaudit.attacks.gradients import GradientNorm as GradientNormAll
 from fedaudit.attacks.gradients import LayerAttack
+from fedaudit.attacks.peers import FedMIA, Source
 from fedaudit.attacks.reference import (
     KTA,
     RMIA,
@@ -47,6 +48,12 @@ REGISTRY: dict[str, Entry] = {
     "gradient-norm-all": Entry("norm of the record's gradient over all layers, small for members", GradientNormAll),
     "fusion": Entry("sum of standardised attacks: gradient-cosine and fta-confidence", lambda: fuse()),
     "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
+}
+
+# Every party's update beside every other's: a ghost pass with as many updates as there are parties.
+REGISTRY |= {
+    "fedmia": Entry("angle to the party's update, judged by the other parties' updates (server)", FedMIA, False),
+    "source": Entry("which party held the record: whose update its gradient points to (server)", Source, False),
 }
 
 # Options of the paper, beside least squares of degree 1: its printed weights, and higher degrees.

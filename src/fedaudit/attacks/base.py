@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.types import Floats, Grant, Reduction
+from fedaudit.types import Floats, Grant, ModelKind, Reduction
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class BaseAttack:
     fits: ClassVar[bool] = False  # True: `fit` uses half of the calibration non-members
     # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
     deferred: ClassVar[bool] = False
+    models: ClassVar[tuple[ModelKind, ...]] = ("global", "local")  # what it can look at
     learns: ClassVar[bool] = False  # True: trained on an adversary's own records under a shadow model (see `series`)
 
     @property

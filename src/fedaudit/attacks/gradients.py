@@ -54,13 +54,18 @@ class LayerAttack(GradientAttack):
     def fit(self, reference: Floats) -> Self:
         if self.layer is not None or np.isnan(reference).all():
             return self
-        spread = reference[:, :-1].var(axis=0)
-        # A layer that never moved has no spread and says nothing.
-        return replace(self, layer=int(np.argmin(np.where(spread > 0, spread, np.inf))))
+        return replace(self, layer=least_varying(reference))
 
     def score(self, features: Floats) -> Floats:
         assert self.layer is not None or np.isnan(features).all(), "fit chooses the layer"
         return features[:, self.layer or 0]
+
+
+def least_varying(reference: Floats) -> int:
+    """The layer to look at, from known non-members; the last column, all layers together, is none."""
+    spread = reference[:, : max(reference.shape[1] - 1, 1)].var(axis=0)
+    # A layer that never moved has no spread and says nothing.
+    return int(np.argmin(np.where(spread > 0, spread, np.inf)))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ import numpy as np
 from fedaudit.attacks import BLIND
 from fedaudit.attacks.attribute import Attribute
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.attacks.peers import Source
 from fedaudit.audit.attributes import conclusion, judge
 from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.audit.naming import conclusion as who_held_it
+from fedaudit.audit.naming import naming
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.audit.shadowing import PLACES, SHADOW
@@ -127,12 +130,12 @@ class Auditor:
         """Let deferred attacks look at this round's models, where they know of no later ones."""
         for panel, view in self._views(round).values():
             if panel.later and panel.pending is None and self.task:
-                panel.pending = replace(view, received=None), self.task
+                panel.pending = replace(view, received=None, peers={}), self.task
 
     def _views(self, round: Round) -> dict[str | None, tuple[Panel, View]]:
         """Who looks at what: the global model, and under a party's name its local one."""
         views: dict[str | None, tuple[Panel, View]] = {None: (self.everyone, global_view(round, Vantage.CLIENT))}
-        for view in local_views(round):
+        for view in local_views(round, self.game.parties):
             if view.party is not None and view.party in self.each:
                 views[view.party] = self.each[view.party], view
         return views
@@ -158,6 +161,8 @@ class Auditor:
         notices = [*self.notices, *self._unseen(), *self._compare_parties()]
         if guessed and self.settings.attribute:
             notices.insert(0, conclusion(self.settings.attribute.name, guessed[0].estimates))
+        for result in results:
+            notices += who_held_it(result.estimates, len(self.each)) if result.party is None else []
         return Audit(results, headlines, self._accuracy(), warnings, notices, dict(self.failed))
 
     def alive(self, model: ModelKind | None = None) -> list[BaseAttack]:
@@ -167,7 +172,7 @@ class Auditor:
 
     def primary(self, vantage: Vantage) -> BaseAttack | None:
         """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
-        alive = self.alive()
+        alive = self.alive(MODELS[vantage])
         named = self.settings.primary(vantage)
         return named if named in alive else next(iter(alive), None)
 
@@ -264,6 +269,8 @@ class Auditor:
         if not blocks:
             found = {name: replace(e, reason="took part in too few rounds") for name, e in found.items()}
         warnings = below_chance(attack.name, found)
+        if isinstance(attack, Source):
+            found |= naming(attack, self.each, party, self.settings.confidence)
         return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, epochs, warnings)
 
     def _blind(self) -> AuditResult:
@@ -292,6 +299,7 @@ class Auditor:
 
     def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
         models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
+        models = [model for model in models if model in attack.models]
         confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
         found = {model: self._pooled(attack, model, confidence) for model in models}
         best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
@@ -304,8 +312,8 @@ class Auditor:
         found = []
         for vantage, model in watched:
             attack = self.primary(vantage)
-            if attack is None:
-                return []
+            if attack is None or model not in attack.models:
+                continue
             panels = {p: self.each[p] if model == "local" else self.everyone for p in self.game.parties}
             blocks = {party: panel.block(attack, party) for party, panel in panels.items() if panel.defined(attack)}
             found += [
@@ -322,8 +330,8 @@ class Auditor:
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in self.settings.watched():
             attack = self.primary(vantage)
-            if attack is None:
-                return
+            if attack is None or model not in attack.models:
+                continue
             seen = self.history.setdefault((attack.name, model), {})
             with suppress(Exception):  # a gap in the curve; whether the attack failed is decided at the end
                 if round not in seen and any(panel.defined(attack) for panel in self.panels(model)):

@@ -36,9 +36,23 @@ class Settings:
     attribute: "Probe | None" = None
 
     def check(self) -> None:
-        """Refuse an attack that a vantage cannot feed."""
+        """Refuse an attack that a vantage cannot feed, and a vantage without an attack."""
+        for attack in self.attacks:
+            if not any(MODELS[vantage] in attack.models for vantage in self.vantages):
+                raise FedauditError(
+                    "vantage",
+                    f"attack {attack.name!r} looks at {attack.models[0]} models, which no vantage of this audit sees",
+                    "Take the attack out of [audit], or add the vantage 'server'.",
+                )
         for vantage in self.vantages:
-            for attack in self.attacks:
+            usable = [attack for attack in self.attacks if MODELS[vantage] in attack.models]
+            if not usable:
+                raise FedauditError(
+                    "vantage",
+                    f"none of the attacks looks at the {MODELS[vantage]} models that {vantage.value!r} sees",
+                    "Take the vantage out of [audit], or add an attack.",
+                )
+            for attack in usable:
                 missing = sorted(attack.needs - GRANTS[vantage])
                 if missing:
                     raise FedauditError(
@@ -72,7 +86,8 @@ class Settings:
     def on(self, model: ModelKind) -> list[BaseAttack]:
         """The attacks on one kind of model: an adversary with a shadow looks at one kind alone."""
         shadows = self.shadow.model if self.shadow else None
-        return [attack for attack in self.attacks if not attack.learns or model == shadows]
+        usable = [attack for attack in self.attacks if model in attack.models]
+        return [attack for attack in usable if not attack.learns or model == shadows]
 
     def primary(self, vantage: Vantage) -> BaseAttack:
         named = [attack for attack in self.attacks if attack.name == PRIMARY[vantage]]

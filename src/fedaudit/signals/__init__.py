@@ -25,11 +25,16 @@ def _gradients(names: Iterable[str], view: View, rows: Records, task: Any) -> di
     return gradients.measure(names, view, rows, task)
 
 
-GRADIENTS = frozenset({"gradient-cosine", "gradient-diff", "gradient-norm-all"})
+_CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
+_GRADIENTS: dict[str, frozenset[Grant]] = {
+    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), _CONSECUTIVE),
+    "peer-cosine": _CONSECUTIVE | {Grant.UPDATE},
+}
+GRADIENTS = frozenset(_GRADIENTS)
 PROVIDERS = (
     Provider(outputs.NEEDS, outputs.measure),
     Provider(merlin.NEEDS, merlin.measure),
-    Provider(dict.fromkeys(sorted(GRADIENTS), frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})), _gradients),
+    Provider(_GRADIENTS, _gradients),
 )
 
 NEEDS: dict[str, frozenset[Grant]] = {name: grants for p in PROVIDERS for name, grants in p.needs.items()}

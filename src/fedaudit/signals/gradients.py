@@ -7,7 +7,7 @@ what the server saw; for a global model they are two consecutive global models, 
 Per layer and, in the last column, over all layers together.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,27 +16,42 @@ from numpy.typing import NDArray
 
 from fedaudit.errors import FedauditError
 from fedaudit.signals import ghost
-from fedaudit.types import Floats, Grant, Records, State, View
-
-NEEDS = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
-SIGNALS = ("gradient-cosine", "gradient-diff", "gradient-norm-all")
+from fedaudit.types import Floats, Records, State, View
 
 
 def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row, from one ghost pass."""
+    """The named signals of every row, from one ghost pass for all updates that they need."""
     assert view.received is not None, "gradient signals need the model that was received"
-    found = statistics(task, view.received, [view.state], rows)
-    g2, product, u2 = with_all(found.norm2), with_all(found.inner[:, :, 0]), with_all(found.update2[None, :, 0])
+    names = list(names)
+    peers = {name: state for name, state in view.peers.items() if state is not None and "peer-cosine" in names}
+    found = statistics(task, view.received, [view.state, *peers.values()], rows)
+    g2 = with_all(found.norm2)
+
+    def of(update: int) -> tuple[Floats, Floats]:
+        return with_all(found.inner[:, :, update]), with_all(found.update2[None, :, update])
+
+    def of_peers() -> Floats:
+        absent = np.full((len(rows), g2.shape[1]), np.nan)
+        places = {name: 1 + place for place, name in enumerate(peers)}
+        blocks = [cosine_with(places[name]) if name in places else absent for name in view.peers]
+        return np.concatenate(blocks or [absent], axis=1)
+
+    def cosine_with(update: int) -> Floats:
+        product, u2 = of(update)
+        return cosine(product, g2, u2)
+
+    product, u2 = of(0)
     values: dict[str, Callable[[], Floats]] = {
-        "gradient-cosine": lambda: cosine(product, g2, u2),
+        "gradient-cosine": lambda: cosine_with(0),
         "gradient-diff": lambda: np.sqrt(u2) - np.sqrt(np.maximum(u2 - 2 * product + g2, 0.0)),
         "gradient-norm-all": lambda: np.sqrt(g2[:, -1]),
+        "peer-cosine": of_peers,
     }
     return {name: values[name]() for name in names}
 
 
 def statistics(
-    task: Any, received: State, sent: Iterable[State], rows: Records, norms: bool = True
+    task: Any, received: State, sent: Sequence[State], rows: Records, norms: bool = True
 ) -> ghost.Statistics:
     """Norms and products of every row's gradient with every update made from the received model."""
     module = task.fresh(received)
