@@ -52,19 +52,19 @@ def test_the_sum_is_recorded_and_no_update(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_the_sum_is_the_average_up_to_quantisation(tmp_path: Path) -> None:
-    """The obvious twin: the same parties, averaged in the open."""
+    """The obvious twin: the same parties, averaged in the open. One round: training blows small differences up."""
     from flwr.serverapp.strategy import FedAvg
 
     recorder = Recorder(None, open_trace(tmp_path, None, "snapshots"), strict=True)
     app = client_app([secaggplus_mod, flower_secagg.translated])
     context = Context(1, 0, {}, RecordDict(), {})
-    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)] * 2, NODES, as_state(initial()), recorder, 600)
-    plain = FedAvg(fraction_evaluate=0.0).start(grid=LocalGrid(client_app()), initial_arrays=initial(), num_rounds=2)
+    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)], NODES, as_state(initial()), recorder, 600)
+    plain = FedAvg(fraction_evaluate=0.0).start(grid=LocalGrid(client_app()), initial_arrays=initial(), num_rounds=1)
     assert plain.arrays is not None
     assert recorder.trace is not None
     last = list(recorder.trace.store.rounds())[-1]
     for name, value in as_state(plain.arrays).items():
-        assert last.aggregate[name] == pytest.approx(value, abs=5e-4)
+        assert last.aggregate[name] == pytest.approx(value, abs=5e-5)
     recorder.finish("sum", None)
 
 

@@ -8,15 +8,19 @@ Put it outermost, around Flower's differential-privacy wrappers, too: it then se
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedaudit.federation.segments import digest
 from fedaudit.integrations.aside import joined
+from fedaudit.integrations.behind import Behind
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched
 from fedaudit.integrations.torch_loop import Model, make_auditor
@@ -64,8 +68,23 @@ def trace_strategy(
     )
 
 
+@dataclass(frozen=True)
+class _Reply:
+    """What arrived from one node. Flower's arrays are bytes that nobody changes, so that holding them is a copy."""
+
+    node: int
+    name: str = ""
+    failed: bool = False
+    masked: bool = False
+    records: tuple[dict[str, Array], ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
 class RecordedStrategy(Strategy):
-    """Delegates everything; looks at broadcast and replies before the strategy may consume them."""
+    """Delegates everything; looks at broadcast and replies before the strategy may consume them.
+
+    Recording and audit happen behind the training, while the parties are at the next round.
+    """
 
     def __init__(
         self,
@@ -79,20 +98,22 @@ class RecordedStrategy(Strategy):
         auditor = self.recorder.auditor
         self._like = auditor.task.initial(0) if auditor and auditor.task else None
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
-        self._broadcast: State | None = None
-        self._asked: set[int] = set()
+        self._broadcast: dict[str, Array] = {}
+        self._asked: frozenset[int] = frozenset()
         self._clock = time.perf_counter()
         self._offset = 0  # a restarted server counts from 1 again
+        self._behind = Behind()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        with self.recorder.guard(f"round {server_round}: the broadcast is missing"):
-            self._broadcast = None
-            self._broadcast = self._state(arrays, f"round {server_round}, broadcast")
-            self._asked = {message.metadata.dst_node_id for message in messages}
-            self._note_restart(server_round, self._broadcast)
+        self._broadcast = dict(arrays.items())
+        self._asked = frozenset(message.metadata.dst_node_id for message in messages)
+        if server_round == 1:
+            self.settle()
+            with self.recorder.guard("it is not known whether the server was restarted"):
+                self._note_restart()
         self._clock = time.perf_counter()
         return messages
 
@@ -102,23 +123,31 @@ class RecordedStrategy(Strategy):
         elapsed = time.perf_counter() - self._clock
         messages = list(replies)
         index = self._offset + server_round
-        sent: dict[str, Trained] | None = None
+        seen: list[_Reply] | None = None
         with self.recorder.guard(f"round {index} is missing"):
-            sent = self._replies(index, messages, elapsed)
+            seen = [self._copied(message) for message in messages]
         arrays, metrics = self.strategy.aggregate_train(server_round, messages)
-        if sent is not None:
-            with self.recorder.guard(f"round {index} is missing"):
-                self._record(index, sent, arrays)
+        if seen is not None:
+            made = None if arrays is None else dict(arrays.items())
+            self._behind.do(partial(self._process, index, self._broadcast, self._asked, seen, made, elapsed))
         return arrays, metrics
+
+    def settle(self) -> None:
+        """Until everything that was seen is recorded."""
+        self._behind.wait()
 
     def start(self, *arguments: Any, **options: Any) -> Result:
         """Flower's own loop; results and report when it ends, however it ends."""
         if self.recorder.closed:
             self.recorder = self._open()
         try:
-            return super().start(*arguments, **options)
+            result = super().start(*arguments, **options)
+            self.settle()
+            return result
         except BaseException as error:
             self.recorder.broke_off(type(error))
+            with suppress(Exception):
+                self.settle()
             raise
         finally:
             self.recorder.finish(self.out.name if self.out else "recorded", self.out)
@@ -139,69 +168,72 @@ class RecordedStrategy(Strategy):
 
     # ------------------------------------------------------------------ one round
 
-    def _replies(self, index: int, messages: Sequence[Message], elapsed: float) -> dict[str, Trained]:
-        """Copies of what arrived, by party. Failures, drop-outs and duplicates are told, not guessed."""
-        sent: dict[str, Trained] = {}
-        failed = masked = 0
-        for message in messages:
-            if message.has_error():
-                failed += 1
-            elif MASKED in message.content.config_records:
-                masked += 1
-            else:
-                self._take(index, message, elapsed, sent)
-        silent = self._asked - {message.metadata.src_node_id for message in messages}
-        for count, what in ((failed, "failed"), (len(silent), "did not answer")):
-            if count:
-                self.recorder.gap(f"round {index}: {count} of {len(self._asked)} parties {what}")
-        if masked:
-            self.recorder.note(
-                f"round {index}: {masked} replies are masked by secure aggregation, only their sum is seen"
-            )
-        return dict(sorted(sent.items()))  # not in the order of arrival
+    def _copied(self, message: Message) -> _Reply:
+        node = message.metadata.src_node_id
+        if message.has_error():
+            return _Reply(node, failed=True)
+        if MASKED in message.content.config_records:
+            return _Reply(node, masked=True)
+        records = tuple(dict(record.items()) for record in message.content.array_records.values())
+        metrics = {key: value for record in message.content.metric_records.values() for key, value in record.items()}
+        return _Reply(node, self._party(message), records=records, metrics=metrics)
 
-    def _take(self, index: int, message: Message, elapsed: float, sent: dict[str, Trained]) -> None:
-        name = self._party(message)
-        records = list(message.content.array_records.values())
-        if len(records) != 1:
-            self.recorder.gap(f"round {index}, {name}: {len(records)} array records in place of one, left out")
+    def _process(
+        self,
+        index: int,
+        broadcast: Mapping[str, Array],
+        asked: frozenset[int],
+        replies: Sequence[_Reply],
+        made: Mapping[str, Array] | None,
+        elapsed: float,
+    ) -> None:
+        """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are told, not guessed."""
+        silent = len(asked - {reply.node for reply in replies})
+        for count, what in ((sum(reply.failed for reply in replies), "failed"), (silent, "did not answer")):
+            if count:
+                self.recorder.gap(f"round {index}: {count} of {len(asked)} parties {what}")
+        if masked := sum(reply.masked for reply in replies):
+            self.recorder.note(f"round {index}: {masked} replies are masked, only their sum is seen")
+        with self.recorder.guard(f"round {index} is missing"):
+            start = self._state(broadcast, f"round {index}, broadcast")
+            sent: dict[str, Trained] = {}
+            for reply in sorted(replies, key=lambda reply: reply.name):  # not in the order of arrival
+                if not reply.failed and not reply.masked:
+                    self._take(index, reply, elapsed, sent)
+            if made is None and not sent:
+                self.recorder.gap(f"round {index} is empty: nobody sent a model")
+            elif made is None:
+                self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")
+            after = start if made is None else self._state(made, f"round {index}, aggregate")
+            self.recorder.observe(Round(index, start, sent, after, commit=made is not None or bool(sent)))
+
+    def _take(self, index: int, reply: _Reply, elapsed: float, sent: dict[str, Trained]) -> None:
+        if len(reply.records) != 1:
+            count = len(reply.records)
+            self.recorder.gap(f"round {index}, {reply.name}: {count} array records in place of one, left out")
             return
-        state = self._state(records[0], f"round {index}, {name}")
-        if name in sent:
-            same = digest(sent[name].state) == digest(state)
+        state = self._state(reply.records[0], f"round {index}, {reply.name}")
+        if reply.name in sent:
+            same = digest(sent[reply.name].state) == digest(state)
             told = self.recorder.note if same else self.recorder.gap
             how = "the same both times" if same else "and differently"
-            told(f"round {index}: {name} answered twice, {how}: the first is kept")
+            told(f"round {index}: {reply.name} answered twice, {how}: the first is kept")
             return
-        metrics = {key: value for record in message.content.metric_records.values() for key, value in record.items()}
-        examples, seconds = metrics.get(EXAMPLES, 1), metrics.get(EPOCH_SECONDS, elapsed)
-        sent[name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
+        examples, seconds = reply.metrics.get(EXAMPLES, 1), reply.metrics.get(EPOCH_SECONDS, elapsed)
+        sent[reply.name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
 
-    def _record(self, index: int, sent: Mapping[str, Trained], arrays: ArrayRecord | None) -> None:
-        if self._broadcast is None:
-            self.recorder.gap(f"round {index} is missing: what was broadcast is not known")
-        elif not sent and arrays is None:
-            self.recorder.gap(f"round {index} is empty: nobody sent a model")
-            self.recorder.observe(Round(index, self._broadcast, {}, self._broadcast, commit=False))
-        else:
-            if arrays is None:
-                self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")
-            made = self._broadcast if arrays is None else self._state(arrays, f"round {index}, aggregate")
-            self.recorder.observe(Round(index, self._broadcast, sent, made))
-
-    def _note_restart(self, server_round: int, broadcast: State) -> None:
+    def _note_restart(self) -> None:
         """A server that is started again counts from 1: its rounds go on from the model that it starts with."""
-        if server_round != 1 or self.recorder.trace is None:
+        if self.recorder.trace is None:
             return
         current = self.recorder.trace.store.lineage.current
-        start = digest(broadcast)
+        start = digest(self._state(self._broadcast, "round 1, broadcast"))
         self._offset = max((r for r, entry in current.items() if entry.commit and entry.aggregate == start), default=0)
         if self._offset:
-            self.recorder.note(
-                f"the server started again from the model of round {self._offset} and counts on from there"
-            )
+            told = f"the server started again from the model of round {self._offset} and counts on from there"
+            self.recorder.note(told)
 
-    def _state(self, arrays: ArrayRecord, where: str) -> State:
+    def _state(self, arrays: Mapping[str, Array], where: str) -> State:
         state = {name: array.numpy() for name, array in arrays.items()}
         return state if self._like is None else matched(state, self._like, where)
 

@@ -79,9 +79,10 @@ class Recorder:
 
     def observe(self, round: Round) -> None:
         with self.guard(f"round {round.index} is missing"):
-            if self._is_repeated(round):
+            start, made = digest(round.broadcast), digest(round.aggregate)
+            place = self.trace.store.lineage.place(round.index, start, made) if self.trace else Place()
+            if self._is_repeated(round, place, start, made):
                 return
-            place = self._place(round)
             seen = self.auditor.measure(round) if self.auditor else None
             if self.auditor and not place.opens:
                 seen = self.auditor.absorb(seen, round)
@@ -89,31 +90,26 @@ class Recorder:
             if self.auditor and place.opens:
                 self._start_over(self.auditor)
 
-    def _is_repeated(self, round: Round) -> bool:
+    def _is_repeated(self, round: Round, place: Place, start: str, made: str) -> bool:
         """The first delivery counts; the trace keeps what a later one adds or contradicts."""
-        sent = {name: digest(trained.state) for name, trained in round.sent.items()}
-        whole = json.dumps([digest(round.broadcast), sent, digest(round.aggregate)], sort_keys=True)
-        if self.trace is None or self.trace.trouble:
-            before = self.seen.get(round.index)
-            repeated, same = before is not None, before == whole
+        if self.trace is not None and not self.trace.trouble:
+            if place.known is None:
+                return False
+            sent = {name: digest(trained.state) for name, trained in round.sent.items()}
+            same = {name: of.state for name, of in place.known.parties.items()} == sent
+            self.trace.append(round, None)
         else:
-            known = self._place(round).known
-            repeated = known is not None
-            same = known is not None and {name: of.state for name, of in known.parties.items()} == sent
-            if repeated:
-                self.trace.append(round, None)
-        if not repeated:
-            self.seen[round.index] = whole
-        elif same:
+            sent = {name: digest(trained.state) for name, trained in round.sent.items()}
+            whole = json.dumps([start, sent, made], sort_keys=True)
+            before = self.seen.setdefault(round.index, whole)
+            if place.known is None and before is whole:
+                return False
+            same = before == whole
+        if same:
             self.note(f"round {round.index} came twice, the same both times: counted once")
         else:
             self.gap(f"round {round.index} came again with other content: the first is audited, the second is not")
-        return repeated
-
-    def _place(self, round: Round) -> Place:
-        if self.trace is None:
-            return Place()
-        return self.trace.store.lineage.place(round.index, digest(round.broadcast), digest(round.aggregate))
+        return True
 
     def _record(self, round: Round, seen: Observation | None) -> None:
         if self.trace is not None:
@@ -128,7 +124,6 @@ class Recorder:
         self.auditor = Auditor(former.task, former.game, former.settings)
         for line in feed(self.trace.store, self.auditor):
             self.gap(line.rstrip("."))
-        self.seen = {r: whole for r, whole in self.seen.items() if r in self.trace.store.lineage.current}
 
     # ------------------------------------------------------------------ the end
 

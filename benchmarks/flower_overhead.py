@@ -1,0 +1,148 @@
+"""What an audit costs beside a Flower app, on `baskets` with the default MLP and four parties.
+
+The party: its mod, from the message that arrives to the reply that leaves, without the training, for each audited
+record; against one local epoch for each trained record. The server: recording every model of a round, on disk, against
+the round (four parties train one epoch, FedAvg averages), in processor time, because the disk is waited for behind the
+training; and what the round itself waits for.
+"""
+
+import itertools
+import logging
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.task_identity import TaskIdentity
+
+from benchmarks.measuring import Case, interleaved, verdict
+from fedaudit.config import Data
+from fedaudit.data import load
+from fedaudit.integrations.aside import set_aside
+from fedaudit.integrations.flower_client import PartyAudit
+from fedaudit.integrations.flower_server import trace_strategy
+from fedaudit.tasks import Training, build_task
+from fedaudit.types import State
+
+PARTIES, PARTY_GOAL, SERVER_GOAL, TIMES = 4, 0.5, 0.05, 7
+
+
+def arrays(state: State) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(value)) for name, value in state.items()})
+
+
+class Ready(FedAvg):
+    """A strategy that does nothing of its own, so that what is timed around it is the recording."""
+
+    def __init__(self, made: Iterable[ArrayRecord]):
+        super().__init__(fraction_evaluate=0.0)
+        self.made = iter(made)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        return []
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, None]:
+        return next(self.made), None
+
+
+def run() -> dict[str, Any]:
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    baskets = load(Data(name="baskets"))
+    rng = np.random.default_rng(0)
+    mine = baskets.records.take(rng.permutation(len(baskets.records))[: len(baskets.records) // PARTIES])
+    members, game = set_aside(mine.x, mine.y, subject=mine.subject)
+    task = build_task("mlp", baskets.input_shape, baskets.classes, {})
+    start = task.initial(0)
+    training = Training(epochs=1)
+    trained = task.train(start, members, training, rng)
+
+    def moved(state: State, step: int) -> State:
+        """Another model every time, as in every round."""
+        return {name: value + np.float32(1e-6 * step) for name, value in state.items()}
+
+    audit = PartyAudit(task, lambda _: game, rounds=1000)
+    context = Context(1, 1, {}, RecordDict(), {})
+    numbers = itertools.count(1)
+
+    def party() -> None:
+        step = next(numbers)
+        config = ConfigRecord({"server-round": step})
+        content = RecordDict({"arrays": arrays(moved(start, step)), "config": config})
+        message = Message(content, dst_node_id=1, message_type="train")
+        metrics = MetricRecord({"num-examples": len(members)})
+        reply = Message(
+            RecordDict({"arrays": arrays(moved(trained.state, step)), "metrics": metrics}), reply_to=message
+        )
+        audit(message, context, lambda *_: reply)
+
+    def epoch() -> None:
+        task.train(start, members, training, rng)
+
+    case = interleaved(party, epoch, PARTY_GOAL)
+    per_record = replace(case, ratio=case.ratio * len(members) / len(game.candidates))
+    with tempfile.TemporaryDirectory() as folder:
+        server = _server(Path(folder), start, trained.state, task, members, moved)
+    detail = {
+        "audited": len(game.candidates),
+        "trained": len(members),
+        "parameters": sum(v.size for v in start.values()),
+    }
+    return verdict("flower-overhead", "lower", {"party": per_record, **server}, **detail)
+
+
+def _server(folder: Path, start: State, sent: State, task: Any, members: Any, moved: Any) -> dict[str, Case]:
+    rng = np.random.default_rng(1)
+    made = (arrays(moved(start, step)) for step in itertools.count(1))
+    strategy = trace_strategy(Ready(made), out=folder)
+    grid: Any = None  # `Ready` asks nobody
+    numbers = itertools.count(1)
+
+    def replies(step: int) -> list[Message]:
+        asked = [Message(RecordDict(), dst_node_id=node, message_type="train") for node in range(2, 2 + PARTIES)]
+        metrics = MetricRecord({"num-examples": len(members)})
+        return [
+            Message(RecordDict({"arrays": arrays(moved(sent, step)), "metrics": metrics}), reply_to=message)
+            for message in asked
+        ]
+
+    prepared = {step: (arrays(moved(start, step - 1)), replies(step)) for step in range(1, TIMES + 2)}
+    waited = []
+
+    def recording() -> None:
+        step = next(numbers)
+        broadcast, answers = prepared[step]
+        begin = time.perf_counter()
+        strategy.configure_train(step, broadcast, ConfigRecord(), grid)
+        strategy.aggregate_train(step, answers)
+        waited.append(time.perf_counter() - begin)
+        strategy.settle()
+
+    def whole_round() -> None:
+        for _ in range(PARTIES):
+            task.train(start, members, Training(epochs=1), rng)
+        FedAvg().aggregate_train(1, prepared[1][1])
+
+    pairs = []
+    for _ in range(TIMES + 1):
+        begin = time.process_time()
+        recording()
+        middle, wall = time.process_time(), time.perf_counter()
+        whole_round()
+        pairs.append((middle - begin, time.process_time() - middle, waited[-1] / (time.perf_counter() - wall)))
+    pairs = pairs[1:]
+    assert strategy.recorder.gaps == []
+    assert strategy.recorder.last == TIMES + 1
+    strategy.recorder.finish("bench", None)
+    seconds = median(a for a, _, _ in pairs), median(b for _, b, _ in pairs)
+    recorded = Case(median(a / b for a, b, _ in pairs), SERVER_GOAL, seconds)
+    return {"server, processor": recorded, "server, waits": replace(recorded, ratio=median(w for *_, w in pairs))}
