@@ -221,12 +221,15 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
         return f"Attribute {name}: no comparison, so nothing can be said {figures}."
     if excess.low > 0 and gap.low > 0:
         return f"Attribute {name}: training gives it away; the attack beats the blind guess, on members only {figures}."
+    if gap.low > 0:
+        return (
+            f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but the "
+            f"attack does not beat a classifier that never sees a model {figures}."
+        )
     if excess.high < 0:
         said = "a classifier that never sees a model does better than the attack"
     elif excess.low > 0:
         said = "the attack beats a blind guess, but as well for people who were not trained on"
-    elif gap.low > 0:
-        said = "it is guessed better for members than for others, but not better than by a classifier without a model"
     else:
         said = "the attack beats neither a classifier that never sees a model nor itself on people not trained on"
     return f"Attribute {name}: {said}: no leak is shown {figures}."
