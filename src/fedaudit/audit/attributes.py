@@ -217,21 +217,22 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
     attack, blind = found["members-auc"], found["blind-auc"]
     figures = f"(attack AUC {_text(attack)}, blind {_text(blind)}, non-members {_text(found['nonmembers-auc'])})"
-    if excess.low is None or gap.low is None or excess.high is None:
+    if excess.low is None or excess.high is None or gap.low is None:
         return f"Attribute {name}: no comparison, so nothing can be said {figures}."
-    if excess.high < 0:
-        return (
-            f"Attribute {name}: a classifier that never sees a model does better than the attack: no leak is shown "
-            f"{figures}."
-        )
     if excess.low > 0 and gap.low > 0:
         return f"Attribute {name}: training gives it away; the attack beats the blind guess, on members only {figures}."
     if gap.low > 0:
         return (
-            f"Attribute {name}: it is guessed better for members than for others, but not better than by a classifier "
-            f"that never sees a model {figures}."
+            f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but the "
+            f"attack does not beat a classifier that never sees a model {figures}."
         )
-    return f"Attribute {name}: the attack does as well on people who were not trained on: no leak is shown {figures}."
+    if excess.high < 0:
+        said = "a classifier that never sees a model does better than the attack"
+    elif excess.low > 0:
+        said = "the attack beats a blind guess, but as well for people who were not trained on"
+    else:
+        said = "the attack beats neither a classifier that never sees a model nor itself on people not trained on"
+    return f"Attribute {name}: {said}: no leak is shown {figures}."
 
 
 def _text(estimate: Estimate) -> str:

@@ -1,0 +1,114 @@
+"""Makes the two plots of docs/reference.md: KTA against alpha, and against the number of reference models.
+
+    python docs/make_reference.py [--rounds 40]
+
+One party of `baskets` audits the global models with its own bank. About fifteen minutes on one core.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedaudit.attacks.reference import KTA
+from fedaudit.audit.panel import Panel
+from fedaudit.config import parse
+from fedaudit.results import write_atomically
+from fedaudit.run import prepare, rounds
+from fedaudit.shadow import References
+from fedaudit.stats import Block, tpr_at_fpr
+from fedaudit.types import Estimate, Role, Vantage
+from fedaudit.vantage import global_view
+
+ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+COUNTS = (4, 8, 12, 16)
+ATTACKS = {"kta-confidence": KTA(of="confidence"), "kta-logit": KTA(of="logit")}
+FPR = 0.01
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    prepared = prepare(parse({"federation": {"rounds": parser.parse_args().rounds}}))
+    views = [global_view(round, Vantage.CLIENT) for round in rounds(prepared)]
+    index = prepared.game.candidates.of_party(prepared.game.parties[0])
+
+    def watched(alpha: float, models: int) -> Panel:
+        references = prepared.settings.references
+        assert references is not None
+        bank = References(models, alpha, references.training, references.seed)
+        panel = Panel("global", index, prepared.game, list(ATTACKS.values()), bank)
+        for view in views:
+            panel.absorb(view.round, panel.measure(view, prepared.task, 0.0, last=False), stored=False)
+        return panel
+
+    by_alpha: dict[str, list[Estimate]] = {name: [] for name in ATTACKS}
+    by_count: dict[str, list[Estimate]] = {name: [] for name in ATTACKS}
+    for alpha in ALPHAS:
+        panel = watched(alpha, 16 if alpha == 0.8 else 8)
+        for name in ATTACKS:
+            by_alpha[name].append(estimate(panel, name, 8))
+            if alpha == 0.8:
+                by_count[name] = [estimate(panel, name, count) for count in COUNTS]
+        print(alpha, {name: found[-1].value for name, found in by_alpha.items()}, flush=True)
+    draw("reference-alpha.svg", "alpha: how much of the target's answer is in the labels", ALPHAS, by_alpha)
+    draw("reference-models.svg", "reference models", COUNTS, by_count)
+
+
+def estimate(panel: Panel, name: str, count: int) -> Estimate:
+    """With the first `count` models of the bank only: whole pairs, so that every record is still in half of them."""
+    features = panel.reductions[name].features()
+    models = (features.shape[1] - 1) // 2
+    chosen = np.r_[0, 1 : 1 + count, 1 + models : 1 + models + count]
+    scores = ATTACKS[name].score(features[:, chosen])
+    sets = [scores[panel.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
+    assert panel.subject is not None
+    whose = [panel.subject[panel.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
+    return tpr_at_fpr([Block(*sets, (whose[0], whose[1], whose[2]))], FPR)
+
+
+def draw(name: str, label: str, xs: Sequence[float], found: dict[str, list[Estimate]]) -> None:
+    """Lines with their intervals, as an SVG that stands alone; beneath it the figures, for the page."""
+    width, height, left, bottom, top = 640, 320, 60, 50, 20
+    most = 1.1 * max(e.high or 0 for es in found.values() for e in es)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        share = (x - xs[0]) / (xs[-1] - xs[0])
+        return left + 20 + share * (width - left - 40), height - bottom - y / most * (height - bottom - top)
+
+    marks = [f'<text x="{left}" y="14" class="t">TPR at 1 % FPR, baskets, one party, global models</text>']
+    for tick in np.arange(0, most, 0.1):
+        y = at(xs[0], tick)[1]
+        marks.append(f'<path d="M{left} {y:.1f}H{width - 10}" class="grid"/>')
+        marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" class="y">{tick:.0%}</text>')
+    for x in xs:
+        marks.append(f'<text x="{at(x, 0)[0]:.1f}" y="{height - bottom + 18}" class="x">{x:g}</text>')
+    marks.append(f'<text x="{width / 2}" y="{height - 10}" class="x">{label}</text>')
+    for number, (attack, estimates) in enumerate(found.items()):
+        points = [at(x, e.value or 0) for x, e in zip(xs, estimates, strict=True)]
+        line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        marks.append(f'<path d="M{line}" class="line c{number}"/>')
+        for (x, y), value, e in zip(points, xs, estimates, strict=True):
+            low, high = at(value, e.low or 0)[1], at(value, e.high or 0)[1]
+            title = f"{attack}, {value:g}: {e.value:.1%} ({e.low:.1%}-{e.high:.1%})"
+            marks.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" class="bar c{number}"/>')
+            marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="d{number}"><title>{title}</title></circle>')
+        x, y = points[len(points) // 2]
+        marks.append(f'<text x="{x + 8:.1f}" y="{y - 10:.1f}" class="n{number}">{attack}</text>')
+    style = (
+        "text{font:13px sans-serif;fill:#555}.x{text-anchor:middle}.y{text-anchor:end}.grid{stroke:#ddd}"
+        ".line{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.5}.c0{stroke:#c2410c}.c1{stroke:#1d4ed8}"
+        ".d0,.n0{fill:#c2410c}.d1,.n1{fill:#1d4ed8}"
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
+    body = f"<title>{label}</title><style>{style}</style>{''.join(marks)}</svg>"
+    write_atomically(HERE / name, head + body + "\n")
+    for attack, estimates in found.items():
+        for x, e in zip(xs, estimates, strict=True):
+            print(f"| {attack} | {x:g} | {e.value:.1%} ({e.low:.1%}-{e.high:.1%}) | {e.realised_fpr:.2%} |")
+
+
+if __name__ == "__main__":
+    main()
