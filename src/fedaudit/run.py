@@ -170,7 +170,7 @@ def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> It
 
 
 def run(
-    config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine = rounds
+    config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
 ) -> dict[str, Any]:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     started = time.perf_counter()
@@ -187,7 +187,7 @@ def run(
         after, model = recording.resume(auditor, tell)
         with progress("Training and auditing", config.federation.rounds - after) as step:
             try:
-                for round in engine(prepared, after, model):
+                for round in (engine or rounds)(prepared, after, model):
                     seen = auditor.measure(round)
                     with unbroken():
                         recording.append(round, auditor.absorb(seen, round))

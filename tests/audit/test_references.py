@@ -78,7 +78,7 @@ def test_variance_is_shared_up_to_sixteen_models() -> None:
 
 
 def test_fusion_takes_scores_of_reference_attacks() -> None:
-    fused = {"attacks": ["kta-logit", "outside-lira", "loss"]}
+    fused = {"attacks": ["kta-logit", "outside-kta-confidence", "loss"]}
     audit = watch(prepare(config(audit={"attacks": ["fusion"], "fusion": fused, "reference": {"models": 4}})))
     assert audit.failed == {}
     assert {r.attack for r in audit.results} == {"fusion", "blind"}
