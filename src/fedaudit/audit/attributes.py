@@ -223,8 +223,8 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
         return f"Attribute {name}: training gives it away; the attack beats the blind guess, on members only {figures}."
     if gap.low > 0:
         return (
-            f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but the "
-            f"attack does not beat a classifier that never sees a model {figures}."
+            f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but "
+            f"the attack does not beat a classifier that never sees a model {figures}."
         )
     if excess.high < 0:
         said = "a classifier that never sees a model does better than the attack"
