@@ -27,7 +27,8 @@ from fedaudit.signals.layers import Call, rule_for
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
 
-ROWS = 512  # records in one pass
+ROWS = 512  # records in one pass at most,
+VALUES = 2**18  # and values: pictures in larger batches fall out of the processor's cache
 FEW = 11  # records that a model is examined with; a prime, so that no other axis is mistaken for the records'
 
 
@@ -49,11 +50,12 @@ def statistics(
     count = len(next(iter(updates.values())))
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
+    rows = min(ROWS, max(1, VALUES // max(1, x[:1].numel())))
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
         parts = [
-            _one_pass(module, losses, x[i : i + ROWS], y[i : i + ROWS], updates, plan, norms)
-            for i in range(0, len(x), ROWS)
+            _one_pass(module, losses, x[i : i + rows], y[i : i + rows], updates, plan, norms)
+            for i in range(0, len(x), rows)
         ]
     norm2 = torch.cat([p[0] for p in parts]) if parts else torch.empty(0, len(layers), dtype=torch.float64)
     inner = torch.cat([p[1] for p in parts]) if parts else torch.empty(0, len(layers), count, dtype=torch.float64)
