@@ -80,7 +80,8 @@ def _bias(total: Tensor, updates: Updates) -> Sums:
 
 
 def _square(values: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(values, dim=1).square()  # no temporary, twenty times as fast as einsum
+    norms: Tensor = torch.linalg.vector_norm(values, dim=1)  # no temporary, twenty times as fast as einsum
+    return norms.square()
 
 
 def _formed(parts: Callable[[slice], Iterable[Tensor]], n: int, u: Sequence[Tensor], size: int) -> Sums:
