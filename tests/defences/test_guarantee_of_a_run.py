@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from fedaudit import run as running
 from fedaudit.config import Config, parse
 from fedaudit.replay import replay
 from fedaudit.report.html import write
+from fedaudit.run import rounds, run
 from tests.worlds import silent
 
 
@@ -19,24 +17,21 @@ def settings(*defences: dict[str, Any], **federation: Any) -> Config:
     })  # fmt: skip
 
 
-def train(config: Config, out: Path) -> dict[str, Any]:
-    return running.run(config, out, silent, tell=lambda line: None)
+def train(config: Config, out: Path, **options: Any) -> dict[str, Any]:
+    return run(config, out, silent, tell=lambda line: None, **options)
 
 
-def test_D8_a_resumed_run_is_charged_for_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_D8_a_resumed_run_is_charged_for_every_round(tmp_path: Path) -> None:
     config = settings({"name": "dp-sgd", "noise": 1.0, "clip": 1.0})
     whole = train(config, tmp_path / "whole")
-    real = running.rounds
 
     def interrupted(*given: Any) -> Any:
-        for round in real(*given):
+        for round in rounds(*given):
             yield round
             if round.index == 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "rounds", interrupted)
-    half = train(config, tmp_path / "resumed")
-    monkeypatch.setattr(running, "rounds", real)
+    half = train(config, tmp_path / "resumed", engine=interrupted)
     resumed = train(config, tmp_path / "resumed")
     assert half["run"]["guarantee"]["scope"] == "whole run of 2 rounds"
     assert half["run"]["guarantee"]["epsilon"] < whole["run"]["guarantee"]["epsilon"]
