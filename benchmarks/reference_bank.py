@@ -1,8 +1,8 @@
 """Sixteen reference models, one epoch each: the bank against one model after the other (Adam, soft labels).
 
 The peer is the same training as an ordinary loop: soft labels made once, so that it pays for no teacher either, and
-one thread, with which it is fastest at these sizes. The bank has the same one thread for fully connected models, and two
-workers with one thread each for the others: that needs two free cores to show.
+one thread, with which it is fastest at these sizes. The bank has the same one thread for fully connected models, and
+two workers with one thread each for the others: that needs two free cores to show.
 """
 
 from collections.abc import Callable
