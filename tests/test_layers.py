@@ -40,6 +40,7 @@ LAYERS = [
     "catalogue",
     "report",
     "integrations",
+    "terminal",
     "cli",
     "__main__",
 ]

@@ -6,22 +6,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fedaudit import __version__
 from fedaudit.errors import DEGRADED, FedauditError
-
-console = Console()
-errors = Console(stderr=True)
+from fedaudit.terminal import console, errors, number, progress, say, say_epsilons, write_report
 
 app = typer.Typer(
     name="fedaudit",
@@ -94,7 +89,7 @@ def audit(
     from fedaudit.replay import replay
 
     out = out or run_dir / "audit"
-    document = replay(run_dir, attack or [], out, _progress)
+    document = replay(run_dir, attack or [], out, progress)
     _finish(document, out)
 
 
@@ -131,7 +126,7 @@ def report(run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedau
     from fedaudit import results
 
     document = results.load(run_dir)
-    _say(document, _write_report(document, run_dir if run_dir.is_dir() else run_dir.parent))
+    say(document, write_report(document, run_dir if run_dir.is_dir() else run_dir.parent))
 
 
 @app.command(name="list")
@@ -167,12 +162,12 @@ def score(
     table = Table("estimate", "value", "interval", "realised FPR", "members", "non-members", "calibration", "note")
     for name, e in document["estimates"].items():
         table.add_row(
-            name, _number(e["value"]), f"{_number(e['low'])} to {_number(e['high'])}", _number(e.get("realised_fpr")),
+            name, number(e["value"]), f"{number(e['low'])} to {number(e['high'])}", number(e.get("realised_fpr")),
             str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or "–"), e["reason"] or "",
         )  # fmt: skip
     console.print(table)
     if document["epsilons"]:
-        _say_epsilons(document["epsilons"])
+        say_epsilons(document["epsilons"])
     for line in [*document["warnings"], *document["notices"]]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     if out:
@@ -216,8 +211,8 @@ def gate(
     table = Table("must not be", "attack", "seen by", "party", "value", "interval", "verdict", box=SIMPLE_HEAD)
     for f in found.findings:
         rule, who = f"{f.rule.metric} > {f.rule.limit:g}", f"{f.vantage}, {f.model}"
-        interval = f"{_number(f.low)} to {_number(f.high)}"
-        cells = (rule, f.attack, who, f.party or "all", _number(f.value), interval, f.verdict.value)
+        interval = f"{number(f.low)} to {number(f.high)}"
+        cells = (rule, f.attack, who, f.party or "all", number(f.value), interval, f.verdict.value)
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
     for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
@@ -326,7 +321,7 @@ def compare(
     for row in document["rows"]:
         for found in row["empirical"]:
             console.print(
-                escape(f"{row['run']}: {found['name']} {_number(found['value'])} ({found['kind']}): {found['says']}")
+                escape(f"{row['run']}: {found['name']} {number(found['value'])} ({found['kind']}): {found['says']}")
             )
     for line in document["notes"]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
@@ -354,7 +349,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
 
     trains = engine_named(engine)
     run_audit = partial(
-        run, progress=_progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
+        run, progress=progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
     )
     document = run_audit(config, out)
     if repeats > 1:
@@ -369,79 +364,9 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
 
 def _finish(document: dict[str, Any], out: Path) -> None:
     """Show the results; an audit of which a part is missing ends with exit code 4."""
-    _say(document, _write_report(document, out))
+    say(document, write_report(document, out))
     if document.get("degraded") or document["run"]["status"] != "complete":
         raise typer.Exit(DEGRADED)
-
-
-def _write_report(document: dict[str, Any], directory: Path) -> Path | None:
-    """The numbers are already on disk: a failing report is said, and costs nothing else."""
-    try:
-        from fedaudit.report.html import write
-
-        write(document, directory / "report.html")
-    except Exception as error:
-        errors.print(
-            f"[yellow]The report could not be rendered ({escape(repr(error))}); the numbers are not affected.[/yellow]"
-        )
-        return None
-    return directory / "report.html"
-
-
-def _say(document: dict[str, Any], written: Path | None) -> None:
-    from fedaudit.report.words import headline_rows, row_titles, spread, verdict, warnings
-
-    # Fits 80 columns: an interval that is cut off is no interval.
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    attack, _, _, auc, tpr, realised, cost = row_titles(document)
-    for title in (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", "")):
-        table.add_column(title, no_wrap=True)
-    place = None
-    for row in headline_rows(document):
-        if (row.vantage, row.model) != place:
-            place = (row.vantage, row.model)
-            heading = "no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models"
-            table.add_row(f"[dim]{escape(heading)}[/dim]")
-        cells = (f"  {row.attack}", row.auc, row.tpr, row.realised_fpr, row.cost)
-        table.add_row(*(escape(cell) for cell in cells), style="bold" if row.primary else "")
-    console.print(table)
-    for line in [*warnings(document), *document.get("notices", ())]:
-        console.print(f"[yellow]![/yellow] {escape(line)}")
-    console.print(f"\n[bold]{escape(verdict(document))}[/bold]")
-    for line in spread(document):
-        console.print(escape(line))
-    if written:
-        console.print(f"\nReport: {escape(str(written))}")
-
-
-def _say_epsilons(epsilons: dict[str, Any]) -> None:
-    """Side by side, each under its label and beside the most that its trials could show."""
-    table = Table("epsilon", "kind", "value", "interval", "ceiling", "note")
-    for name, e in epsilons.items():
-        one_sided = e["kind"] == "proved" and e["value"] is not None
-        interval = f"at least {_number(e['low'])}" if one_sided else f"{_number(e['low'])} to {_number(e['high'])}"
-        table.add_row(
-            name, e["kind"], _number(e["value"]), interval, _number(e.get("ceiling")), e["reason"] or e["method"]
-        )
-    console.print(table)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
-
-
-@contextmanager
-def _progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left; a spinner where the number of steps is not known."""
-    from rich import progress as rich
-
-    columns: list[rich.ProgressColumn] = [rich.SpinnerColumn(), rich.TextColumn("{task.description}")]
-    if steps:
-        left = [rich.TextColumn("time left"), rich.TimeRemainingColumn()]
-        columns = [columns[1], rich.BarColumn(), rich.MofNCompleteColumn(), *left]
-    with rich.Progress(*columns, console=errors, transient=not steps) as bar:
-        task = bar.add_task(what, total=steps or None)
-        yield lambda: bar.advance(task)
 
 
 def tune_process() -> None:
