@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedaudit import attacks
 from fedaudit.attacks.attribute import Attribute
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.audit import Settings
 from fedaudit.audit.shadowing import PLACES, Shadow, own_of_party, split_own
 from fedaudit.config import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.signals.references import is_outside
 from fedaudit.types import Dataset, Game, Records
+
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Defence
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
@@ -64,6 +68,19 @@ def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> t
     rng = np.random.default_rng([federation.seed, 1])
     records, own = reserve(dataset.records, federation.parties + 1, rng)
     return replace(dataset, records=records), own
+
+
+def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
+    """References that train as the parties do, where that is asked for."""
+    if not config.audit.reference.defended or settings.references is None:
+        return settings
+    if defence.gradient is None:
+        raise FedauditError(
+            "reference-undefended",
+            "audit.reference.defended is set, but no defence changes how the parties train",
+            "Take it out, or add dp-sgd, higradavg or clip-only to [[defences]].",
+        )
+    return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 
 
 def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:

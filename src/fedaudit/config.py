@@ -141,11 +141,15 @@ class Model(_Section):
 
 
 class Reference(_Section):
-    """[audit.reference] the bank behind kta-*, lira, distillation and rmia. No `variance`: shared up to 16 models."""
+    """[audit.reference] the bank behind kta-*, lira, distillation and rmia. No `variance`: shared up to 16 models.
+
+    `defended`: its models train as the parties do, under the same clipping and noise.
+    """
 
     models: Annotated[int, Field(ge=4, multiple_of=2)] = 16
     alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.8
     variance: Literal["shared", "record"] | None = None
+    defended: bool = False
 
     def bank(self) -> dict[str, Any]:
         return {"models": self.models, "alpha": self.alpha}

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.accounting import promise_from
-from fedaudit.adversary import choose
+from fedaudit.adversary import choose, defended
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.segments import DamagedError
 from fedaudit.federation.store import Store
 from fedaudit.recording import check_same, config_of, feed, fingerprint
-from fedaudit.run import Progress, Staged, build, conclude, stage
+from fedaudit.run import Progress, Staged, build, conclude, defend, stage
 from fedaudit.types import Vantage
 
 
@@ -31,6 +31,8 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         notices = () if names else tuple(map(str, store.manifest.get("notices", ())))
         settings = replace(staged.settings, attacks=choose(config.audit, settled), notices=notices)
         settings = without_served_answers(settings, config)
+        if config.audit.reference.defended:
+            settings = defended(settings, config, defend(staged, build(staged)))
         if config.audit.adversary == "agg-mal" and any(attack.learns for attack in settings.attacks):
             raise FedauditError(
                 "not-kept", "agg-mal trains a federation of its own, and that is not in a trace", "Run it again."

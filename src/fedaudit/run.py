@@ -113,6 +113,18 @@ def build(staged: Staged) -> "TorchTask":
     return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
 
 
+def defend(staged: Staged, task: "TorchTask") -> "Defence":
+    """The configured defences, in their slots."""
+    from fedaudit import defences
+    from fedaudit.tasks import Training
+
+    config, game = staged.config, staged.game
+    sources = {name: partial(game.members, name) for name in game.parties}
+    how = Training(**training(config, len(staged.dataset.records)))
+    initial = task.initial(config.federation.seed)
+    return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
+
+
 def prepare(config: Config) -> Prepared:
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
@@ -127,8 +139,8 @@ def prepare(config: Config) -> Prepared:
     settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
-    defence = defences.build(config.defences, defences.Setting(task, initial, sources, how, federation))
-    settings = replace(settings, notices=settings.notices + defence.notices)
+    defence = defend(staged, task)
+    settings = replace(adversary.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()

@@ -13,6 +13,9 @@
 What the paper leaves open, decided here: a reference starts as the federation's initial model; its optimiser is fresh
 in every round, as a party's is; KL takes the target's answer as the truth, at temperature 1.
 
+An adversary who knows that the parties train under DP-SGD may train its references so, too (`defended`): each goes
+through the parties' own defence, with the same clipping, noise multiplier and batch size, toward the same soft labels.
+
 Two adversaries, named apart. *Informed*: the party audits itself, with models that had its own records; no real
 adversary knows half of a party's records so well, which makes it an upper estimate. *Outside*: N models on random
 halves of an adversary's own data, in which no candidate occurs.
@@ -31,6 +34,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.errors import FedauditError
+from fedaudit.shadow.defended import Defended
 from fedaudit.shadow.models import Models, beside, steps_of
 from fedaudit.shadow.references import References
 from fedaudit.signals import outputs
@@ -119,11 +123,17 @@ class Group:
         self.inside = draw_inside(len(data), references.models, self._rng(0))
         self.sets = [np.flatnonzero(column) for column in self.inside.T]
         module = task.fresh(task.initial(references.seed))  # as the federation begins
-        self.models: Models = beside(module, references.models, self.training, task.classes)
+        self.defended: Defended | None = None
+        if references.gradient:
+            self.defended = Defended(task, module, references.models, self.training, references.gradient)
+        self.models: Models = self.defended or beside(module, references.models, self.training, task.classes)
 
     def learn(self, view: View, alpha: float) -> None:
         targets = soft_targets(self.task.outputs(view.state, self.data.x), self.data.y, self.task.classes, alpha)
         rng = self._rng(view.round)
+        if self.defended:
+            self.defended.train(self.data, targets, self.sets, rng)
+            return
         steps = steps_of(self.sets, self.training.batch_size, rng)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))  # dropout

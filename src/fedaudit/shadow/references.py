@@ -11,19 +11,24 @@ from fedaudit.signals.references import SIGNALS
 from fedaudit.types import Records, Strings
 
 if TYPE_CHECKING:
+    from fedaudit.defences.slots import Gradient
     from fedaudit.shadow.bank import Bank
     from fedaudit.tasks import TorchTask
 
 
 @dataclass(frozen=True)
 class References:
-    """`own`: the data of an outside adversary, where one is asked for. `training`: the fields of `tasks.Training`."""
+    """`own`: the data of an outside adversary, where one is asked for. `training`: the fields of `tasks.Training`.
+
+    `gradient`: the defence inside the parties, for an adversary that trains its references under the same one.
+    """
 
     models: int = 16
     alpha: float = 0.8
     training: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     own: Records | None = None
+    gradient: Gradient | None = None
 
     def beside(self, task: TorchTask, signals: Iterable[str], rows: Records, party: Strings) -> list[Bank]:
         """The banks that these signals come from, for candidates watched together."""
