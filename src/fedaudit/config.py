@@ -141,10 +141,7 @@ class Model(_Section):
 
 
 class Reference(_Section):
-    """[audit.reference] the bank behind kta-*, lira, distillation and rmia. No `variance`: shared up to 16 models.
-
-    `defended`: its models train as the parties do, under the same clipping and noise.
-    """
+    """[audit.reference] the bank behind kta-*, lira, distillation and rmia."""
 
     models: Annotated[int, Field(ge=4, multiple_of=2)] = 16
     alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.8
