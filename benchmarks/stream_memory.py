@@ -94,9 +94,11 @@ def _moved(model: State, rng: np.random.Generator) -> State:
 
 
 def _peak() -> float:
-    """Peak memory of this process so far, in MB."""
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    """Peak memory of this process so far, in MB. (What getrusage tells on Linux includes the starting process's.)"""
+    if sys.platform == "darwin":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 2**10
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ LAYERS = [
     "planning",
     "accounting",
     "models",
+    "threads",
     "tasks",
     "data",
     "defences",

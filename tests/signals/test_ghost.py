@@ -289,6 +289,25 @@ def test_more_records_than_one_pass_and_gradients_formed_in_parts(monkeypatch: p
     assert torch.allclose(found.inner, inner, rtol=1e-10, atol=1e-10)
 
 
+def test_two_cores_give_the_same_bits_in_the_same_order() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    n = 3 * ROWS + 5
+    x, y = torch.randn(n, 5), torch.randint(0, 3, (n,))
+    updates = {name: torch.randn(2, *p.shape) for name, p in module.named_parameters()}
+    found = {}
+    before = torch.get_num_threads()
+    try:
+        for cores in (1, 2):
+            torch.set_num_threads(cores)
+            found[cores] = statistics(module, losses, x, y, updates)
+            assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[1].norm2, found[2].norm2)
+    assert torch.equal(found[1].inner, found[2].inner)
+
+
 def test_batch_norm_in_training_mode_is_judged_in_evaluation_mode() -> None:
     """Training-mode BatchNorm couples records; the module may be left in that mode, the numbers are those of eval."""
     module, x, y, updates = world("batch norm")

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedaudit.tasks import OPTIMIZERS, Training
+from fedaudit.threads import one_core_each
 from fedaudit.types import Ints
 
 ROWS = 1024  # in one forward pass of all models
@@ -128,19 +127,8 @@ class Loop:
             for i in range(len(self.modules)):
                 work(i)
             return
-        with _one_thread_each(self.workers) as pool:
+        with one_core_each(self.workers) as pool:
             list(pool.map(work, range(len(self.modules))))
-
-
-@contextmanager
-def _one_thread_each(workers: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads whose matrix products do not start threads of their own."""
-    before = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
-    finally:
-        torch.set_num_threads(before)
 
 
 # ------------------------------------------------------------------ the stacked way

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torch.func import functional_call, jvp
 
 from fedaudit.errors import FedauditError
 from fedaudit.signals.layers import Call, rule_for
+from fedaudit.threads import one_core_each
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
 
@@ -53,10 +55,12 @@ def statistics(
     rows = min(ROWS, max(1, VALUES // max(1, x[:1].numel())))
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
-        parts = [
-            _one_pass(module, losses, x[i : i + rows], y[i : i + rows], updates, plan, norms)
-            for i in range(0, len(x), rows)
-        ]
+
+        def one_pass(own: nn.Module, start: int) -> tuple[Tensor, Tensor]:
+            some = slice(start, start + rows)
+            return _one_pass(own, losses, x[some], y[some], updates, plan, norms)
+
+        parts = _for_each(one_pass, range(0, len(x), rows), module, 1 if plan.slow else torch.get_num_threads())
     norm2 = torch.cat([p[0] for p in parts]) if parts else torch.empty(0, len(layers), dtype=torch.float64)
     inner = torch.cat([p[1] for p in parts]) if parts else torch.empty(0, len(layers), count, dtype=torch.float64)
     update2 = torch.stack(
@@ -64,6 +68,20 @@ def statistics(
          for names in layers.values()]
     )  # fmt: skip
     return Statistics(tuple(layers), norm2, inner, update2)
+
+
+def _for_each(
+    work: Callable[[nn.Module, int], tuple[Tensor, Tensor]], starts: Sequence[int], module: nn.Module, cores: int
+) -> list[tuple[Tensor, Tensor]]:
+    """In order. Each core has a model of its own; forward-mode derivatives know one at a time only."""
+    workers = min(cores, len(starts))
+    if workers < 2:
+        return [work(module, start) for start in starts]
+    models = [module, *(copy.deepcopy(module) for _ in range(workers - 1))]
+    with one_core_each(workers) as pool:
+        shares = pool.map(lambda i: [work(models[i], start) for start in starts[i::workers]], range(workers))
+        found = dict(zip((s for i in range(workers) for s in starts[i::workers]), chain(*shares), strict=True))
+    return [found[start] for start in starts]
 
 
 def trained_layers(module: nn.Module) -> dict[str, list[str]]:

@@ -1,0 +1,18 @@
+"""Work on several cores at once: small models gain more from a worker a core than from two cores a product."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def one_core_each(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads whose matrix products do not start threads of their own."""
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)
