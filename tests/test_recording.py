@@ -15,7 +15,7 @@ import pytest
 
 from fedaudit import attacks, results
 from fedaudit.attacks.trajectory import LastLoss
-from fedaudit.audit import Auditor
+from fedaudit.audit import Auditor, patience
 from fedaudit.audit.panel import in_order
 from fedaudit.config import Config
 from fedaudit.errors import FedauditError
@@ -328,6 +328,19 @@ def test_F3_an_attack_that_raises_costs_no_other_attack(recorded: Path, where: s
     ]
     assert found["headlines"] == expected["headlines"]
     assert found["failed"][0]["attack"] == "broken"
+
+
+@pytest.mark.parametrize("where", ["observe", "score"])
+def test_F3_an_attack_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def hang(*_: Any) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(Broken, "fail", hang)
+    monkeypatch.setattr(patience, "SECONDS", 4.0)
+    audit = with_broken(where)
+    assert "took longer than 4 s" in audit.failed["broken"]
+    assert {result.attack for result in audit.results} == {"fta-confidence", "loss", attacks.BLIND}
 
 
 def test_F3_when_the_primary_fails_the_first_listed_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.naming import conclusion as who_held_it
 from fedaudit.audit.naming import naming
 from fedaudit.audit.panel import Panel, say
+from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.audit.shadowing import PLACES, SHADOW
 from fedaudit.errors import FedauditError
@@ -178,9 +179,10 @@ class Auditor:
 
     @contextmanager
     def _blamed_on(self, name: str) -> Iterator[None]:
-        """One attack that raises is marked failed; the others go on."""
+        """One attack that raises or hangs is marked failed; the others go on."""
         try:
-            yield
+            with patience():
+                yield
         except Exception as error:
             self.failed.setdefault(name, say(error))
 
@@ -333,9 +335,14 @@ class Auditor:
             if attack is None or model not in attack.models:
                 continue
             seen = self.history.setdefault((attack.name, model), {})
-            with suppress(Exception):  # a gap in the curve; whether the attack failed is decided at the end
-                if round not in seen and any(panel.defined(attack) for panel in self.panels(model)):
-                    seen[round] = self._pooled(attack, model, confidence)
+            try:
+                with patience():
+                    if round not in seen and any(panel.defined(attack) for panel in self.panels(model)):
+                        seen[round] = self._pooled(attack, model, confidence)
+            except TooLongError as error:
+                self.failed.setdefault(attack.name, say(error))
+            except Exception:
+                continue  # a gap in the curve; whether the attack failed is decided at the end
 
     def _over_rounds(self, attack: BaseAttack, model: ModelKind) -> dict[str, Curve]:
         seen = self.history.get((attack.name, model), {})

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.series import Series, Table
+from fedaudit.audit.patience import patience
 from fedaudit.errors import FedauditError
 from fedaudit.signals import GRADIENTS, measure
 from fedaudit.stats import Block, random_half
@@ -107,7 +108,8 @@ class Panel:
         values, failed = values | of_gradients, failed | failed_gradients
         for bank in self._banks(task):
             try:
-                values |= bank.answers(signals, view, self.absorbed)
+                with patience():
+                    values |= bank.answers(signals, view, self.absorbed)
             except Exception as error:
                 failed |= dict.fromkeys(bank.signals, say(error))
         if self.probe and self.probe.signal in signals:
@@ -132,7 +134,8 @@ class Panel:
             self.failed[attack.name] = f"signal {missing[0]!r} in round {round}: {reason}"
             return
         try:
-            self.reductions[attack.name].observe(round, values)
+            with patience():
+                self.reductions[attack.name].observe(round, values)
         except Exception as error:
             self.failed[attack.name] = f"round {round}: {say(error)}"
         if attack.deferred:
@@ -215,11 +218,13 @@ def attempt(
     values: dict[str, NDArray[Any]] = {}
     failed: dict[str, str] = {}
     try:
-        return dict(measure(signals, view, rows, task)), failed
+        with patience():
+            return dict(measure(signals, view, rows, task)), failed
     except Exception:
         for name in signals:
             try:
-                values |= measure([name], view, rows, task)
+                with patience():
+                    values |= measure([name], view, rows, task)
             except Exception as error:
                 failed[name] = say(error)
     return values, failed
