@@ -87,7 +87,8 @@ def draw(name: str, label: str, xs: Sequence[float], found: dict[str, list[Estim
         marks.append(f'<text x="{at(x, 0)[0]:.1f}" y="{height - bottom + 18}" class="x">{x:g}</text>')
     marks.append(f'<text x="{width / 2}" y="{height - 10}" class="x">{label}</text>')
     for number, (attack, estimates) in enumerate(found.items()):
-        points = [at(x, e.value or 0) for x, e in zip(xs, estimates, strict=True)]
+        aside = 6 * number - 3  # so that no interval hides another
+        points = [(x + aside, y) for x, y in (at(x, e.value or 0) for x, e in zip(xs, estimates, strict=True))]
         line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         marks.append(f'<path d="M{line}" class="line c{number}"/>')
         for (x, y), value, e in zip(points, xs, estimates, strict=True):
@@ -95,8 +96,7 @@ def draw(name: str, label: str, xs: Sequence[float], found: dict[str, list[Estim
             title = f"{attack}, {value:g}: {e.value:.1%} ({e.low:.1%}-{e.high:.1%})"
             marks.append(f'<path d="M{x:.1f} {low:.1f}V{high:.1f}" class="bar c{number}"/>')
             marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="d{number}"><title>{title}</title></circle>')
-        x, y = points[len(points) // 2]
-        marks.append(f'<text x="{x + 8:.1f}" y="{y - 10:.1f}" class="n{number}">{attack}</text>')
+        marks.append(f'<text x="{width - 230 + 120 * number}" y="14" class="n{number}">{attack}</text>')
     style = (
         "text{font:13px sans-serif;fill:#555}.x{text-anchor:middle}.y{text-anchor:end}.grid{stroke:#ddd}"
         ".line{fill:none;stroke-width:2}.bar{stroke-width:1.5;opacity:.5}.c0{stroke:#c2410c}.c1{stroke:#1d4ed8}"
