@@ -75,7 +75,6 @@ def stage(config: Config) -> Staged:
     data.check_name(config.data.name)
     chosen = adversary.chosen(config)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
-    settings.check()
     dataset, asked = data.load(config.data), audit.attribute
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
@@ -133,6 +132,7 @@ def prepare(config: Config) -> Prepared:
 
     staged = stage(config)
     federation, dataset, game = config.federation, staged.dataset, staged.game
+    staged.settings.check()
     task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)

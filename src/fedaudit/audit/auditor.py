@@ -301,7 +301,7 @@ class Auditor:
 
     def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
         models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
-        models = [model for model in models if model in attack.models]
+        models = [model for model in models if attack in self.settings.on(model)]
         confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
         found = {model: self._pooled(attack, model, confidence) for model in models}
         best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
@@ -314,7 +314,7 @@ class Auditor:
         found = []
         for vantage, model in watched:
             attack = self.primary(vantage)
-            if attack is None or model not in attack.models:
+            if attack is None or attack not in self.settings.on(model):
                 continue
             panels = {p: self.each[p] if model == "local" else self.everyone for p in self.game.parties}
             blocks = {party: panel.block(attack, party) for party, panel in panels.items() if panel.defined(attack)}
@@ -332,7 +332,7 @@ class Auditor:
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in self.settings.watched():
             attack = self.primary(vantage)
-            if attack is None or model not in attack.models:
+            if attack is None or attack not in self.settings.on(model):
                 continue
             seen = self.history.setdefault((attack.name, model), {})
             try:
