@@ -88,9 +88,7 @@ def stage(config: Config) -> Staged:
     shadow = adversary.shadow(config, game, own, how)
     settings = replace(settings, references=references, shadow=shadow)
     if asked and shadow:
-        settings = replace(
-            settings, attribute=attributes.probe(dataset, shadow.game.candidates.rows, asked.name, asked.column)
-        )
+        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
 
 

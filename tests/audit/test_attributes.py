@@ -181,3 +181,10 @@ def test_wrong_use_is_refused_before_training() -> None:
     with pytest.raises(FedauditError, match="there is no column 30 in 30"):
         asked(attribute={"name": "area", "column": 30}, adversary="agg-sh")
     assert Probe("a", np.array([0]), np.eye(2, dtype=np.float32)).values == 2
+
+
+def test_an_attribute_that_hardly_varies_is_refused_before_training(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rare = np.arange(300) < 2
+    with pytest.raises(FedauditError, match="have a single value of 'attribute'"):
+        prepare(world(tmp_path, rng.normal(size=(300, 4)), rng.integers(0, 2, 300), rare.astype(int), {}))

@@ -22,7 +22,7 @@ from fedaudit.audit.panel import Panel
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Bools, Dataset, Estimate, Floats, Ints, Records, Role, Task, View
+from fedaudit.types import Bools, Dataset, Estimate, Floats, Game, Ints, Records, Role, Task, View
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
 
@@ -75,8 +75,18 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
     return replace(dataset, records=replace(records, x=np.column_stack([records.x, put])))
 
 
-def probe(dataset: Dataset, own: Records, name: str, column: int | None) -> Probe:
-    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code."""
+def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
+    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code.
+
+    `game`: the adversary's own; it learns from those of its records that its shadow is trained on.
+    """
+    own, taught = game.candidates.rows, game.truth.mask(Role.MEMBER)
+    if len(set(own.attributes[name][taught].tolist()) - {-1}) < 2:
+        raise FedauditError(
+            "attribute",
+            f"the {int(taught.sum())} records from which the adversary learns have a single value of {name!r}",
+            "Use more data, or an attribute that varies more.",
+        )
     codes, width = dataset.records.attributes[name], dataset.records.x.shape[1]
     count = int(codes.max()) + 1
     if column is None:

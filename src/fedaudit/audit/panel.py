@@ -171,6 +171,8 @@ class Panel:
         if isinstance(attack, Series):
             return self._scores_by_shadow(attack)
         features = self.reductions[attack.name].features()
+        if self.cannot_fit(attack):
+            return np.full(len(self.id), np.nan)
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
 
@@ -194,6 +196,15 @@ class Panel:
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
         return not np.isnan(self.scores(attack)).all()
+
+    def cannot_fit(self, attack: BaseAttack) -> bool:
+        """One non-member says nothing of how non-members vary."""
+        return attack.fits and int(self.reference.sum()) < 2
+
+    def why_undefined(self, attack: BaseAttack) -> str:
+        if self.cannot_fit(attack):
+            return f"needs 2 known non-members to be fitted on, and there are {int(self.reference.sum())}"
+        return "took part in too few rounds"
 
     def judged(self, attack: BaseAttack) -> Bools:
         """The candidates an attack is about: a party that attacks others knows its own records."""
