@@ -113,7 +113,7 @@ class Guesses:
 
     said: Floats  # records x values
     true: Ints
-    subject: Ints  # whose, by number
+    subject: Ints | None  # whose, by number; None: nobody has two records
 
     def blocks(self) -> list[Block]:
         """For each value, how well those who have it are told from those who have not; two values are one question."""
@@ -123,7 +123,9 @@ class Guesses:
     def _block(self, value: int) -> Block:
         others = np.delete(self.said, value, axis=1)
         score, has = self.said[:, value] - others.max(axis=1), self.true == value
-        return Block(score[has], score[~has], np.empty(0), (self.subject[has], self.subject[~has], self.subject[:0]))
+        whose = self.subject
+        subjects = None if whose is None else (whose[has], whose[~has], whose[:0])
+        return Block(score[has], score[~has], np.empty(0), subjects)
 
 
 def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estimate:
@@ -139,7 +141,10 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
     ends = np.array([[e.value, e.low, e.high] for e in usable], float)
     value, low, high = (float(end) for end in pairs @ ends / pairs.sum())
     people = sum(len(group.true) for group in groups)
-    method = f"mean over {len(usable)} values of: {usable[0].method}"
+    method = (
+        f"mean over {len(usable)} values, {people} people each time, who has it against who has not, of: "
+        f"{usable[0].method}"
+    )
     return Estimate(name, value, low, high, confidence, method, "measured", people, people)
 
 
@@ -158,10 +163,10 @@ def judge(
     for name, guesses_ in groups.items():
         found[f"{name}-auc"] = told_apart(f"{name}-auc", guesses_, confidence)
         found[f"{name}-accuracy"] = _accuracy(f"{name}-accuracy", guesses_, confidence)
-    found["excess-over-blind"] = difference("excess-over-blind", found["members-auc"], found["blind-auc"])
-    found["members-minus-nonmembers"] = difference(
-        "members-minus-nonmembers", found["members-auc"], found["nonmembers-auc"]
-    )
+    for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
+        counts = tuple(sum(len(guesses.true) for guesses in groups[group]) for group in (MEMBERS, other))
+        gap = difference(name, found["members-auc"], found[f"{other}-auc"])
+        found[name] = replace(gap, n_pos=counts[0], n_neg=counts[1])  # people, however many values there are
     return found
 
 
@@ -178,12 +183,12 @@ def _guesses(attack: Attribute, of: Probe, panel: Panel, shadow: Panel, classes:
     rows = panel.rows
     blind = lift(guesser(of.rest(shadow.rows, classes)[taught], known[taught]), of.rest(rows, classes), of.values)
     members, nonmembers = people(panel, shadow, rows.attributes[of.name] >= 0)
-    true, subject = rows.attributes[of.name], panel.index if panel.subject is None else panel.subject
-    return {
-        MEMBERS: Guesses(said[members], true[members], subject[members]),
-        NONMEMBERS: Guesses(said[nonmembers], true[nonmembers], subject[nonmembers]),
-        BLIND: Guesses(blind[members], true[members], subject[members]),
-    }
+    true, subject = rows.attributes[of.name], panel.subject
+
+    def about(guessed: Floats, whom: Bools) -> Guesses:
+        return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom])
+
+    return {MEMBERS: about(said, members), NONMEMBERS: about(said, nonmembers), BLIND: about(blind, members)}
 
 
 def people(panel: Panel, shadow: Panel, known: Bools) -> tuple[Bools, Bools]:
@@ -204,7 +209,7 @@ def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estim
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     value = k / n if n else None
     reason = None if n else "nobody is left to guess"
-    method = "Clopper-Pearson; clustered by subject"
+    method = "Clopper-Pearson" + "; clustered by subject" * any(g.subject is not None for g in guesses)
     return Estimate(name, value, low, high, confidence, method, "measured", k, n - k, reason=reason)
 
 
@@ -226,7 +231,11 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     """What may be said, in words."""
     excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
     attack, blind = found["members-auc"], found["blind-auc"]
-    figures = f"(attack AUC {_text(attack)}, blind {_text(blind)}, non-members {_text(found['nonmembers-auc'])})"
+    figures = (
+        f"(AUC over the blind guess {_text(excess, '+')}, members over non-members {_text(gap, '+')}; "
+        f"AUC of the attack {_text(attack)}, of the blind guess {_text(blind)}, of the attack on non-members "
+        f"{_text(found['nonmembers-auc'])}; {attack.confidence:.0%} intervals)"
+    )
     if excess.low is None or excess.high is None or gap.low is None:
         return f"Attribute {name}: no comparison, so nothing can be said {figures}."
     if excess.low > 0 and gap.low > 0:
@@ -245,5 +254,7 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     return f"Attribute {name}: {said}: no leak is shown {figures}."
 
 
-def _text(estimate: Estimate) -> str:
-    return "–" if estimate.value is None else f"{estimate.value:.3f}"
+def _text(estimate: Estimate, sign: str = "") -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "–"
+    return f"{estimate.value:{sign}.3f} ({estimate.low:{sign}.3f} to {estimate.high:{sign}.3f})"
