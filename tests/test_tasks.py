@@ -11,6 +11,7 @@ from fedaudit.config import OUR_MODELS
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.models import MODELS
+from fedaudit.signals import why_not
 from fedaudit.tasks import TorchTask, Training, build_task
 
 
@@ -87,3 +88,24 @@ def test_own_model_by_name() -> None:
 
 def test_every_model_can_be_named_in_a_configuration() -> None:
     assert set(MODELS) == set(OUR_MODELS)
+
+
+class Twice(nn.Module):
+    """The last layer is also the one before it, as itself or as a twin with the same weight."""
+
+    def __init__(self, twin: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 10), nn.Linear(10, 10)
+        self.before = nn.Linear(10, 10) if twin else self.last
+        self.before.weight = self.last.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(torch.tanh(self.before(torch.tanh(self.first(x.flatten(1))))))
+        return out
+
+
+@pytest.mark.parametrize("twin", [True, False])
+@pytest.mark.parametrize("signal", ["gradient-norm", "attribute-gradient-norm"])
+def test_a_last_layer_that_is_used_twice_has_no_gradient_from_one_pass(twin: bool, signal: str) -> None:
+    task = TorchTask(lambda: Twice(twin), 10)
+    assert "more than once" in str(why_not([signal], task.initial(0), records(), task))

@@ -24,13 +24,34 @@ if TYPE_CHECKING:
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     """The named attacks (None: the default ones), with the options that [audit] gives them."""
     fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
-    return attacks.choose(names, audit.reference.spread, fusion)
+    guessing = attacks.ATTRIBUTE in (names or ())
+    if guessing and audit.attribute is None:
+        raise FedauditError(
+            "no-attribute",
+            "'attribute' guesses a hidden attribute, and none is named",
+            'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
+        )
+    others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
+    found = attacks.choose(others, audit.reference.spread, fusion)
+    return [*found, Attribute()] if guessing else found
 
 
 def chosen(config: Config) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks)
+    check(audit, asked)
+    if audit.adversary is None:
+        return asked
+    series = [attack for attack in asked if attack.learns and not isinstance(attack, Attribute)]
+    others = [attack for attack in asked if not attack.learns]
+    if not series and not (audit.attacks and audit.attribute):
+        series = [entry.make() for entry in attacks.SHADOW.values()]
+    return [*others, *series, *([Attribute()] if audit.attribute else [])]
+
+
+def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
+    """Refuse attacks whose adversary is not named, and an adversary without its place to look from."""
     if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
         raise FedauditError(
             "no-adversary",
@@ -44,7 +65,7 @@ def chosen(config: Config) -> list[BaseAttack]:
                 f"{learning[0]} is an attack of somebody with a shadow model, and nobody is named",
                 'Set audit.adversary to "agg-sh", "agg-mal" or "do-sh".',
             )
-        return asked
+        return
     vantage, _ = PLACES[audit.adversary]
     if vantage not in audit.vantages:
         raise FedauditError(
@@ -52,11 +73,6 @@ def chosen(config: Config) -> list[BaseAttack]:
             f"{audit.adversary} looks from {vantage.value!r}, which is not among audit.vantages",
             f"Add {vantage.value!r} there.",
         )
-    series = [attack for attack in asked if attack.learns]
-    others = [attack for attack in asked if not attack.learns] or choose(audit, None)
-    if not series and not (audit.attacks and audit.attribute):
-        series = [entry.make() for entry in attacks.SHADOW.values()]
-    return [*others, *series, *([Attribute()] if audit.attribute else [])]
 
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:

@@ -6,10 +6,11 @@ It shares no trace with the honest federation. What it costs the parties is repo
 they end up with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy import stats
 
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.auditor import below_chance
@@ -18,7 +19,20 @@ from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.stats import clopper_pearson, roc_curve
 from fedaudit.tasks import TorchTask, Training
-from fedaudit.types import Audit, AuditResult, Candidates, Estimate, Game, Party, Plan, Role, Truth, Vantage
+from fedaudit.types import (
+    Audit,
+    AuditResult,
+    Candidates,
+    Estimate,
+    Floats,
+    Game,
+    Party,
+    Plan,
+    Records,
+    Role,
+    Truth,
+    Vantage,
+)
 
 
 class Isolation:
@@ -31,15 +45,21 @@ class Isolation:
         self.task, self.game, self.parties, self.settings = task, game, parties, settings
         self.defence = replace(defence, aggregate=None)  # this server adds no noise
         self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
+        self.fprs, _ = settings.reachable_fprs(game)
         self.auditors: dict[str, Auditor] = {}
+
+    @property
+    def complete(self) -> bool:
+        return len(self.auditors) == len(self.parties)
 
     def run(self, step: Callable[[], None]) -> None:
         """One federation of two for each party."""
         rounds, seed = self.settings.rounds, self.settings.seed
         shadow = replace(self.settings.shadow, party=SHADOW) if self.settings.shadow else None
-        settings = replace(self.settings, vantages=(Vantage.SERVER,), shadow=shadow)
+        settings = replace(self.settings, vantages=(Vantage.SERVER,), shadow=shadow, fpr=None)
         for party in self.parties:
             auditor = Auditor(self.task, only(self.game, party.name), settings)
+            auditor.fprs = self.fprs  # as in the honest federation: a party that is too small has no value there
             plans = [Plan((party.name, SHADOW))] * rounds
             for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
                 auditor.observe(round)
@@ -47,7 +67,14 @@ class Isolation:
             self.auditors[party.name] = auditor
 
     def add_to(self, honest: Audit) -> Audit:
-        """The honest audit, with what the malicious aggregator finds beside it."""
+        """The honest audit, with what the malicious aggregator finds beside it; said is how far it got."""
+        if not self.complete:
+            names = ", ".join(attack.name for attack in self.settings.attacks)
+            missing = f"agg-mal was stopped with {len(self.auditors)} of {len(self.parties)} parties isolated"
+            missing += f": {names} {'are about these alone' if self.auditors else 'have no result'}."
+            honest = replace(honest, notices=[*honest.notices, missing])
+        if not self.auditors:
+            return honest
         found = [result for attack in self.settings.attacks for result in self._of_attack(attack.name)]
         accuracy = dict(honest.accuracy)
         notices = [*honest.notices]
@@ -58,6 +85,8 @@ class Isolation:
                 f"agg-mal: isolated with the shadow, the parties' models are right on {_share(isolated)} of outsiders, "
                 f"against {_share(before)} in the honest federation."
             )
+        else:
+            notices.append(self._mean_squared_error())
         failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
         warnings = [*honest.warnings, *(f"{name} failed and has no result: {why}" for name, why in failed.items())]
         return replace(
@@ -82,12 +111,27 @@ class Isolation:
             )
         return entries
 
-    def _accuracy(self) -> Estimate:
-        right = total = 0
+    def _answers(self) -> Iterator[tuple[Floats, Records]]:
+        """What each party's model says of outsiders."""
         for auditor in self.auditors.values():
             assert auditor.released is not None
             rows = auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION))
-            right += int((self.task.outputs(auditor.released, rows.x).argmax(axis=1) == rows.y).sum())
+            yield self.task.outputs(auditor.released, rows.x), rows
+
+    def _mean_squared_error(self) -> str:
+        errors = np.concatenate([(answers[:, 0] - rows.y) ** 2 for answers, rows in self._answers()])
+        confidence, mean = self.settings.confidence, float(errors.mean())
+        half = float(stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * stats.sem(errors))
+        return (
+            f"agg-mal: isolated with the shadow, the parties' models have a mean squared error of {mean:.4g} on "
+            f"{len(errors)} outsiders ({confidence:.0%} interval {max(mean - half, 0.0):.4g}-{mean + half:.4g}, "
+            "Student's t)."
+        )
+
+    def _accuracy(self) -> Estimate:
+        right = total = 0
+        for answers, rows in self._answers():
+            right += int((answers.argmax(axis=1) == rows.y).sum())
             total += len(rows)
         tail = (1 - self.settings.confidence) / 2
         low, high = clopper_pearson(right, total, tail, tail)

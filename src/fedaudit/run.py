@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,11 +19,13 @@ from fedaudit.audit import Auditor, Settings, attributes
 from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
+from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.secagg import masked
 from fedaudit.federation.segments import digest
 from fedaudit.recording import Recording, Tell, check_config, fingerprint, unbroken
 from fedaudit.shadow import References
+from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Round, State, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
@@ -75,7 +77,6 @@ def stage(config: Config) -> Staged:
     data.check_name(config.data.name)
     chosen = adversary.chosen(config)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
-    settings.check()
     dataset, asked = data.load(config.data), audit.attribute
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
@@ -87,9 +88,7 @@ def stage(config: Config) -> Staged:
     shadow = adversary.shadow(config, game, own, how)
     settings = replace(settings, references=references, shadow=shadow)
     if asked and shadow:
-        settings = replace(
-            settings, attribute=attributes.probe(dataset, shadow.game.candidates.rows, asked.name, asked.column)
-        )
+        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
 
 
@@ -133,6 +132,7 @@ def prepare(config: Config) -> Prepared:
 
     staged = stage(config)
     federation, dataset, game = config.federation, staged.dataset, staged.game
+    staged.settings.check()
     task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
@@ -161,6 +161,14 @@ def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defenc
     holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
     if defence.serve is None or len(holders) == len(settings.vantages):
         return Auditor(task, game, settings), None
+    for attack in settings.attacks:
+        if set(attack.signals) & set(OF_REFERENCES):
+            raise FedauditError(
+                "served-references",
+                f"attack {attack.name!r} compares with reference models in every round, and behind {defence.name!r} an "
+                "outsider gets bent answers of the last model only",
+                "Take the attack, or the vantage 'outsider', out of [audit].",
+            )
     outsider = Auditor(Served(task, defence.serve), game, replace(settings, vantages=(Vantage.OUTSIDER,)))
     return (Auditor(task, game, replace(settings, vantages=holders)), outsider) if holders else (outsider, None)
 
@@ -178,7 +186,8 @@ def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> It
 
     federation = prepared.config.federation
     made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
-    return map(masked, made) if federation.secagg else made
+    own = prepared.settings.shadow.party if prepared.settings.shadow else None
+    return (masked(round, own) for round in made) if federation.secagg else made
 
 
 def run(
@@ -196,6 +205,10 @@ def run(
         if finished:
             tell(f"{out} holds this run, finished: nothing is trained again. --force would do so.")
             return finished
+        if using := references_at_risk(prepared):
+            tell(
+                f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
+            )
         after, model = recording.resume(auditor, tell)
         with progress("Training and auditing", config.federation.rounds - after) as step:
             try:
@@ -209,7 +222,7 @@ def run(
                     raise  # nothing to report yet
         if prepared.isolation and auditor.last_round == config.federation.rounds:
             steps = len(prepared.parties) * config.federation.rounds
-            with progress("Isolating each party (agg-mal)", steps) as step:
+            with progress("Isolating each party (agg-mal)", steps) as step, suppress(KeyboardInterrupt):
                 prepared.isolation.run(step)
         with progress("Computing statistics", 0):
             seconds = time.perf_counter() - started
@@ -217,6 +230,12 @@ def run(
             document = conclude(prepared, auditor, out, out.name, seconds, odd, lost)
             recording.end(document["run"]["status"], auditor.right)
     return document
+
+
+def references_at_risk(prepared: Prepared) -> str:
+    """Attacks that could not go on after a kill: their reference models follow rounds that are not kept."""
+    using = [attack.name for attack in prepared.settings.attacks if set(attack.signals) & set(OF_REFERENCES)]
+    return ", ".join(using) if prepared.config.audit.keep == "signals" else ""
 
 
 def conclude(
@@ -251,7 +270,7 @@ def conclude(
 def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
     """What was found. Whoever gets answers only asks the released model, once, at the end."""
     found = auditor.finish()
-    if isinstance(about, Prepared) and about.isolation and about.isolation.auditors:
+    if isinstance(about, Prepared) and about.isolation:
         found = about.isolation.add_to(found)
     outsider = about.outsider if isinstance(about, Prepared) else None
     if not outsider or auditor.released is None:
@@ -277,6 +296,14 @@ def manifest(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def _status(about: Prepared | Staged, auditor: Auditor) -> str:
+    if auditor.last_round < about.config.federation.rounds:
+        return f"interrupted at round {auditor.last_round}"
+    if isinstance(about, Prepared) and about.isolation and not about.isolation.complete:
+        return "interrupted before every party was isolated"
+    return "complete"
+
+
 def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: float) -> dict[str, Any]:
     """The `run` part of results.json: what anybody needs to judge and to repeat this audit."""
     config, dataset, game = about.config, about.dataset, about.game
@@ -289,8 +316,7 @@ def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: flo
         "name": name,
         "fedaudit": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": "complete" if auditor.last_round == config.federation.rounds
-        else f"interrupted at round {auditor.last_round}",
+        "status": _status(about, auditor),
         "config": config.as_dict(),
         "config_hash": config.hash(),
         "seed": config.federation.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -67,16 +68,19 @@ class TorchTask:
         """Outputs, and what went into the last linear layer (a 1 for its bias included), from one forward pass."""
         module = self._load(state).eval()
         seen: list[tuple[nn.Linear, torch.Tensor, torch.Tensor]] = []
+        calls: Counter[nn.Module] = Counter()
 
         def remember(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
             assert isinstance(layer, nn.Linear)
             seen[:] = [(layer, inputs[0], output)]
+            calls[layer] += 1
 
         hooks = [m.register_forward_hook(remember) for m in module.modules() if isinstance(m, nn.Linear)]
         outputs, inputs = [], []
         try:
             with torch.inference_mode():
                 for part in _batches(x):
+                    calls.clear()
                     out = module(_tensor(part))
                     if not seen or seen[0][2].numel() != out.numel() or not torch.equal(seen[0][2].view_as(out), out):
                         raise FedauditError(
@@ -86,6 +90,13 @@ class TorchTask:
                             "Let it return the outputs of an nn.Linear, or leave out gradient-norm.",
                         )
                     layer, h, _ = seen[0]
+                    if calls[layer] > 1 or _shared(layer, module):
+                        raise FedauditError(
+                            "last-layer",
+                            "the weights of the model's last linear layer are used more than once in a pass, so the "
+                            "gradient of that layer is not known from what goes into it",
+                            "Leave out gradient-norm, gradient-series and attribute.",
+                        )
                     outputs.append(out.double())
                     inputs.append(h.double() if layer.bias is None else nn.functional.pad(h.double(), (0, 1), value=1))
         finally:
@@ -165,6 +176,13 @@ class TorchTask:
     def _load(self, state: State) -> nn.Module:
         self._module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
         return self._module
+
+
+def _shared(layer: nn.Linear, module: nn.Module) -> bool:
+    """Is a parameter of the layer also another layer's?"""
+    others = (p for other in module.modules() if other is not layer for p in other.parameters(recurse=False))
+    own = {id(p) for p in layer.parameters()}
+    return any(id(p) in own for p in others)
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}

@@ -29,7 +29,15 @@ def write_report(document: dict[str, Any], directory: Path) -> Path | None:
 
 
 def say(document: dict[str, Any], written: Path | None) -> None:
-    from fedaudit.report.words import headline_rows, row_titles, spread, verdict, warnings
+    from fedaudit.report.words import (
+        ATTRIBUTE_TITLES,
+        attribute_rows,
+        headline_rows,
+        row_titles,
+        spread,
+        verdict,
+        warnings,
+    )
 
     # Fits 80 columns: an interval that is cut off is no interval.
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
@@ -45,6 +53,11 @@ def say(document: dict[str, Any], written: Path | None) -> None:
         cells = (f"  {row.attack}", row.auc, row.tpr, row.realised_fpr, row.cost)
         table.add_row(*(escape(cell) for cell in cells), style="bold" if row.primary else "")
     console.print(table)
+    if guessed := attribute_rows(document):
+        table = Table("hidden attribute, all parties", "AUC", box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
+        for title, value in list(zip(ATTRIBUTE_TITLES, guessed[0], strict=True))[1:]:
+            table.add_row(escape(title), escape(value))
+        console.print(table)
     for line in [*warnings(document), *document.get("notices", ())]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     console.print(f"\n[bold]{escape(verdict(document))}[/bold]")

@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
+from fedaudit import adversary
 from fedaudit.attacks import choose, fuse
+from fedaudit.attacks.fusion import Fusion
 from fedaudit.attacks.gradients import LayerAttack, Mean
+from fedaudit.attacks.reference import KTA
 from fedaudit.config import parse
 from fedaudit.errors import FedauditError
+from fedaudit.run import prepare
 from fedaudit.types import Floats
+from tests.worlds import config, watch
 
 
 def series(rounds: int = 8, n: int = 40, columns: int = 4) -> Floats:
@@ -69,3 +74,44 @@ def test_fusion_by_configuration() -> None:
     for name in ("fusion", "fta-confidense"):
         with pytest.raises(FedauditError, match="unknown-attack"):
             fuse((name, "loss"))
+
+
+def test_fusion_looks_where_all_of_its_parts_can() -> None:
+    assert fuse(("gradient-cosine", "loss")).models == ("global", "local")
+    assert fuse(("gradient-cosine", "fedmia")).models == ("local",)
+
+
+def test_fusion_beside_a_lone_server_with_a_part_that_sees_local_models_only() -> None:
+    asked = {"vantages": ["server"], "attacks": ["fusion"], "fusion": {"attacks": ["gradient-cosine", "fedmia"]}}
+    audit = watch(prepare(config(federation={"rounds": 2, "parties": 3}, audit=asked)))
+    assert audit.failed == {}
+    assert {r.model for r in audit.results if r.attack == "fusion"} == {"local"}
+
+
+def test_the_spread_of_references_reaches_the_parts() -> None:
+    fusion = {"attacks": ["kta-confidence", "loss"]}
+    audit = parse({"audit": {"attacks": ["fusion"], "reference": {"variance": "record"}, "fusion": fusion}}).audit
+    (attack,) = adversary.choose(audit, audit.attacks)
+    assert isinstance(attack, Fusion)
+    assert attack.parts[0] == KTA(variance="record")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("rmia", "the last model alone"), ("merlin", "the last model alone"), ("cs-mia", "a shadow")]
+)
+def test_what_fusion_cannot_use_is_told_why(name: str, why: str) -> None:
+    with pytest.raises(FedauditError, match=why):
+        fuse((name, "loss"))
+
+
+def test_a_nan_among_the_known_non_members_spoils_nothing() -> None:
+    features = series().mean(axis=0)
+    features[3] = np.nan
+    assert LayerAttack().fit(features).layer == 1
+    attack = fuse(("gradient-cosine", "loss"))
+    reduction = attack.reduce(40)
+    for index in range(2):
+        reduction.observe(index + 1, {"gradient-cosine": features, "loss": np.linspace(0, 1, 40)})
+    whole = reduction.features()
+    found = attack.fit(whole[:15]).score(whole)
+    assert np.flatnonzero(np.isnan(found)).tolist() == [3]

@@ -1,12 +1,14 @@
 """Other parties' updates as the null, and whose update fits best: against the same done record by record."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
 import pytest
 
 from fedaudit.attacks.peers import FedMIA, Source
+from fedaudit.audit.naming import naming
 from fedaudit.errors import FedauditError
 from fedaudit.results import SCHEMA_FILE, as_document
 from fedaudit.run import describe, prepare, rounds
@@ -136,3 +138,20 @@ def test_only_a_server_sees_the_peers() -> None:
         prepare(config(audit={"attacks": ["fedmia"]}))
     headlines = watch(prepare(config(audit={"vantages": ["server"], "attacks": ["fedmia"]}))).headlines
     assert [(h.attack, h.model, h.compared) for h in headlines] == [("fedmia", "local", 1)]
+
+
+def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def fit(self: Source, reference: Floats) -> Source:
+        rows.append(len(reference))
+        return replace(self, layer=0)
+
+    prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["loss", "source"]}))
+    watch(prepared)
+    panels = prepared.auditor.each
+    (attack,) = [a for a in prepared.settings.attacks if isinstance(a, Source)]
+    monkeypatch.setattr(Source, "fit", fit)
+    for party in (None, "party-1"):
+        naming(attack, panels, party, 0.95)
+    assert rows == [sum(int(panel.reference.sum()) for panel in panels.values())] * 2

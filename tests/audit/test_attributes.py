@@ -181,3 +181,27 @@ def test_wrong_use_is_refused_before_training() -> None:
     with pytest.raises(FedauditError, match="there is no column 30 in 30"):
         asked(attribute={"name": "area", "column": 30}, adversary="agg-sh")
     assert Probe("a", np.array([0]), np.eye(2, dtype=np.float32)).values == 2
+
+
+def test_an_attribute_that_hardly_varies_is_refused_before_training(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rare = np.arange(300) < 2
+    with pytest.raises(FedauditError, match="have a single value of 'attribute'"):
+        prepare(world(tmp_path, rng.normal(size=(300, 4)), rng.integers(0, 2, 300), rare.astype(int), {}))
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_counts_are_of_people_and_clusters_are_named_only_where_there_are_some(values: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    x, z = rng.normal(size=(600, 4)), rng.integers(0, values, 600)
+    prepared = prepare(world(tmp_path, x, rng.integers(0, 2, 600), z, {}))
+    audit = watch(prepared)
+    estimates = found(audit)
+    members = int((prepared.game.truth.role == "member").sum())
+    others = len(prepared.game.truth.role) - members
+    assert (estimates["excess-over-blind"].n_pos, estimates["excess-over-blind"].n_neg) == (members, members)
+    assert estimates["members-minus-nonmembers"].n_neg == others
+    assert not any("clustered" in estimate.method for estimate in estimates.values())
+    for name in ("excess-over-blind", "members-minus-nonmembers"):
+        gap = estimates[name]
+        assert f"{gap.value:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})" in audit.notices[0]

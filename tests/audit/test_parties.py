@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
+
+from fedaudit.audit import Auditor
 from fedaudit.federation.simulate import Trainer
 from fedaudit.run import prepare
+from fedaudit.types import Candidates, Game, Role, Truth
 from tests.worlds import config, null_world, watch
 
 SMALL = {"members": 0.1, "nonmembers": 0.4, "rounds": 3}
@@ -25,3 +29,18 @@ def test_a_party_that_overfits_is_named_and_no_other() -> None:
 
 def test_nobody_is_named_in_a_null_world() -> None:
     assert not any("more exposed" in line for line in watch(null_world(config(federation={"parties": 3}))).notices)
+
+
+def test_a_party_without_known_non_members_costs_the_others_nothing() -> None:
+    prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["fusion", "loss"]}))
+    game = prepared.game
+    kept = (game.candidates.party != "party-0") | ~game.truth.mask(Role.CALIBRATION)
+    rows = game.candidates.rows.take(kept)
+    fewer = Candidates("record", rows.id, game.candidates.party[kept], rows, np.arange(len(rows)))
+    auditor = Auditor(prepared.task, Game(fewer, Truth(rows.id, game.truth.role[kept])), prepared.settings)
+    audit = watch(replace(prepared, auditor=auditor))
+    assert audit.failed == {}
+    found = {r.party: r.estimates["auc"] for r in audit.results if (r.attack, r.model) == ("fusion", "local")}
+    assert "2 known non-members" in str(found["party-0"].reason)
+    assert found[None].n_pos == found["party-1"].n_pos + found["party-2"].n_pos
+    assert any("1 of 3 parties have too few known non-members" in notice for notice in audit.notices)

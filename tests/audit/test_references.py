@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedaudit.config import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.run import prepare
+from fedaudit.run import prepare, run
+from fedaudit.shadow import References
 from fedaudit.types import Audit
-from tests.worlds import config, watch
+from tests.worlds import config, silent, watch
 
 INFORMED = ["kta-confidence", "kta-loss", "kta-logit", "lira", "rmia", "rmia-slope", "distillation"]
 
@@ -82,3 +84,34 @@ def test_fusion_takes_scores_of_reference_attacks() -> None:
     audit = watch(prepare(config(audit={"attacks": ["fusion"], "fusion": fused, "reference": {"models": 4}})))
     assert audit.failed == {}
     assert {r.attack for r in audit.results} == {"fusion", "blind"}
+
+
+def test_references_are_refused_behind_bent_answers() -> None:
+    audit = {"attacks": ["lira"], "vantages": ["client", "outsider"]}
+    settings = config(audit=audit)
+    bent = settings.model_copy(update={"defences": (Defence(name="memguard", strength=0.5),)})
+    prepare(settings)
+    with pytest.raises(FedauditError, match="'lira' compares with reference models"):
+        prepare(bent)
+
+
+def test_F3_a_bank_that_cannot_be_made_costs_its_own_attacks_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: References, task: object, name: str, *rest: object) -> object:
+        if name == "plain-reference":
+            raise RuntimeError
+        return bank(self, task, name, *rest)  # type: ignore[arg-type]
+
+    bank = References.bank
+    monkeypatch.setattr(References, "bank", refuse)
+    audit = {"attacks": ["loss", "lira", "kta-logit"], "reference": {"models": 4}}
+    found = watch(prepare(config(federation={"rounds": 2}, audit=audit)))
+    assert set(found.failed) == {"lira"}
+    assert {r.attack for r in found.results} == {"loss", "kta-logit", "blind"}
+
+
+def test_whoever_keeps_no_models_is_told_what_a_kill_would_cost(tmp_path: Path) -> None:
+    for keep in ("signals", "snapshots"):
+        told: list[str] = []
+        audit = {"attacks": ["loss", "kta-logit"], "reference": {"models": 4}, "keep": keep}
+        run(config(federation={"rounds": 2}, audit=audit), tmp_path / keep, silent, tell=told.append)
+        assert any("kta-logit" in line and "lost" in line for line in told) == (keep == "signals")

@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit import isolation
 from fedaudit.attacks import SHADOW as SERIES
 from fedaudit.attacks.series import Table
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadowing import own_game
 from fedaudit.config import Config
 from fedaudit.errors import FedauditError
+from fedaudit.federation.simulate import federate
 from fedaudit.isolation import Isolation
-from fedaudit.run import Prepared, finish, prepare, rounds
+from fedaudit.run import Prepared, finish, prepare, rounds, run
 from fedaudit.types import Audit, Role
-from tests.worlds import config, null_world, watch
+from tests.worlds import config, null_world, silent, watch
 
 ADVERSARIES = ("agg-sh", "agg-mal", "do-sh")
 
@@ -76,8 +78,8 @@ def with_null_parties(prepared: Prepared, settings: Config) -> Prepared:
         null = replace(null, auditor=Auditor(null.task, null.game, replace(null.settings, shadow=shadow)))
     if prepared.isolation:
         of = prepared.isolation
-        isolation = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
-        null = replace(null, isolation=isolation)
+        alone = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
+        null = replace(null, isolation=alone)
     return null
 
 
@@ -158,3 +160,70 @@ def test_wrong_use_is_refused_before_training() -> None:
         prepare(config(audit={"adversary": "agg-sh", "vantages": ["client"]}))
     with pytest.raises(FedauditError, match=r"audit\.adversary"):
         config(audit={"adversary": "agg"})
+
+
+def mal(**audit: Any) -> Config:
+    asked = {"adversary": "agg-mal", "attacks": ["loss", "gradient-series"], "fpr": [0.1]} | audit
+    return config(federation={"rounds": 2, "parties": 2}, audit=asked)
+
+
+def test_an_fpr_beyond_one_isolated_party_has_no_value_there() -> None:
+    settings = mal(fpr=[0.003])  # 574 calibration records together, half of that each
+    audit = audited(prepare(settings))
+    (pooled,) = [r for r in audit.results if (r.attack, r.party) == ("gradient-series", None)]
+    assert pooled.estimates["tpr@0.003"].value is None
+    assert "more calibration non-members" in str(pooled.estimates["tpr@0.003"].reason)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_F14_isolation_that_is_stopped_is_said_and_made_up_for(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(*args: Any, **options: Any) -> Any:
+        started.append(1)
+        if len(started) > done:
+            raise KeyboardInterrupt
+        return federate(*args, **options)
+
+    started: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(isolation, "federate", impatient)
+        document = run(mal(), tmp_path, silent, tell=lambda line: None)
+    assert document["run"]["status"].startswith("interrupted")
+    assert any(f"with {done} of 2 parties isolated" in notice for notice in document["notices"])
+    series = {r["party"] for r in document["results"] if r["attack"] == "gradient-series"}
+    assert series == ({None, "party-0"} if done else set())
+    again = run(mal(), tmp_path, silent, tell=lambda line: None)
+    assert again["run"]["status"] == "complete"
+    assert {r["party"] for r in again["results"] if r["attack"] == "gradient-series"} == {None, "party-0", "party-1"}
+
+
+def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: Path) -> None:
+    def engine(prepared: Prepared, after: int, model: Any) -> Any:
+        for round in rounds(prepared, after, model):
+            yield round
+            if round.index == 2:
+                raise KeyboardInterrupt
+
+    settings = config(federation={"rounds": 3}, audit={"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]})
+    document = run(settings, tmp_path, silent, tell=lambda line: None, engine=engine)
+    assert any("gradient-series have no result" in notice for notice in document["notices"])
+
+
+def test_agg_mal_says_what_it_costs_a_regression() -> None:
+    asked = {"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]}
+    settings = config(data={"name": "diabetes"}, federation={"rounds": 2}, audit=asked)
+    (notice,) = [n for n in audited(prepare(settings)).notices if "agg-mal" in n]
+    assert "mean squared error" in notice
+    assert "95% interval" in notice
+
+
+def test_a_party_knows_its_own_model_under_secure_aggregation() -> None:
+    settings = config(
+        federation={"rounds": 2, "secagg": True}, audit={"adversary": "do-sh", "attacks": ["loss", "gradient-series"]}
+    )
+    prepared = prepare(settings)
+    assert {bool(trained.state) for trained in next(rounds(prepared)).sent.values()} == {True, False}
+    audit = watch(prepared)
+    assert audit.failed == {}
+    assert "gradient-series" in {r.attack for r in audit.results}

@@ -17,6 +17,7 @@ import pytest
 
 from fedaudit import report
 from fedaudit.report import figures, words
+from fedaudit.report.html import render
 from tests.report import builder
 from tests.report.builder import Json
 
@@ -396,3 +397,43 @@ def test_the_report_loads_no_training_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def with_attribute() -> Json:
+    names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
+    found = {name: builder.estimate(0.1 + 0.1 * i, 0.15) | {"low": -0.05 + 0.1 * i} for i, name in enumerate(names)}
+    guessed = builder.entry("attribute", "server", None, None, unit="attribute", estimates=found)
+    whole = builder.results()
+    return whole | {"results": [*whole["results"], guessed, guessed | {"party": "party-1"}]}
+
+
+def test_an_attribute_has_a_table_of_its_own_with_both_differences() -> None:
+    source = render(with_attribute())
+    section = source.split('id="attribute"')[1].split("</section>")[0]
+    assert "+0.100 (-0.050 to +0.250)" in section
+    assert "+0.200 (+0.050 to +0.350)" in section
+    assert "party-1" in section
+    assert "attribute" not in [row.attack for row in words.headline_rows(with_attribute())]
+    assert 'id="attribute"' not in render(builder.results())
+
+
+def test_limits_say_what_was_asked_after_all() -> None:
+    plain = builder.results()
+    assert "it was not asked" in render(plain)
+    named = {"accuracy": builder.estimate(0.7), "auc-other-party": builder.estimate(0.83), "auc": builder.estimate(0.6)}
+    rows = [builder.entry("source", "server", None, None, estimates=named, party=party) for party in (None, "party-0")]
+    config = plain["run"]["config"]
+    mal = plain["run"] | {"config": config | {"audit": config["audit"] | {"adversary": "agg-mal"}}}
+    page = render(plain | {"run": mal, "results": [*plain["results"], *rows]})
+    assert "it was not asked" not in page
+    assert "isolates each party (agg-mal)" in page
+    assert "0.830 (0.818–0.842)" in page.split("Whose record is it?")[1].split("</table>")[0]
+
+
+def test_the_command_line_shows_both_differences_of_an_attribute(capsys: pytest.CaptureFixture[str]) -> None:
+    from fedaudit.terminal import say
+
+    say(with_attribute() | {"notices": []}, None)
+    printed = capsys.readouterr().out
+    assert "+0.100 (-0.050 to +0.250)" in printed
+    assert "+0.200 (+0.050 to +0.350)" in printed

@@ -85,3 +85,9 @@ def test_dropout_is_not_trained_in_two_threads() -> None:
     models = beside(module, 4, Training(), 3)
     assert isinstance(models, Loop)
     assert models.workers == 1
+
+
+def test_no_batch_is_empty() -> None:
+    """An odd number of records leaves one half smaller than the other: all models take the smaller number of steps."""
+    steps = steps_of([np.arange(4), np.arange(4, 9)], 1, np.random.default_rng(0))
+    assert [[len(batch) for batch in step] for step in steps] == [[1, 2], [1, 1], [1, 1], [1, 1]]

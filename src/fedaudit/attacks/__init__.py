@@ -120,13 +120,20 @@ BLIND_ABOUT = (
 )
 
 
+_OTHER_PART = "Take an attack that reads every round, for example fta-logit, kta-logit or rmia-slope."
+
+
 def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -> Fusion:
     """`fusion` of other attacks, equally weighted unless told otherwise."""
-    # an attack that looks at the last model alone has nothing that could be added up round by round
-    known = [name for name, entry in REGISTRY.items() if name != "fusion" and not entry.make().deferred]
     for name in parts:
-        if name not in known:
+        if name in SHADOW:
+            raise FedauditError("fusion-part", f"audit.fusion cannot use {name!r}: it needs a shadow", _OTHER_PART)
+        if name not in REGISTRY or name == "fusion":
+            known = [other for other in REGISTRY if other != "fusion"]
             raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
+        if REGISTRY[name].make().deferred:
+            what = f"audit.fusion cannot use {name!r}: it looks at the last model alone, and only once it is asked for"
+            raise FedauditError("fusion-part", what, _OTHER_PART)
     return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
 
 
@@ -143,4 +150,11 @@ def choose(
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
     made = [known[name].make() for name in wanted if name != BLIND]
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
-    return [replace(a, variance=variance) if isinstance(a, Gaussians | Distillation) else a for a in chosen]
+    return [with_variance(attack, variance) for attack in chosen]
+
+
+def with_variance(attack: BaseAttack, variance: Variance) -> BaseAttack:
+    """The attack with this spread of its references, also as a part of fusion."""
+    if isinstance(attack, Fusion):
+        return replace(attack, parts=tuple(with_variance(part, variance) for part in attack.parts))
+    return replace(attack, variance=variance) if isinstance(attack, Gaussians | Distillation) else attack

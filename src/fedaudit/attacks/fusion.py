@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedaudit.attacks.base import BaseAttack
-from fedaudit.types import Floats, Grant, Reduction
+from fedaudit.types import Floats, Grant, ModelKind, Reduction
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Fusion(BaseAttack):
         return frozenset[Grant]().union(*(part.needs for part in self.parts))
 
     @property
+    def models(self) -> tuple[ModelKind, ...]:  # type: ignore[override]
+        """What every part can look at."""
+        return tuple(model for model in BaseAttack.models if all(model in part.models for part in self.parts))
+
+    @property
     def name(self) -> str:
         return "fusion"
 
@@ -50,7 +55,7 @@ class Fusion(BaseAttack):
         parts = tuple(
             part.fit(own) if part.fits else part for part, own in zip(self.parts, split(reference), strict=True)
         )
-        scores = [part.score(own) for part, own in zip(parts, split(reference), strict=True)]
+        scores = [known(part.score(own)) for part, own in zip(parts, split(reference), strict=True)]
         centre, spread = tuple(float(s.mean()) for s in scores), tuple(float(s.std()) for s in scores)
         return replace(self, parts=parts, centre=centre, spread=spread)
 
@@ -64,6 +69,12 @@ class Fusion(BaseAttack):
             # A part that does not vary over non-members (say, before it has seen enough) says nothing.
             total += weight * (part.score(own) - centre) / (spread if spread > 0 else 1.0)
         return total
+
+
+def known(scores: Floats) -> Floats:
+    """Without the odd NaN; all of them where nothing is known yet."""
+    defined = ~np.isnan(scores)
+    return scores[defined] if defined.any() else scores
 
 
 class Joined:

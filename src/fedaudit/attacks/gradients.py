@@ -63,7 +63,9 @@ class LayerAttack(GradientAttack):
 
 def least_varying(reference: Floats) -> int:
     """The layer to look at, from known non-members; the last column, all layers together, is none."""
-    spread = reference[:, : max(reference.shape[1] - 1, 1)].var(axis=0)
+    layers = reference[:, : max(reference.shape[1] - 1, 1)]
+    defined = layers[~np.isnan(layers).any(axis=1)]
+    spread = (defined if len(defined) else layers).var(axis=0)
     # A layer that never moved has no spread and says nothing.
     return int(np.argmin(np.where(spread > 0, spread, np.inf)))
 

@@ -115,7 +115,8 @@ def gaussian(values: Floats, chosen: Bools, variance: Variance) -> tuple[Floats,
     mean = np.where(chosen, values, 0.0).sum(axis=1) / count
     squares = np.where(chosen, (values - mean[:, None]) ** 2, 0.0).sum(axis=1) / np.maximum(count - 1, 1)
     if variance == "shared":
-        squares = np.full_like(squares, squares.mean())
+        defined = squares[~np.isnan(squares)]  # a record without a value takes nobody else's
+        squares = np.full_like(squares, (defined if len(defined) else squares).mean())
     return mean, np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
 
 

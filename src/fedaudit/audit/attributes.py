@@ -22,7 +22,7 @@ from fedaudit.audit.panel import Panel
 from fedaudit.errors import FedauditError
 from fedaudit.signals import measure
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Bools, Dataset, Estimate, Floats, Ints, Records, Role, Task, View
+from fedaudit.types import Bools, Dataset, Estimate, Floats, Game, Ints, Records, Role, Task, View
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
 
@@ -75,8 +75,18 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
     return replace(dataset, records=replace(records, x=np.column_stack([records.x, put])))
 
 
-def probe(dataset: Dataset, own: Records, name: str, column: int | None) -> Probe:
-    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code."""
+def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
+    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code.
+
+    `game`: the adversary's own; it learns from those of its records that its shadow is trained on.
+    """
+    own, taught = game.candidates.rows, game.truth.mask(Role.MEMBER)
+    if len(set(own.attributes[name][taught].tolist()) - {-1}) < 2:
+        raise FedauditError(
+            "attribute",
+            f"the {int(taught.sum())} records from which the adversary learns have a single value of {name!r}",
+            "Use more data, or an attribute that varies more.",
+        )
     codes, width = dataset.records.attributes[name], dataset.records.x.shape[1]
     count = int(codes.max()) + 1
     if column is None:
@@ -103,7 +113,7 @@ class Guesses:
 
     said: Floats  # records x values
     true: Ints
-    subject: Ints  # whose, by number
+    subject: Ints | None  # whose, by number; None: nobody has two records
 
     def blocks(self) -> list[Block]:
         """For each value, how well those who have it are told from those who have not; two values are one question."""
@@ -113,7 +123,9 @@ class Guesses:
     def _block(self, value: int) -> Block:
         others = np.delete(self.said, value, axis=1)
         score, has = self.said[:, value] - others.max(axis=1), self.true == value
-        return Block(score[has], score[~has], np.empty(0), (self.subject[has], self.subject[~has], self.subject[:0]))
+        whose = self.subject
+        subjects = None if whose is None else (whose[has], whose[~has], whose[:0])
+        return Block(score[has], score[~has], np.empty(0), subjects)
 
 
 def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estimate:
@@ -129,7 +141,10 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
     ends = np.array([[e.value, e.low, e.high] for e in usable], float)
     value, low, high = (float(end) for end in pairs @ ends / pairs.sum())
     people = sum(len(group.true) for group in groups)
-    method = f"mean over {len(usable)} values of: {usable[0].method}"
+    method = (
+        f"mean over {len(usable)} values, {people} people each time, who has it against who has not, of: "
+        f"{usable[0].method}"
+    )
     return Estimate(name, value, low, high, confidence, method, "measured", people, people)
 
 
@@ -148,10 +163,10 @@ def judge(
     for name, guesses_ in groups.items():
         found[f"{name}-auc"] = told_apart(f"{name}-auc", guesses_, confidence)
         found[f"{name}-accuracy"] = _accuracy(f"{name}-accuracy", guesses_, confidence)
-    found["excess-over-blind"] = difference("excess-over-blind", found["members-auc"], found["blind-auc"])
-    found["members-minus-nonmembers"] = difference(
-        "members-minus-nonmembers", found["members-auc"], found["nonmembers-auc"]
-    )
+    for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
+        counts = tuple(sum(len(guesses.true) for guesses in groups[group]) for group in (MEMBERS, other))
+        gap = difference(name, found["members-auc"], found[f"{other}-auc"])
+        found[name] = replace(gap, n_pos=counts[0], n_neg=counts[1])  # people, however many values there are
     return found
 
 
@@ -168,12 +183,12 @@ def _guesses(attack: Attribute, of: Probe, panel: Panel, shadow: Panel, classes:
     rows = panel.rows
     blind = lift(guesser(of.rest(shadow.rows, classes)[taught], known[taught]), of.rest(rows, classes), of.values)
     members, nonmembers = people(panel, shadow, rows.attributes[of.name] >= 0)
-    true, subject = rows.attributes[of.name], panel.index if panel.subject is None else panel.subject
-    return {
-        MEMBERS: Guesses(said[members], true[members], subject[members]),
-        NONMEMBERS: Guesses(said[nonmembers], true[nonmembers], subject[nonmembers]),
-        BLIND: Guesses(blind[members], true[members], subject[members]),
-    }
+    true, subject = rows.attributes[of.name], panel.subject
+
+    def about(guessed: Floats, whom: Bools) -> Guesses:
+        return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom])
+
+    return {MEMBERS: about(said, members), NONMEMBERS: about(said, nonmembers), BLIND: about(blind, members)}
 
 
 def people(panel: Panel, shadow: Panel, known: Bools) -> tuple[Bools, Bools]:
@@ -194,7 +209,7 @@ def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estim
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     value = k / n if n else None
     reason = None if n else "nobody is left to guess"
-    method = "Clopper-Pearson; clustered by subject"
+    method = "Clopper-Pearson" + "; clustered by subject" * any(g.subject is not None for g in guesses)
     return Estimate(name, value, low, high, confidence, method, "measured", k, n - k, reason=reason)
 
 
@@ -216,7 +231,11 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     """What may be said, in words."""
     excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
     attack, blind = found["members-auc"], found["blind-auc"]
-    figures = f"(attack AUC {_text(attack)}, blind {_text(blind)}, non-members {_text(found['nonmembers-auc'])})"
+    figures = (
+        f"(AUC over the blind guess {_text(excess, '+')}, members over non-members {_text(gap, '+')}; "
+        f"AUC of the attack {_text(attack)}, of the blind guess {_text(blind)}, of the attack on non-members "
+        f"{_text(found['nonmembers-auc'])}; {attack.confidence:.0%} intervals)"
+    )
     if excess.low is None or excess.high is None or gap.low is None:
         return f"Attribute {name}: no comparison, so nothing can be said {figures}."
     if excess.low > 0 and gap.low > 0:
@@ -235,5 +254,7 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     return f"Attribute {name}: {said}: no leak is shown {figures}."
 
 
-def _text(estimate: Estimate) -> str:
-    return "–" if estimate.value is None else f"{estimate.value:.3f}"
+def _text(estimate: Estimate, sign: str = "") -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "–"
+    return f"{estimate.value:{sign}.3f} ({estimate.low:{sign}.3f} to {estimate.high:{sign}.3f})"

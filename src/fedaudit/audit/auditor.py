@@ -191,9 +191,12 @@ class Auditor:
         attack = self.primary(Vantage.SERVER)
         if attack is None:
             return []
-        unseen = sum(not panel.defined(attack) for panel in self.each.values())
-        message = f"{unseen} of {len(self.each)} parties took part too seldom to judge their local models: left out."
-        return [message] if unseen else []
+        unseen = [panel for panel in self.each.values() if not panel.defined(attack)]
+        unfit = sum(panel.cannot_fit(attack) for panel in unseen)
+        seldom, whole = len(unseen) - unfit, f"of {len(self.each)} parties"
+        said = [f"{seldom} {whole} took part too seldom to judge their local models: left out."] if seldom else []
+        few = f"{unfit} {whole} have too few known non-members to fit {attack.name} on their local models: left out."
+        return [*said, few] if unfit else said
 
     # ------------------------------------------------------------------ scores to estimates
 
@@ -224,8 +227,13 @@ class Auditor:
             if attack.learns and party == barred:
                 continue  # the adversary itself
             panel = self.each[party] if model == "local" else self.everyone
-            mine = self._blocks(attack, [panel], party)
-            entries.append(self._entry(attack, vantage, model, party, mine, self.epochs(attack, model, [panel])))
+            mine, epochs = self._blocks(attack, [panel], party), self.epochs(attack, model, [panel])
+            entry = self._entry(attack, vantage, model, party, mine, epochs)
+            if not mine:
+                why = panel.why_undefined(attack)
+                without = {name: replace(e, reason=why) for name, e in entry.estimates.items() if e.value is None}
+                entry = replace(entry, estimates={**entry.estimates, **without})
+            entries.append(entry)
         return entries
 
     def epochs(self, attack: BaseAttack, model: ModelKind, panels: Sequence[Panel] | None = None) -> float:
@@ -301,7 +309,7 @@ class Auditor:
 
     def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
         models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
-        models = [model for model in models if model in attack.models]
+        models = [model for model in models if attack in self.settings.on(model)]
         confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
         found = {model: self._pooled(attack, model, confidence) for model in models}
         best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
@@ -314,7 +322,7 @@ class Auditor:
         found = []
         for vantage, model in watched:
             attack = self.primary(vantage)
-            if attack is None or model not in attack.models:
+            if attack is None or attack not in self.settings.on(model):
                 continue
             panels = {p: self.each[p] if model == "local" else self.everyone for p in self.game.parties}
             blocks = {party: panel.block(attack, party) for party, panel in panels.items() if panel.defined(attack)}
@@ -332,7 +340,7 @@ class Auditor:
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in self.settings.watched():
             attack = self.primary(vantage)
-            if attack is None or model not in attack.models:
+            if attack is None or attack not in self.settings.on(model):
                 continue
             seen = self.history.setdefault((attack.name, model), {})
             try:

@@ -20,6 +20,10 @@ def naming(attack: Source, panels: Mapping[str, Panel], party: str | None, confi
     There is no such AUC for all parties together: every record would stand on both sides.
     """
     seen = [name for name, panel in panels.items() if panel.rounds]
+    known = [panels[name].reductions[attack.name].features()[panels[name].reference] for name in seen]
+    if sum(map(len, known)) < 2:
+        return {}
+    attack = attack.fit(np.concatenate(known))  # one layer for all records: whose they are is the question
     if party is None:
         return {ACCURACY: accuracy([_Members(attack, name, panels) for name in seen], len(panels), confidence)}
     if party not in seen:
@@ -45,10 +49,9 @@ class _Members:
         panel = panels[party]
         member = panel.role == Role.MEMBER.value
         features = panel.reductions[attack.name].features()
-        fitted = attack.fit(features[panel.reference])
         self.party = party
         self.order = [party, *sorted(name for name in panels if name != party)]  # as the signal lays them out
-        self.fits: Floats = fitted.agreement(features)[member]
+        self.fits: Floats = attack.agreement(features)[member]
         subject = panel.candidates.subject
         self.subject: Strings | None = None if subject is None else subject[panel.index][member]
 

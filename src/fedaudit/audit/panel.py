@@ -13,6 +13,7 @@ from fedaudit.attacks.base import BaseAttack
 from fedaudit.attacks.series import Series, Table
 from fedaudit.audit.patience import patience
 from fedaudit.errors import FedauditError
+from fedaudit.shadow.references import metrics_by_bank
 from fedaudit.signals import GRADIENTS, measure
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
@@ -52,7 +53,7 @@ class Panel:
         self.failed: dict[str, str] = {}
         self.rounds = 0
         self.references = references
-        self.banks: list[Bank] = []
+        self.banks: dict[str, Bank] = {}
         self.absorbed = 0  # the last round taken in
         self.shadow: Panel | None = None  # the adversary's own records, from which some attacks learn
         self.probe: Probe | None = None  # sets a hidden attribute to each of its values in turn
@@ -106,12 +107,12 @@ class Panel:
         of_gradients, failed_gradients = attempt(sorted(wanted & GRADIENTS), view, rows, task)
         gradient_seconds = time.perf_counter() - before
         values, failed = values | of_gradients, failed | failed_gradients
-        for bank in self._banks(task):
+        for name, metrics in metrics_by_bank([*self.signals, *self.deferred_signals]).items():
             try:
                 with patience():
-                    values |= bank.answers(signals, view, self.absorbed)
+                    values |= self._bank(name, metrics, task).answers(signals, view, self.absorbed)
             except Exception as error:
-                failed |= dict.fromkeys(bank.signals, say(error))
+                failed |= dict.fromkeys((f"{name}-{metric}" for metric in metrics), say(error))
         if self.probe and self.probe.signal in signals:
             try:
                 values |= self.probe(view, rows, task)
@@ -119,12 +120,12 @@ class Panel:
                 failed[self.probe.signal] = say(error)
         return Measured(rows.id, values, time.perf_counter() - started, epoch_seconds, failed, gradient_seconds)
 
-    def _banks(self, task: Any) -> "list[Bank]":
-        """The reference models behind the signals; they come into being when they are first asked."""
-        if self.references and not self.banks:
-            signals = [*self.signals, *self.deferred_signals]
-            self.banks = self.references.beside(task, signals, self.rows, self.party)
-        return self.banks
+    def _bank(self, name: str, metrics: list[str], task: Any) -> "Bank":
+        """Reference models behind signals; they come into being when they are first asked."""
+        assert self.references is not None, "signals of references need them"
+        if name not in self.banks:
+            self.banks[name] = self.references.bank(task, name, metrics, self.rows, self.party)
+        return self.banks[name]
 
     def _reduce(self, attack: BaseAttack, round: int, values: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """One attack that fails is marked, and costs no other attack anything."""
@@ -159,7 +160,7 @@ class Panel:
     def cost(self, attack: BaseAttack) -> float:
         """Seconds: signals that attacks share, and the gradients and reference models that only some of them need."""
         used = set(attack.signals)
-        unused = sum(bank.seconds for bank in self.banks if not bank.signals & used)
+        unused = sum(bank.seconds for bank in self.banks.values() if not bank.signals & used)
         return self.seconds - unused - (0.0 if used & GRADIENTS else self.gradient_seconds)
 
     def scores(self, attack: BaseAttack) -> Floats:
@@ -170,6 +171,8 @@ class Panel:
         if isinstance(attack, Series):
             return self._scores_by_shadow(attack)
         features = self.reductions[attack.name].features()
+        if self.cannot_fit(attack):
+            return np.full(len(self.id), np.nan)
         fitted = attack.fit(features[self.reference]) if attack.fits else attack
         return fitted.score(features)
 
@@ -193,6 +196,15 @@ class Panel:
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
         return not np.isnan(self.scores(attack)).all()
+
+    def cannot_fit(self, attack: BaseAttack) -> bool:
+        """One non-member says nothing of how non-members vary."""
+        return attack.fits and int(self.reference.sum()) < 2
+
+    def why_undefined(self, attack: BaseAttack) -> str:
+        if self.cannot_fit(attack):
+            return f"needs 2 known non-members to be fitted on, and there are {int(self.reference.sum())}"
+        return "took part in too few rounds"
 
     def judged(self, attack: BaseAttack) -> Bools:
         """The candidates an attack is about: a party that attacks others knows its own records."""

@@ -45,7 +45,7 @@ class Settings:
                     "Take the attack out of [audit], or add the vantage 'server'.",
                 )
         for vantage in self.vantages:
-            usable = [attack for attack in self.attacks if MODELS[vantage] in attack.models]
+            usable = self.on(MODELS[vantage])
             if not usable:
                 raise FedauditError(
                     "vantage",
@@ -60,6 +60,15 @@ class Settings:
                         f"attack {attack.name!r} needs {' and '.join(missing)}, which {vantage.value!r} does not see",
                         "Take the attack or the vantage out of [audit].",
                     )
+
+    def without_idle_vantages(self) -> "Settings":
+        """For a trace, whose vantages were chosen for other attacks: only those from which these can look."""
+        idle = [vantage for vantage in self.vantages if not self.on(MODELS[vantage])]
+        if not idle or len(idle) == len(self.vantages):
+            return self
+        notice = f"Left out (none of the attacks looks from there): {', '.join(idle)}."
+        kept = tuple(vantage for vantage in self.vantages if vantage not in idle)
+        return replace(self, vantages=kept, notices=(*self.notices, notice))
 
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> "Settings":
         """Without the attacks whose signals this task cannot give, or gives only slowly; if they were asked for, the
@@ -81,7 +90,8 @@ class Settings:
             by_reason.setdefault(reason, []).append(name)
         notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
         notices += (f"{dear}.",) if dear and asked else ()
-        return replace(self, attacks=fit, notices=self.notices + notices)
+        said_once = tuple(dict.fromkeys(self.notices + notices))  # a trace brings its own along
+        return replace(self, attacks=fit, notices=said_once)
 
     def on(self, model: ModelKind) -> list[BaseAttack]:
         """The attacks on one kind of model: an adversary with a shadow looks at one kind alone."""
@@ -89,9 +99,9 @@ class Settings:
         usable = [attack for attack in self.attacks if model in attack.models]
         return [attack for attack in usable if not attack.learns or model == shadows]
 
-    def primary(self, vantage: Vantage) -> BaseAttack:
+    def primary(self, vantage: Vantage) -> BaseAttack | None:
         named = [attack for attack in self.attacks if attack.name == PRIMARY[vantage]]
-        return (named or list(self.attacks))[0]
+        return next(iter(named or self.attacks), None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
         """Who sees which models. A lone server gets the global models under its own name: it sees them, too."""

@@ -9,7 +9,10 @@ from dataclasses import replace
 from fedaudit.types import Round, Trained
 
 
-def masked(round: Round) -> Round:
-    """The round as the server sees it: who took part, and of their models nothing."""
-    sent = {name: Trained({}, trained.examples, trained.epoch_seconds) for name, trained in round.sent.items()}
+def masked(round: Round, own: str | None = None) -> Round:
+    """The round as the server sees it: who took part, and of their models nothing. A party knows its `own`."""
+    sent = {
+        name: trained if name == own else Trained({}, trained.examples, trained.epoch_seconds)
+        for name, trained in round.sent.items()
+    }
     return replace(round, sent=sent)

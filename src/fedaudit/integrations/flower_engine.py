@@ -83,6 +83,9 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
         if prepared.defence.aggregate is not None:
             what = "a defence at the server needs each party's update, which secure aggregation hides"
             raise FedauditError("secagg-defence", what, "Take one of the two out, or train with the local engine.")
+        if prepared.settings.shadow and prepared.settings.shadow.party:
+            what = "do-sh needs the model of the party that attacks, and under secure aggregation it never arrives here"
+            raise FedauditError("secagg-adversary", what, "Take one of the two out, or train with the local engine.")
         most = max(len(prepared.game.members(party.name)) for party in prepared.parties)
         flower_secagg.run(grid, context, plans, names, start, funnel, most)
         return

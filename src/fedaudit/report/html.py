@@ -61,6 +61,8 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
+        "naming": sections.naming(results),
+        "attribute": sections.attribute(results),
         "exposed": sections.exposed(results),
         "blind": sections.blind_panel(results, found),
         "costs": sections.costs(results),

@@ -147,7 +147,8 @@ def _histogram(values: Sequence[float], metric: str, finding: Finding, most: int
 def heat(results: Results, name: str | None) -> list[Figure]:
     """Every attack on every party, shaded by how far the interval lies above chance."""
     shown = []
-    entries = [r for r in mappings(results.get("results")) if r.get("party") is not None and r.get("attack") != "blind"]
+    whole = [r for r in mappings(results.get("results")) if not words.guesses_attribute(r)]
+    entries = [r for r in whole if r.get("party") is not None and r.get("attack") != "blind"]
     for vantage, model in dict.fromkeys((text(e.get("vantage")), text(e.get("model"))) for e in entries):
         here = [e for e in entries if text(e.get("vantage")) == vantage and text(e.get("model")) == model]
         attacks = list(dict.fromkeys(text(e.get("attack")) for e in here))

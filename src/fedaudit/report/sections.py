@@ -234,6 +234,45 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
     return Panel(lead, shown)
 
 
+def attribute(results: Results) -> Panel | None:
+    """What is guessed of a hidden attribute, beside the two guesses it must beat."""
+    rows = words.attribute_rows(results)
+    if not rows:
+        return None
+    lead = (
+        "An attribute can often be guessed from the rest of the record by anybody. Training gives it away only as far "
+        "as the attack beats a guess that never sees a model (excess over blind), and does so better for members than "
+        "for people who were not trained on. Each interval holds for its own row."
+    )
+    everything = _everything(words.attributes(results)[:1])
+    head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
+    details = Table((*head, *everything.head[9:]), everything.rows)
+    tables = [
+        ("Hidden attribute, AUC", Table(words.ATTRIBUTE_TITLES, rows)),
+        ("Counts and methods, all parties", details),
+    ]
+    return Panel(lead, tables=tables)
+
+
+def naming(results: Results) -> Table | None:
+    """Whose record is it? Party by party, what `source` says."""
+    entries = [e for e in mappings(results.get("results")) if e.get("attack") == "source" and e.get("party")]
+    rows = []
+    for entry in entries:
+        named, elsewhere = estimate(entry, "accuracy"), estimate(entry, "auc-other-party")
+        sizes = [count(number(elsewhere.get(key))) for key in ("n_pos", "n_neg")]
+        rows.append([text(entry.get("party")), full_text("accuracy", named), full_text("auc", elsewhere), *sizes])
+    if not rows:
+        return None
+    note = (
+        "Seen by the server: how often the right party is named for a training record, and how well a party's records "
+        "are told from the other parties' (chance is 0.5). There is no such AUC for all parties together: every record "
+        "would stand on both sides."
+    )
+    head = ("party", "rightly named", "AUC against other parties' records", "own records", "others' records")
+    return Table(head, rows, note)
+
+
 def exposed(results: Results) -> Panel | None:
     source = mapping(results.get("exposed"))
     tables = []
@@ -318,7 +357,19 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         runs = f"Training was run {len(repeats)} times and the spread is shown; each interval still holds for its run."
     tested = {f.vantage for f in found} | {text(e.get("vantage")) for e in words.pooled(results)}
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
-    untried = "" if any(e.get("unit") == "attribute" for e in words.pooled(results)) else " and attribute"
+    untried = "" if words.attributes(results) else " and attribute"
+    attacks = {text(e.get("attack")) for e in words.pooled(results)}
+    elsewhere = (
+        "is a different question, which `source` answers party by party."
+        if "source" in attacks
+        else "is a different question, and it was not asked."
+    )
+    malicious = mapping(mapping(mapping(results.get("run")).get("config")).get("audit")).get("adversary") == "agg-mal"
+    active = (
+        "adversaries who change the training to learn more, but for an aggregator that isolates each party (agg-mal)"
+        if malicious
+        else "adversaries who change the training to learn more"
+    )
     items = [
         ("Other runs" if len(repeats) > 1 else "One run", runs),
         (
@@ -329,12 +380,12 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         (
             "Outside the federation",
             "Non-members here are records outside the federation. Whether a record lies in this party or in another "
-            "one is a different question, and it was not asked.",
+            f"one {elsewhere}",
         ),
         (
             "Not tested",
             f"Reconstruction of records and gradient inversion; property{untried} inference; several parties, or a "
-            "party and the server, working together; adversaries who change the training to learn more.",
+            f"party and the server, working together; {active}.",
         ),
     ]
     if absent:

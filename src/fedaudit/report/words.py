@@ -86,7 +86,37 @@ def measure(name: str) -> str:
 
 
 def pooled(results: Results) -> list[Mapping[str, Any]]:
-    return [r for r in mappings(results.get("results")) if r.get("party") is None and r.get("attack") != "blind"]
+    """Of attacks on membership; what is guessed of attributes is another question (`attributes`)."""
+    whole = [r for r in mappings(results.get("results")) if r.get("party") is None and r.get("attack") != "blind"]
+    return [r for r in whole if not guesses_attribute(r)]
+
+
+def guesses_attribute(entry: Mapping[str, Any]) -> bool:
+    return entry.get("attack") == "attribute"
+
+
+def attributes(results: Results) -> list[Mapping[str, Any]]:
+    """What was guessed of a hidden attribute: pooled first, then by party."""
+    return [r for r in mappings(results.get("results")) if guesses_attribute(r)]
+
+
+ATTRIBUTE_TITLES = ("party", "excess over blind", "members minus non-members", "AUC members", "non-members", "blind")
+
+
+def attribute_rows(results: Results) -> list[list[str]]:
+    """Under `ATTRIBUTE_TITLES`: the two differences that count come first, each with its interval."""
+    names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
+    return [
+        [text(entry.get("party"), "all"), *(_signed(name, estimate(entry, name)) for name in names)]
+        for entry in attributes(clean_tree(results))
+    ]
+
+
+def _signed(name: str, est: Mapping[str, Any]) -> str:
+    value, low, high = (number(est.get(key)) for key in ("value", "low", "high"))
+    if name.endswith("auc") or value is None or low is None or high is None:
+        return full_text(name, est)
+    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def blind(results: Results) -> Mapping[str, Any] | None:
@@ -157,7 +187,11 @@ def preface(results: Results) -> list[str]:
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
     if not headlines(results):
-        parts.append("No attack has a result, so nothing can be said about what this federation gives away.")
+        parts.append(
+            "No attack on membership has a result, so nothing can be said about who was trained on."
+            if attributes(results)
+            else "No attack has a result, so nothing can be said about what this federation gives away."
+        )
     return parts
 
 

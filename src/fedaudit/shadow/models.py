@@ -49,7 +49,8 @@ def steps_of(sets: Sequence[Ints], batch_size: int, rng: np.random.Generator) ->
 
     All models thus take the same number of steps, and none has a last batch of a few records.
     """
-    count = max(math.ceil(len(rows) / batch_size) for rows in sets)
+    needed = max(math.ceil(len(rows) / batch_size) for rows in sets)
+    count = min(needed, *(len(rows) for rows in sets))  # no batch is empty
     parts = [np.array_split(rng.permutation(rows), count) for rows in sets]
     return list(zip(*parts, strict=True))
 

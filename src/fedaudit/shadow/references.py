@@ -32,12 +32,18 @@ class References:
 
     def beside(self, task: TorchTask, signals: Iterable[str], rows: Records, party: Strings) -> list[Bank]:
         """The banks that these signals come from, for candidates watched together."""
-        wanted: dict[str, list[str]] = defaultdict(list)
-        for signal in sorted(set(signals) & set(SIGNALS)):
-            bank, metric = SIGNALS[signal]
-            wanted[bank].append(metric)
-        if not wanted:
-            return []
+        return [self.bank(task, name, metrics, rows, party) for name, metrics in metrics_by_bank(signals).items()]
+
+    def bank(self, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings) -> Bank:
         from fedaudit.shadow.bank import Bank
 
-        return [Bank(self, task, name, metrics, rows, party) for name, metrics in wanted.items()]
+        return Bank(self, task, name, metrics, rows, party)
+
+
+def metrics_by_bank(signals: Iterable[str]) -> dict[str, list[str]]:
+    """What these signals ask of which bank."""
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for signal in sorted(set(signals) & set(SIGNALS)):
+        bank, metric = SIGNALS[signal]
+        wanted[bank].append(metric)
+    return dict(wanted)

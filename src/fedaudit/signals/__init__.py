@@ -53,6 +53,7 @@ def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[
 
 def why_not(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
     """The reason why a task cannot give these signals, found by trying them on two records before training."""
+    names = [name.removeprefix("attribute-") for name in names]  # the same signal, at each value of an attribute
     view = View(1, Vantage.SERVER, "local", None, frozenset(Grant), state, state)
     try:
         slow(names, state, rows, task)
