@@ -244,4 +244,5 @@ def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None
-    assert audit.document["run"]["status"] == "complete"
+    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
+    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]

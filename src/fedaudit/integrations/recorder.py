@@ -150,7 +150,10 @@ class Recorder:
         odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
         missing = [*_sentences(self.gaps), *lost]
         about = self._about(name)
-        about["status"] = "recorded with gaps" if missing else "complete"
+        seen, planned = self.auditor.last_round, self.auditor.settings.rounds
+        partly = f"up to round {seen} of {planned}" if seen < planned else ""
+        short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
+        about["status"] = f"recorded {', '.join(short)}" if short else "complete"
         found = replace(
             found,
             warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
@@ -158,6 +161,7 @@ class Recorder:
         )
         document = results.as_document(found, about)
         document["degraded"] = [*(f"attack {attack}" for attack in self.auditor.failed), *missing]
+        document["degraded"] += [f"Seen {partly} planned rounds."] if partly else []
         return document
 
     def _about(self, name: str) -> dict[str, Any]:
