@@ -49,10 +49,12 @@ class RecordedSum(Strategy):
         recorder: Recorder,
         names: Sequence[str],
         party: Callable[[ClientProxy], str] = lambda proxy: f"node-{proxy.node_id}",
+        after: int = 0,
     ):
         self.strategy, self.recorder, self.names, self._party = strategy, recorder, tuple(names), party
         self._broadcast: State | None = None
         self._clock = time.perf_counter()
+        self._after = after  # a run that goes on counts from 1 again
         self._waiting = 0  # the round that was begun and has no sum yet
 
     def tell_if_halted(self) -> None:
@@ -66,8 +68,8 @@ class RecordedSum(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         self.tell_if_halted()
-        self._waiting = server_round
-        with self.recorder.guard(f"round {server_round}: the broadcast is missing"):
+        self._waiting = self._after + server_round
+        with self.recorder.guard(f"round {self._waiting}: the broadcast is missing"):
             self._broadcast = None
             self._broadcast = self._state(parameters)
         self._clock = time.perf_counter()
@@ -79,15 +81,15 @@ class RecordedSum(Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        elapsed, self._waiting = time.perf_counter() - self._clock, 0
+        elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        with self.recorder.guard(f"round {server_round} is missing"):
+        with self.recorder.guard(f"round {index} is missing"):
             if failures:
-                self.recorder.gap(f"round {server_round}: {len(failures)} parties failed")
+                self.recorder.gap(f"round {index}: {len(failures)} parties failed")
             if self._broadcast is not None and parameters is not None:
                 sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
                 made = self._state(parameters)
-                self.recorder.observe(Round(server_round, self._broadcast, dict(sorted(sent.items())), made))
+                self.recorder.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
         return parameters, metrics
 
     def _state(self, parameters: Parameters) -> State:
@@ -129,13 +131,14 @@ def run(
     start: State,
     recorder: Recorder,
     most_examples: int,
+    after: int = 0,
 ) -> None:
     """Train as planned, with Flower's own protocol between the parties and the server."""
     if any(len(plan.parties) < 2 for plan in plans):
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id])
+    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id], after)
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)

@@ -148,7 +148,7 @@ class Recorder:
         found = self.auditor.finish()
         lost = [self.trace.trouble] if self.trace and self.trace.trouble else []
         odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
-        missing = [*_sentences(self.gaps), *lost]
+        missing = [*sentences(self.gaps), *lost]
         about = self._about(name)
         seen, planned = self.auditor.last_round, self.auditor.settings.rounds
         partly = f"up to round {seen} of {planned}" if seen < planned else ""
@@ -157,7 +157,7 @@ class Recorder:
         found = replace(
             found,
             warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
-            notices=[*found.notices, *_sentences(self.notes)],
+            notices=[*found.notices, *sentences(self.notes)],
         )
         document = results.as_document(found, about)
         document["degraded"] = [*(f"attack {attack}" for attack in self.auditor.failed), *missing]
@@ -205,7 +205,7 @@ def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
     return Recording.start(out, manifest, force=False)
 
 
-def _sentences(lines: list[str]) -> list[str]:
+def sentences(lines: list[str]) -> list[str]:
     told = lines[:TOLD]
     if len(lines) > TOLD:
         told = [*told, f"and {len(lines) - TOLD} more like these"]
