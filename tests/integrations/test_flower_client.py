@@ -284,6 +284,12 @@ def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
         PartyAudit(net, game_of, halt_if=text)
 
 
+@pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
+def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+        PartyAudit(net, game_of, **wrong)
+
+
 def test_rounds_come_from_the_run(tmp_path: Path) -> None:
     grid = LocalGrid(client_app([PartyAudit(net, game_of, out=tmp_path, attacks=QUICK)]))
     for context in grid.contexts.values():

@@ -24,6 +24,7 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedaudit.audit import Auditor
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.asked import checked
 from fedaudit.integrations.flower_server import EPOCH_SECONDS
 from fedaudit.integrations.frozen import blind_arrays, freeze, thaw
 from fedaudit.integrations.limits import check_reachable, crossed, party_rule, rates
@@ -78,11 +79,13 @@ class PartyAudit:
         seed: int = 0,
         strict: bool = False,
     ):
-        self.model, self.game, self.rounds = model, game, rounds
+        self.model, self.game = model, game
         self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
         self.out = None if out is None else Path(out)
-        self.attacks = None if attacks is None else tuple(attacks)
-        self.fpr, self.confidence, self.seed = fpr, confidence, seed
+        planned = {} if rounds is None else {"rounds": rounds}
+        asked = checked(attacks=attacks, fpr=fpr, confidence=confidence, seed=seed, **planned)
+        self.attacks, self.fpr, self.confidence = asked.audit.attacks, asked.audit.fpr, asked.audit.confidence
+        self.rounds, self.seed = asked.federation.rounds if planned else None, asked.federation.seed
         self.strict = strict
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 

@@ -19,6 +19,7 @@ from fedaudit.config import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.lineage import Place
 from fedaudit.federation.segments import digest
+from fedaudit.integrations.asked import checked
 from fedaudit.recording import Recording, feed, fingerprint
 from fedaudit.run import Staged, describe
 from fedaudit.types import Dataset, Observation, Round, Vantage
@@ -193,7 +194,7 @@ class Recorder:
 
 def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
     """A new trace in `out`, or the one that is there, if it is of the same records: a restarted training goes on."""
-    manifest: dict[str, Any] = {"keep": keep, "config": {}, "guarantee": None}
+    manifest: dict[str, Any] = {"keep": checked(keep=keep).audit.keep, "config": {}, "guarantee": None}
     if auditor is not None:
         about = Recorder(auditor)._about(out.name)
         manifest |= {key: about[key] for key in ("fedaudit", "created", "config", "config_hash", "seed", "versions")}
