@@ -4,14 +4,18 @@ In this version of Flower the protocol is a workflow around a strategy of the ol
 wrapper here is for those. What it is given as "results" is the sum, handed out once for each party: it records who took
 part and the sum, and no party's model.
 
-    strategy = RecordedSum(FedAvg(...), recorder, list(model.state_dict()))
-    context = LegacyContext(context, config=ServerConfig(num_rounds=10), strategy=strategy)
-    DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, context)
+    with record_sum(FedAvg(...), out="runs/mine", model=Net, game=games, rounds=10, party=name_of) as strategy:
+        legacy = LegacyContext(context, config=ServerConfig(num_rounds=10), strategy=strategy)
+        DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, legacy)
+
+When the block ends, results and report are in `out`.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -36,8 +40,38 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.recorder import Recorder
-from fedaudit.types import Plan, Round, State, Trained
+from fedaudit.integrations.aside import joined
+from fedaudit.integrations.recorder import Keep, Recorder, open_trace
+from fedaudit.integrations.torch_loop import Model, make_auditor
+from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
+
+
+def _by_number(proxy: ClientProxy) -> str:
+    return f"node-{proxy.node_id}"
+
+
+def record_sum(
+    strategy: Strategy,
+    *,
+    out: str | Path,
+    rounds: int,
+    model: Model,
+    game: Game | Sequence[Game],
+    party: Callable[[ClientProxy], str] = _by_number,
+    vantages: Iterable[str] = (Vantage.CLIENT, Vantage.SECAGG_SERVER),
+    attacks: Iterable[str] | None = None,
+    fpr: Sequence[float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    keep: Keep = "signals",
+    strict: bool = False,
+) -> "RecordedSum":
+    """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`)."""
+    whole = game if isinstance(game, Game) else joined(*game)
+    auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
+    assert auditor.task is not None
+    recorder = Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+    return RecordedSum(strategy, recorder, list(auditor.task.initial(0)), party, out=Path(out))
 
 
 class RecordedSum(Strategy):
@@ -48,14 +82,25 @@ class RecordedSum(Strategy):
         strategy: Strategy,
         recorder: Recorder,
         names: Sequence[str],
-        party: Callable[[ClientProxy], str] = lambda proxy: f"node-{proxy.node_id}",
+        party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
+        out: Path | None = None,
     ):
         self.strategy, self.recorder, self.names, self._party = strategy, recorder, tuple(names), party
+        self.out = out
         self._broadcast: State | None = None
         self._clock = time.perf_counter()
         self._after = after  # a run that goes on counts from 1 again
         self._waiting = 0  # the round that was begun and has no sum yet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            self.recorder.broke_off(kind)
+        self.tell_if_halted()
+        self.recorder.finish(self.out.name if self.out else "recorded", self.out)
 
     def tell_if_halted(self) -> None:
         """When a round begins, and after the last: did the one before come to an end?"""
