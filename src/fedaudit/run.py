@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
@@ -62,6 +62,7 @@ class Prepared:
     defence: "Defence"
     outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
     isolation: "Isolation | None" = None  # what a malicious aggregator does instead
+    gaps: list[str] = field(default_factory=list)  # what an engine was planned to do and could not
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -255,8 +256,9 @@ def conclude(
     document = results.as_document(found, describe(about, auditor, name, seconds))
     mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
     document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
-    document["warnings"] += [*odd, *([lost] if lost else [])]
-    document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
+    missing = [*(about.gaps if isinstance(about, Prepared) else []), *([lost] if lost else [])]
+    document["warnings"] += [*odd, *missing]
+    document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *missing]
     try:
         results.save_scores(auditor.score_parts(), out)
         results.save(document, out)

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from fedaudit.config import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.federation.store import Store
-from fedaudit.integrations.aside import joined
+from fedaudit.integrations.aside import joined, set_aside
 from fedaudit.integrations.checkpoints import rounds
 from fedaudit.integrations.flower_server import trace_strategy
 from fedaudit.integrations.gamefile import load_game, save_game
@@ -197,6 +197,17 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
         import_checkpoints(
             folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
         )
+
+
+def test_a_game_without_the_top_class_is_audited(tmp_path: Path) -> None:
+    x, y = (np.concatenate([getattr(game.candidates.rows, name) for game in games()]) for name in "xy")
+    save_game(set_aside(x[y < 9], y[y < 9], party="north")[1], tmp_path / "game.npz")
+    document = import_checkpoints(
+        as_mlp(saved(tmp_path / "checkpoints")), tmp_path / "run", game=tmp_path / "game.npz", config=settings(),
+        torch=False, deltas=False,
+    )  # fmt: skip
+    assert document is not None
+    assert document["run"]["data"]["classes"] == 10
 
 
 def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:

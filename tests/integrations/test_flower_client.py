@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Array, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
 from flwr.clientapp.typing import ClientAppCallable
@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.attacks import choose
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower_client import HALTED, PartyAudit
 from fedaudit.integrations.flower_server import RecordedStrategy
@@ -151,6 +152,107 @@ def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> N
     assert not (tmp_path / "one/north/without-defences").exists()
 
 
+def test_a_party_that_misses_the_last_round_has_results_all_the_same(tmp_path: Path) -> None:
+    class NorthAlone(FedAvg):
+        def configure_train(self, server_round: int, *others: Any) -> list[Message]:
+            asked = list(super().configure_train(server_round, *others))
+            return [m for m in asked if server_round < 4 or m.metadata.dst_node_id == 101]
+
+    audit = PartyAudit(net, game_of, rounds=4, out=tmp_path, attacks=QUICK)
+    NorthAlone(min_train_nodes=1).start(grid=LocalGrid(client_app([audit])), initial_arrays=initial(), num_rounds=4)
+    north, south = (json.loads((tmp_path / party / "results.json").read_text()) for party in PARTIES)
+    assert north["run"]["status"] == "complete"
+    assert south["run"]["status"] == "recorded up to round 3 of 4"
+    assert south["degraded"] == ["Seen up to round 3 of 4 planned rounds."]  # so that no gate passes on it
+    assert all(entry["round"] == 3 for entry in south["results"])
+    assert "recorded up to round 3 of 4" in (tmp_path / "south/report.html").read_text()
+
+
+def test_results_on_the_way_are_few_and_blind_is_fitted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    fitted: list[int] = []
+
+    def finish(self: Recorder, name: str, out: Path | None) -> None:
+        written.append(self.last)
+        Recorder._document(self, name)
+
+    def blind(game: Game, seed: int) -> Any:
+        fitted.append(1)
+        return blind_scores(game, seed)
+
+    monkeypatch.setattr(Recorder, "finish", finish)
+    monkeypatch.setattr("fedaudit.audit.auditor.blind_scores", blind)
+    reply = next(iter(send(client_app(), [1])))
+    app = client_app([PartyAudit(net, game_of, rounds=32, out=tmp_path, attacks=("loss",)), lambda *_: reply])
+    seldom = [1, 2, 3, 4, 5, 6, 7, 9, 17, 18, 19, 30]
+    send(app, seldom)
+    assert written == [2, 6, 17, 30]  # every fourth round at most, in which it takes part
+    assert fitted == [1]
+
+
+def send(app: ClientApp, numbers: list[int], node: int = 101) -> list[Message]:
+    """The answers of one party to these rounds, all from the same model."""
+    grid, replies = LocalGrid(app), []
+    for number in numbers:
+        asked = FedAvg().configure_train(number, initial(), ConfigRecord(), grid)
+        (message,) = [m for m in asked if m.metadata.dst_node_id == node]
+        replies.append(grid.deliver(message))
+    return replies
+
+
+def spoilt(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A training that diverged."""
+    reply = call_next(message, context)
+    for record in reply.content.array_records.values():
+        for name, array in list(record.items()):
+            record[name] = Array(np.full_like(array.numpy(), np.nan))
+    return reply
+
+
+def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rounds": 3, "attacks": QUICK, "halt_if": "auc > 0.5"}
+    strict = PartyAudit(net, game_of, out=tmp_path / "strict", strict=True, **options)
+    _, *later = send(client_app([strict, spoilt]), [1, 2, 3])
+    assert all(reply.has_error() for reply in later)  # after one round there is no slope to miss
+    assert "the limit 'auc > 0.5' is not checked: fta-confidence" in str(later[0].error.reason)
+    document = json.loads((tmp_path / "strict/north/results.json").read_text())
+    assert document["run"]["status"] == "recorded with gaps"
+    assert any("Round 2: the limit 'auc > 0.5' is not checked" in gap for gap in document["degraded"])
+    lenient = PartyAudit(net, game_of, out=tmp_path / "lenient", **options)
+    assert all(reply.has_content() for reply in send(client_app([lenient, spoilt]), [1, 2, 3]))
+    document = json.loads((tmp_path / "lenient/north/results.json").read_text())
+    assert any("Round 3: the limit 'auc > 0.5' is not checked" in gap for gap in document["degraded"])
+
+
+def test_strict_withholds_when_every_attack_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = PartyAudit(net, game_of, rounds=3, attacks=QUICK, strict=True)
+    monkeypatch.setattr(Auditor, "alive", lambda *_: [])
+    (reply,) = send(client_app([audit]), [1])
+    assert "every attack failed" in str(reply.error.reason)
+
+
+def test_strict_withholds_another_answer_to_a_round_that_was_answered(tmp_path: Path) -> None:
+    """Only the first is audited: a server that repeats a round's number must not get more than that."""
+    seeds = iter((0, 0, 0, 7))
+
+    def other_seed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        return client_app(seeds_from=next(seeds))(message, context)
+
+    audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.99", strict=True)
+    replies = send(client_app([audit, other_seed]), [1, 2, 2, 2])
+    assert [reply.has_content() for reply in replies] == [True, True, True, False]
+    assert "round 2 came again with other content" in str(replies[-1].error.reason)
+
+
+def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path) -> None:
+    found = []
+    for numbers in ([1, 2, 3], [1, 2, 3, 3]):
+        send(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=QUICK)]), numbers)
+        document = json.loads((tmp_path / "north/results.json").read_text())
+        found.append([(e["attack"], e["model"], e["estimates"]) for e in document["results"]])
+    assert found[0] == found[1]
+
+
 def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
     trained: list[int] = []
 
@@ -180,6 +282,12 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
 def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
     with pytest.raises(FedauditError, match=r"tpr@0\.01 > 0\.05"):
         PartyAudit(net, game_of, halt_if=text)
+
+
+@pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
+def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+        PartyAudit(net, game_of, **wrong)
 
 
 def test_rounds_come_from_the_run(tmp_path: Path) -> None:

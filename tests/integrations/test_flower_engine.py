@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedaudit import results
 from fedaudit.config import Config, parse
@@ -17,7 +19,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation.store import Store
 from fedaudit.integrations.engines import engine_named
 from fedaudit.integrations.flower_engine import Funnel, client_app, serve
-from fedaudit.run import prepare, rounds
+from fedaudit.run import Prepared, prepare, rounds, run
 from fedaudit.types import Round, State
 from tests.integrations.flower_world import LocalGrid
 
@@ -61,10 +63,16 @@ def assert_same(ours: list[Round], flowers: list[Round], within: float = 1e-6) -
 
 
 def in_process(settings: Config, after: int = 0, model: State | None = None) -> list[Round]:
+    return flowers(prepare(settings), after, model)
+
+
+def flowers(
+    prepared: Prepared, after: int, model: State | None, change: Callable[[LocalGrid], None] = lambda _: None
+) -> list[Round]:
     """Flower's strategies and messages without Ray: everything but the worker processes."""
-    prepared = prepare(settings)
     grid = LocalGrid(client_app(prepared, after))
     grid.contexts = {node: Context(1, node, {"partition-id": node - 11}, RecordDict(), {}) for node in (11, 12, 13)}
+    change(grid)
     funnel = Funnel(after)
 
     def server() -> None:
@@ -85,13 +93,51 @@ def test_flower_and_the_plain_loop_make_the_same_rounds() -> None:
     assert_same(list(rounds(prepare(config()))), in_process(config()))
 
 
+def failing(of: LocalGrid, node: int, server_round: int) -> None:
+    """The worker of one party dies in one round."""
+    real = of.deliver
+
+    def deliver(message: Message) -> Message:
+        told = message.content.config_records.get("config", ConfigRecord())
+        if message.metadata.dst_node_id == node and told.get("server-round") == server_round:
+            return Message(Error(code=2, reason="worker died"), reply_to=message)
+        return real(message)
+
+    of.deliver = deliver  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("defences", [[], [{"name": "dp-fedavg", "noise": 0.5, "clip": 1.0, "delta": 1e-5}]])
+def test_a_party_that_fails_is_missing_from_the_round_and_told(tmp_path: Path, defences: list[dict[str, Any]]) -> None:
+    settings = parse({**config(participation=1.0).as_dict(), "defences": defences})
+    sent: list[int] = []
+
+    def engine(prepared: Prepared, after: int, model: State | None) -> Iterator[Round]:
+        made = flowers(prepared, after, model, lambda grid: failing(grid, 12, 2))
+        sent.extend(len(round.sent) for round in made)
+        yield from made
+
+    document = run(settings, tmp_path, lambda *_: nullcontext(lambda: None), engine=engine)
+    assert sent == [3, 2, 3]
+    assert "Round 2: 1 of 3 parties failed." in document["warnings"]
+    assert document["degraded"] == ["Round 2: 1 of 3 parties failed."]
+
+
+def test_a_resumed_run_counts_its_gaps_on() -> None:
+    ours = list(rounds(prepare(config(participation=1.0))))
+    prepared = prepare(config(participation=1.0))
+    flowers(prepared, 2, ours[1].aggregate, lambda grid: failing(grid, 12, 1))
+    assert prepared.gaps == ["Round 3: 1 of 3 parties failed."]
+
+
 def test_poisson_sampling_leaves_rounds_empty_in_both() -> None:
     settings = config(sampling="poisson", participation=0.2, rounds=6, seed=3)
     ours = list(rounds(prepare(settings)))
     assert any(not round.commit for round in ours)
-    flowers = in_process(settings)
-    assert [round.commit for round in flowers] == [round.commit for round in ours]
-    assert_same(ours, flowers)
+    prepared = prepare(settings)
+    theirs = flowers(prepared, 0, None)
+    assert [round.commit for round in theirs] == [round.commit for round in ours]
+    assert_same(ours, theirs)
+    assert prepared.gaps == []  # that nobody comes is part of the plan
 
 
 def test_a_run_goes_on_from_its_last_round() -> None:
@@ -102,9 +148,9 @@ def test_a_run_goes_on_from_its_last_round() -> None:
 def test_under_secagg_the_sum_is_the_same_up_to_quantisation() -> None:
     """SecAgg+ rounds at random to 4e-6 of its range, and later rounds train on from there."""
     settings = config(secagg=True)
-    ours, flowers = list(rounds(prepare(settings))), in_process(settings)
-    assert_same(ours[:1], flowers[:1], within=5e-5)
-    assert [(round.index, list(round.sent)) for round in ours] == [(r.index, list(r.sent)) for r in flowers]
+    ours, theirs = list(rounds(prepare(settings))), in_process(settings)
+    assert_same(ours[:1], theirs[:1], within=5e-5)
+    assert [(round.index, list(round.sent)) for round in ours] == [(r.index, list(r.sent)) for r in theirs]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +178,9 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
         assert "fta-confidence" in done.stdout
     stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
     assert_same(list(stores[0].rounds()), list(stores[1].rounds()))
-    ours, flowers = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
-    assert ours["run"]["config_hash"] == flowers["run"]["config_hash"]
-    for one, other in zip(ours["results"], flowers["results"], strict=True):
+    ours, theirs = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
+    assert ours["run"]["config_hash"] == theirs["run"]["config_hash"]
+    for one, other in zip(ours["results"], theirs["results"], strict=True):
         assert one["estimates"]["auc"]["value"] == pytest.approx(other["estimates"]["auc"]["value"], abs=5e-3)
 
 

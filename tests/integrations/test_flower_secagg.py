@@ -2,17 +2,24 @@
 
 import json
 import logging
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import ndarrays_to_parameters
+from flwr.server import LegacyContext, ServerConfig
+from flwr.server.strategy import FedAvg
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 
 from fedaudit.config import parse
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import flower_secagg
 from fedaudit.integrations.aside import joined
+from fedaudit.integrations.flower import record_sum
 from fedaudit.integrations.flower_client import PartyAudit
 from fedaudit.integrations.recorder import Recorder, open_trace
 from fedaudit.integrations.torch_loop import make_auditor
@@ -51,15 +58,42 @@ def test_the_sum_is_recorded_and_no_update(tmp_path: Path, caplog: pytest.LogCap
     assert {entry["model"] for entry in inner["results"]} == {"local", "global"}
 
 
+def test_sums_of_an_app_of_ones_own_are_recorded_and_audited(tmp_path: Path) -> None:
+    """As docs/flower.md shows it. The second time the server breaks off: what there was is reported."""
+    for out, breaks in (("whole", False), ("broken", True)):
+        given: dict[str, Any] = {"rounds": 2, "model": net, "game": games(), "attacks": ["loss", "fta-loss"]}
+        start = ndarrays_to_parameters(list(as_state(initial()).values()))
+        own = FedAvg(
+            fraction_evaluate=0.0, initial_parameters=start, on_fit_config_fn=lambda number: {"server-round": number}
+        )
+        app = client_app([secaggplus_mod, flower_secagg.translated])
+        expected = pytest.raises(KeyboardInterrupt) if breaks else nullcontext()
+        with (
+            expected,
+            record_sum(own, out=tmp_path / out, party=lambda proxy: NODES[proxy.node_id], **given) as strategy,
+        ):
+            legacy = LegacyContext(
+                Context(1, 0, {}, RecordDict(), {}), config=ServerConfig(num_rounds=2), strategy=strategy
+            )
+            protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=600.0)
+            DefaultWorkflow(fit_workflow=protocol)(LocalGrid(app), legacy)
+            if breaks:
+                raise KeyboardInterrupt
+        document = json.loads((tmp_path / out / "results.json").read_text())
+        assert document["run"]["status"] == ("recorded with gaps" if breaks else "complete")
+        assert {entry["vantage"] for entry in document["results"]} == {"client", "secagg-server"}
+        assert (tmp_path / out / "report.html").is_file()
+
+
 def test_the_sum_is_the_average_up_to_quantisation(tmp_path: Path) -> None:
     """The obvious twin: the same parties, averaged in the open. One round: training blows small differences up."""
-    from flwr.serverapp.strategy import FedAvg
+    from flwr.serverapp.strategy import FedAvg as InTheOpen
 
     recorder = Recorder(None, open_trace(tmp_path, None, "snapshots"), strict=True)
     app = client_app([secaggplus_mod, flower_secagg.translated])
     context = Context(1, 0, {}, RecordDict(), {})
     flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)], NODES, as_state(initial()), recorder, 600)
-    plain = FedAvg(fraction_evaluate=0.0).start(grid=LocalGrid(client_app()), initial_arrays=initial(), num_rounds=1)
+    plain = InTheOpen(fraction_evaluate=0.0).start(grid=LocalGrid(client_app()), initial_arrays=initial(), num_rounds=1)
     assert plain.arrays is not None
     assert recorder.trace is not None
     last = list(recorder.trace.store.rounds())[-1]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -223,14 +224,28 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"rounds": 1}, "Two are needed"),
+        ({"rounds": 1}, "rounds: Input should be greater than or equal to 2, got 1"),
+        ({"rounds": "three"}, "rounds: Input should be a valid integer"),
+        ({"rounds": None}, "rounds: Input should be a valid integer"),
+        ({"vantages": ["sever"]}, "vantages.0: Input should be 'outsider'"),
+        ({"vantages": "server"}, "vantages: Input should be a valid tuple"),
+        ({"confidence": float("nan")}, "confidence: Input should be a finite number"),
+        ({"confidence": 1.5}, "confidence: Input should be less than 1"),
+        ({"fpr": [2]}, "fpr.0: Input should be less than 1"),
+        ({"fpr": np.array([0.01, np.nan])}, "fpr.1: Input should be a finite number"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"keep": "everything"}, "keep: Input should be 'signals' or 'snapshots'"),
+        ({"game": []}, "a game is wanted, and none is given"),
+        ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
         ({"attacks": ["fta"]}, "unknown attack"),
         ({"fpr": [0.0001]}, "calibration non-members"),
     ],
 )
 def test_wrong_use_is_refused_before_training(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"game": games(), "out": tmp_path / "run", "rounds": 4}
     with pytest.raises(FedauditError, match=says):
-        record(seeded(), games(), out=tmp_path, **({"rounds": 4} | change))
+        record(seeded(), **(given | change))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_with_too_few_outputs_is_refused(tmp_path: Path) -> None:
@@ -244,4 +259,5 @@ def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None
-    assert audit.document["run"]["status"] == "complete"
+    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
+    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]

@@ -1,4 +1,4 @@
-"""The party. The line with PartyAudit is the one that was added to an ordinary ClientApp."""
+"""The party. The line `app = ...` and the import for it are what was added to an ordinary ClientApp."""
 
 from functools import cache
 

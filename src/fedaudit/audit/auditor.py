@@ -29,6 +29,7 @@ from fedaudit.types import (
     Bools,
     Curve,
     Estimate,
+    Floats,
     Game,
     Headline,
     Measured,
@@ -75,6 +76,7 @@ class Auditor:
         self.history: dict[tuple[str, ModelKind], dict[int, Estimates]] = {}
         self.failed: dict[str, str] = {}
         self.released: State | None = None
+        self.blind: tuple[Floats, Bools] | None = None  # what `blind_scores` gives, once it was asked
         self.right: Bools | None = None  # which candidates the released model answers rightly
         self.last_round = 0
 
@@ -285,8 +287,8 @@ class Auditor:
 
     def _blind(self) -> AuditResult:
         started = time.perf_counter()
-        scores, reported = blind_scores(self.game, self.settings.seed)
-        found = {"auc": auc([blind_block(self.game, scores, reported)], self.settings.confidence)}
+        self.blind = self.blind or blind_scores(self.game, self.settings.seed)
+        found = {"auc": auc([blind_block(self.game, *self.blind)], self.settings.confidence)}
         epochs = (time.perf_counter() - started) / max(self.everyone.epoch_seconds, 1e-9)
         vantage = self.settings.vantages[0]
         unit = self.game.candidates.unit

@@ -83,6 +83,9 @@ def _places(names: Strings, seed: int) -> NDArray[np.float64]:
 
 def joined(*games: Game) -> Game:
     """The games of several parties as one, for whoever may see them all (a simulation, or one operator's loop)."""
+    if not games or not all(isinstance(game, Game) for game in games):
+        what = f"a game is wanted, and {'none' if not games else 'something else'} is given"
+        raise FedauditError("no-game", what, "Give the parties' games: the second of what fedaudit.set_aside gives.")
     parts = [game.candidates for game in games]
     ids = np.concatenate([part.id for part in parts])
     if len(np.unique(ids)) < len(ids):

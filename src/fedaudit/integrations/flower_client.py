@@ -6,7 +6,8 @@
 
 What is kept between rounds lies in the Flower context, as arrays and JSON. In every round the party's own model as it
 leaves is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the first
-round, before anything is trained; later faults of the audit never stop the party, unless `strict`.
+round, before anything is trained; later faults of the audit never stop the party, unless `strict`. Results are written
+on the way, too, because nobody tells a party which round is its last.
 """
 
 import logging
@@ -23,8 +24,9 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedaudit.audit import Auditor
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.asked import checked
 from fedaudit.integrations.flower_server import EPOCH_SECONDS
-from fedaudit.integrations.frozen import freeze, thaw
+from fedaudit.integrations.frozen import blind_arrays, freeze, thaw
 from fedaudit.integrations.limits import check_reachable, crossed, party_rule, rates
 from fedaudit.integrations.recorder import Recorder
 from fedaudit.integrations.states import matched
@@ -36,6 +38,7 @@ log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears whe
 ATTACKS = ("fta-confidence", "fta-loss", "fta-logit", "loss", "gradient-norm")
 AS_SENT, INSIDE, HALTED = "fedaudit.as-sent", "fedaudit.inside", "fedaudit.halted"
 WITHHELD = "fedaudit: this party withholds its update"
+EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
 
 
 @dataclass
@@ -47,6 +50,14 @@ class _Watch:
     auditor: Auditor
     like: State
     out: Path | None
+    written: int  # the round after which results were last written
+
+    @property
+    def due(self) -> bool:
+        """Is it time for results? From the second round on, about ten times in a plan or more, and at its end."""
+        planned, last = self.auditor.settings.rounds, self.auditor.last_round
+        pause = min(EVERY, -(-planned // 10)) if self.written else 2
+        return last >= planned or last - self.written >= pause
 
 
 class PartyAudit:
@@ -68,11 +79,13 @@ class PartyAudit:
         seed: int = 0,
         strict: bool = False,
     ):
-        self.model, self.game, self.rounds = model, game, rounds
+        self.model, self.game = model, game
         self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
         self.out = None if out is None else Path(out)
-        self.attacks = None if attacks is None else tuple(attacks)
-        self.fpr, self.confidence, self.seed = fpr, confidence, seed
+        planned = {} if rounds is None else {"rounds": rounds}
+        asked = checked(attacks=attacks, fpr=fpr, confidence=confidence, seed=seed, **planned)
+        self.attacks, self.fpr, self.confidence = asked.audit.attacks, asked.audit.fpr, asked.audit.confidence
+        self.rounds, self.seed = asked.federation.rounds if planned else None, asked.federation.seed
         self.strict = strict
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
@@ -141,12 +154,13 @@ class PartyAudit:
     def _observe(
         self, watch: _Watch, context: Context, index: int, received: State, leaves: State | None, seconds: float
     ) -> Mapping[str, Estimate]:
-        """Audit one round, log it, keep it; at the end of the plan, or of this part in it, write the results."""
+        """Audit one round, log it, keep it, and write results where they are due or the last of this party."""
         (party,) = watch.auditor.game.parties
         sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
         planned = watch.auditor.settings.rounds
         if index == planned + 1:
             watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
+        gaps = len(watch.recorder.gaps)
         watch.recorder.observe(Round(index, received, sent, received))
         model: ModelKind = "local" if sent else "global"
         primary = watch.auditor.primary(watch.auditor.settings.vantages[0])
@@ -156,15 +170,47 @@ class PartyAudit:
         log.info(
             "fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, found.values())) or "too early to say"
         )
-        arrays, text = freeze(watch.recorder, watch.auditor)
-        context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
-        context.state[f"{watch.key}.json"] = ConfigRecord({"json": text})
-        halted = watch.key == AS_SENT and crossed(self.halt_if, found)
+        unaudited, halted = "", False
+        if watch.key == AS_SENT:
+            unaudited = "; ".join(watch.recorder.gaps[gaps:])
+            if not unaudited and (why := self._unchecked(watch, model, found)):
+                unaudited = f"round {index}: {why}"
+                watch.recorder.gap(unaudited)
+            halted = crossed(self.halt_if, found)
         if halted:
             watch.recorder.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        if index >= planned or halted:
-            watch.recorder.finish(party, watch.out)
+        self._keep(watch, context, party, write=watch.due or halted or (self.strict and bool(unaudited)))
+        if self.strict and unaudited and not halted:
+            raise FedauditError("unaudited", unaudited, "This update is withheld, because the audit is strict.")
         return found
+
+    def _unchecked(self, watch: _Watch, model: ModelKind, found: Mapping[str, Estimate]) -> str | None:
+        """Why nobody can say whether the limit is crossed, though enough rounds were seen to say so."""
+        auditor = watch.auditor
+        (vantage,), (party,) = auditor.settings.vantages, auditor.game.parties
+        if self.halt_if is None:
+            return None if auditor.primary(vantage) else "every attack failed"
+        attack, limit = auditor.settings.primary(vantage), f"the limit {self.halt_if.text!r} is not checked"
+        if attack.name in auditor.failed:
+            return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
+        estimate = found.get(self.halt_if.metric)
+        if estimate is not None:
+            return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
+        panel = auditor.each[party] if model == "local" else auditor.everyone
+        needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
+        return None if panel.rounds < needed else f"{limit}: {attack.name} has no value after {panel.rounds} rounds"
+
+    def _keep(self, watch: _Watch, context: Context, party: str, write: bool) -> None:
+        """Into the context what the next round goes on from; it is taken before results, whose making changes it."""
+        arrays, text = freeze(watch.recorder, watch.auditor)
+        try:
+            if write and watch.out is not None:
+                watch.written = watch.auditor.last_round
+                watch.recorder.finish(party, watch.out)
+        finally:
+            arrays |= blind_arrays(watch.auditor)
+            context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+            context.state[f"{watch.key}.json"] = ConfigRecord({"json": text, "written": watch.written})
 
     def _open(self, key: str, context: Context, vantage: Vantage) -> _Watch:
         """The audit as the last round left it; in the first round, everything that can be refused is."""
@@ -181,13 +227,14 @@ class PartyAudit:
         (party,) = game.parties
         folder = self.out or context.run_config.get("audit-out") or None
         out = None if folder is None else Path(str(folder)) / party / ("" if key == AS_SENT else "without-defences")
-        recorder = Recorder(auditor, strict=self.strict)
+        recorder, written = Recorder(auditor, strict=self.strict), 0
         if f"{key}.json" in context.state:
-            arrays = context.state.array_records[f"{key}.arrays"]
-            text = str(context.state.config_records[f"{key}.json"]["json"])
-            thaw(recorder, auditor, {name: array.numpy() for name, array in arrays.items()}, text)
+            arrays = {name: array.numpy() for name, array in context.state.array_records[f"{key}.arrays"].items()}
+            kept = context.state.config_records[f"{key}.json"]
+            thaw(recorder, auditor, arrays, str(kept["json"]))
+            written = int(str(kept["written"]))
         assert auditor.task is not None
-        return _Watch(key, recorder, auditor, auditor.task.initial(0), out)
+        return _Watch(key, recorder, auditor, auditor.task.initial(0), out, written)
 
     def _rounds(self, context: Context) -> int:
         planned = self.rounds or context.run_config.get("num-server-rounds")

@@ -29,7 +29,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations import flower_secagg
 from fedaudit.integrations.flower_server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
-from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.recorder import Recorder, sentences
 from fedaudit.integrations.states import matched
 from fedaudit.run import Prepared, planned, prepare
 from fedaudit.types import Plan, Round, State, Trained
@@ -76,6 +76,13 @@ _BACKEND: Any = {
 
 def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
     """The server's part: every planned round that is still to come, recorded into the funnel."""
+    try:
+        _serve(grid, context, prepared, funnel, model)
+    finally:
+        prepared.gaps.extend(sentences(funnel.gaps))
+
+
+def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
     plans = planned(prepared)[funnel.after :]
     start = prepared.task.initial(prepared.config.federation.seed) if model is None else model
     names = _who_is_where(grid, len(prepared.parties))
@@ -87,10 +94,10 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
             what = "do-sh needs the model of the party that attacks, and under secure aggregation it never arrives here"
             raise FedauditError("secagg-adversary", what, "Take one of the two out, or train with the local engine.")
         most = max(len(prepared.game.members(party.name)) for party in prepared.parties)
-        flower_secagg.run(grid, context, plans, names, start, funnel, most)
+        flower_secagg.run(grid, context, plans, names, start, funnel, most, funnel.after)
         return
     strategy = _Planned(plans, names, prepared, funnel.after)
-    recorded = RecordedStrategy(strategy, lambda: funnel, lambda reply: names[_sender(reply)])
+    recorded = RecordedStrategy(strategy, lambda: funnel, lambda reply: names[_sender(reply)], after=funnel.after)
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 
 
@@ -105,10 +112,9 @@ class Funnel(Recorder):
         self.stopped = threading.Event()
 
     def observe(self, round: Round) -> None:
-        shifted = Round(self.after + round.index, round.broadcast, round.sent, round.aggregate, round.commit)
         while not self.stopped.is_set():
             try:
-                return self.made.put(shifted, timeout=0.2)
+                return self.made.put(round, timeout=0.2)
             except queue.Full:
                 continue
         raise InterruptedError("the audit was stopped")
@@ -151,6 +157,8 @@ class _Planned(FedAvg):
             return super().aggregate_train(server_round, replies)
         sent = {}
         for reply in sorted(replies, key=lambda reply: self.names[_sender(reply)]):
+            if reply.has_error():  # the recording around this strategy tells of it
+                continue
             metrics = reply.content.metric_records["metrics"]
             state = _state(reply.content.array_records["arrays"], self.prepared)
             sent[self.names[_sender(reply)]] = Trained(state, int(str(metrics[EXAMPLES])), 0.0)

@@ -4,14 +4,18 @@ In this version of Flower the protocol is a workflow around a strategy of the ol
 wrapper here is for those. What it is given as "results" is the sum, handed out once for each party: it records who took
 part and the sum, and no party's model.
 
-    strategy = RecordedSum(FedAvg(...), recorder, list(model.state_dict()))
-    context = LegacyContext(context, config=ServerConfig(num_rounds=10), strategy=strategy)
-    DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, context)
+    with record_sum(FedAvg(...), out="runs/mine", model=Net, game=games, rounds=10, party=name_of) as strategy:
+        legacy = LegacyContext(context, config=ServerConfig(num_rounds=10), strategy=strategy)
+        DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, legacy)
+
+When the block ends, results and report are in `out`.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -36,8 +40,38 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.recorder import Recorder
-from fedaudit.types import Plan, Round, State, Trained
+from fedaudit.integrations.aside import joined
+from fedaudit.integrations.recorder import Keep, Recorder, open_trace
+from fedaudit.integrations.torch_loop import Model, make_auditor
+from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
+
+
+def _by_number(proxy: ClientProxy) -> str:
+    return f"node-{proxy.node_id}"
+
+
+def record_sum(
+    strategy: Strategy,
+    *,
+    out: str | Path,
+    rounds: int,
+    model: Model,
+    game: Game | Sequence[Game],
+    party: Callable[[ClientProxy], str] = _by_number,
+    vantages: Iterable[str] = (Vantage.CLIENT, Vantage.SECAGG_SERVER),
+    attacks: Iterable[str] | None = None,
+    fpr: Sequence[float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    keep: Keep = "signals",
+    strict: bool = False,
+) -> "RecordedSum":
+    """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`)."""
+    whole = game if isinstance(game, Game) else joined(*game)
+    auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
+    assert auditor.task is not None
+    recorder = Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+    return RecordedSum(strategy, recorder, list(auditor.task.initial(0)), party, out=Path(out))
 
 
 class RecordedSum(Strategy):
@@ -48,12 +82,25 @@ class RecordedSum(Strategy):
         strategy: Strategy,
         recorder: Recorder,
         names: Sequence[str],
-        party: Callable[[ClientProxy], str] = lambda proxy: f"node-{proxy.node_id}",
+        party: Callable[[ClientProxy], str] = _by_number,
+        after: int = 0,
+        out: Path | None = None,
     ):
         self.strategy, self.recorder, self.names, self._party = strategy, recorder, tuple(names), party
+        self.out = out
         self._broadcast: State | None = None
         self._clock = time.perf_counter()
+        self._after = after  # a run that goes on counts from 1 again
         self._waiting = 0  # the round that was begun and has no sum yet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            self.recorder.broke_off(kind)
+        self.tell_if_halted()
+        self.recorder.finish(self.out.name if self.out else "recorded", self.out)
 
     def tell_if_halted(self) -> None:
         """When a round begins, and after the last: did the one before come to an end?"""
@@ -66,8 +113,8 @@ class RecordedSum(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         self.tell_if_halted()
-        self._waiting = server_round
-        with self.recorder.guard(f"round {server_round}: the broadcast is missing"):
+        self._waiting = self._after + server_round
+        with self.recorder.guard(f"round {self._waiting}: the broadcast is missing"):
             self._broadcast = None
             self._broadcast = self._state(parameters)
         self._clock = time.perf_counter()
@@ -79,15 +126,15 @@ class RecordedSum(Strategy):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        elapsed, self._waiting = time.perf_counter() - self._clock, 0
+        elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        with self.recorder.guard(f"round {server_round} is missing"):
+        with self.recorder.guard(f"round {index} is missing"):
             if failures:
-                self.recorder.gap(f"round {server_round}: {len(failures)} parties failed")
+                self.recorder.gap(f"round {index}: {len(failures)} parties failed")
             if self._broadcast is not None and parameters is not None:
                 sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
                 made = self._state(parameters)
-                self.recorder.observe(Round(server_round, self._broadcast, dict(sorted(sent.items())), made))
+                self.recorder.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
         return parameters, metrics
 
     def _state(self, parameters: Parameters) -> State:
@@ -129,13 +176,14 @@ def run(
     start: State,
     recorder: Recorder,
     most_examples: int,
+    after: int = 0,
 ) -> None:
     """Train as planned, with Flower's own protocol between the parties and the server."""
     if any(len(plan.parties) < 2 for plan in plans):
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id])
+    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id], after)
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)

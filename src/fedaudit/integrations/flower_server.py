@@ -92,6 +92,7 @@ class RecordedStrategy(Strategy):
         open_recorder: Callable[[], Recorder],
         party: Callable[[Message], str] | None = None,
         out: Path | None = None,
+        after: int = 0,
     ):
         self.strategy, self.out, self._open = strategy, out, open_recorder
         self.recorder = open_recorder()  # now, so that wrong use is refused before training
@@ -101,7 +102,7 @@ class RecordedStrategy(Strategy):
         self._broadcast: dict[str, Array] = {}
         self._asked: frozenset[int] = frozenset()
         self._clock = time.perf_counter()
-        self._offset = 0  # a restarted server counts from 1 again
+        self._offset = after  # a restarted server counts from 1 again
         self._behind = Behind()
 
     def configure_train(
@@ -200,7 +201,9 @@ class RecordedStrategy(Strategy):
             for reply in sorted(replies, key=lambda reply: reply.name):  # not in the order of arrival
                 if not reply.failed and not reply.masked:
                     self._take(index, reply, elapsed, sent)
-            if made is None and not sent:
+            if not asked:
+                self.recorder.note(f"round {index}: nobody was asked to train")
+            elif made is None and not sent:
                 self.recorder.gap(f"round {index} is empty: nobody sent a model")
             elif made is None:
                 self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")

@@ -18,6 +18,7 @@ from fedaudit.types import Estimate
 
 Arrays = dict[str, NDArray[Any]]
 PLAIN = (bool, int, float, str, type(None))
+BLIND = ("blind|scores", "blind|reported")
 
 
 def freeze(recorder: Recorder, auditor: Auditor) -> tuple[Arrays, str]:
@@ -25,6 +26,7 @@ def freeze(recorder: Recorder, auditor: Auditor) -> tuple[Arrays, str]:
     panels: dict[str, Any] = {}
     for name, panel in _panels(auditor).items():
         panels[name] = {"seconds": [panel.seconds, panel.epoch_seconds], "failed": panel.failed, "reductions": {}}
+        panels[name] |= {"rounds": panel.rounds, "settled": sorted(panel.settled)}
         for attack, reduction in panel.reductions.items():
             fields = panels[name]["reductions"][attack] = {}
             for field, value in vars(reduction).items():
@@ -50,7 +52,8 @@ def thaw(recorder: Recorder, auditor: Auditor, arrays: Arrays, text: str) -> Non
     kept = json.loads(text)
     for name, panel in _panels(auditor).items():
         panel.seconds, panel.epoch_seconds = kept["panels"][name]["seconds"]
-        panel.failed = kept["panels"][name]["failed"]
+        panel.failed, panel.rounds = kept["panels"][name]["failed"], kept["panels"][name]["rounds"]
+        panel.settled = set(kept["panels"][name]["settled"])
         for attack, reduction in panel.reductions.items():
             for field in vars(reduction):
                 key = f"{name}|{attack}|{field}"
@@ -60,8 +63,15 @@ def thaw(recorder: Recorder, auditor: Auditor, arrays: Arrays, text: str) -> Non
         estimates = {name: _estimate(fields) for name, fields in found.items()}
         auditor.history.setdefault((attack, model), {})[round] = estimates
     auditor.failed, auditor.last_round = kept["failed"], kept["last_round"]
+    if set(BLIND) <= set(arrays):
+        auditor.blind = arrays[BLIND[0]], arrays[BLIND[1]]
     recorder.gaps, recorder.notes = kept["gaps"], kept["notes"]
     recorder.seen = {int(round): digests for round, digests in kept["seen"].items()}
+
+
+def blind_arrays(auditor: Auditor) -> Arrays:
+    """The blind baseline is the same in every round, and dear: where it was fitted once, it is kept."""
+    return {} if auditor.blind is None else dict(zip(BLIND, auditor.blind, strict=True))
 
 
 def _panels(auditor: Auditor) -> dict[str, Panel]:

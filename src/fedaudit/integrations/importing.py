@@ -13,7 +13,7 @@ from fedaudit.integrations import checkpoints
 from fedaudit.integrations.gamefile import load_game
 from fedaudit.integrations.recorder import Recorder, open_trace
 from fedaudit.tasks import build_task
-from fedaudit.types import Game
+from fedaudit.types import Game, State
 
 COSTS = "costs are in seconds a round, not in epochs: how long an epoch took is not in a checkpoint"
 
@@ -22,10 +22,13 @@ def import_checkpoints(
     directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
 ) -> dict[str, Any] | None:
     """The trace goes to `out`; with a game also results and report. What is wrong is refused before that."""
-    auditor = None if game is None else _auditor(directory, load_game(game), config, torch)
+    stored = partial(checkpoints.rounds, directory, torch=torch, deltas=deltas)
+    auditor = None
+    if game is not None:
+        first = next(stored(), None)
+        auditor = _auditor(directory, load_game(game), config, torch, first.aggregate if first else {})
     task = auditor.task if auditor else None
-    like = task.initial(0) if task else None
-    made = partial(checkpoints.rounds, directory, like=like, torch=torch, deltas=deltas)
+    made = partial(stored, like=task.initial(0) if task else None)
     for _ in made():  # read once without a trace: a wrong file is refused before anything is written
         pass
     recorder = Recorder(auditor, open_trace(out, auditor, "snapshots"), strict=True)
@@ -39,10 +42,13 @@ def import_checkpoints(
     return recorder.finish(out.name, out)
 
 
-def _auditor(directory: Path, game: Game, config: Config, torch: bool) -> Auditor:
+def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: State) -> Auditor:
     rows, audit = game.candidates.rows, config.audit
-    classes = 0 if rows.y.dtype.kind == "f" else int(rows.y.max()) + 1
-    task = build_task(config.model.name, rows.x.shape[1:], classes, config.model.arguments())
+    labels = 0 if rows.y.dtype.kind == "f" else int(rows.y.max()) + 1
+    build = partial(build_task, config.model.name, rows.x.shape[1:], options=config.model.arguments())
+    task = build(classes=labels)
+    if labels and (classes := _outputs(model, task.initial(0))) > labels:
+        task = build(classes=classes)
     initial = task.initial(0)
     task.check(initial, rows)
     planned = _count(directory, torch)
@@ -52,6 +58,13 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool) -> Audito
     settings.check()
     settings = settings.suited_to(task, initial, rows, asked=audit.attacks is not None)
     return Auditor(task, game, settings)
+
+
+def _outputs(model: State, like: State) -> int:
+    """How many classes the checkpoint's last layer tells apart: a game need not have a record of every class."""
+    name, last = str(len(like) - 1), list(like)[-1]  # without names, parameters are numbered
+    found = model.get(last, model.get(name, like[last]))
+    return int(found.shape[0]) if found.ndim == like[last].ndim > 0 else 0
 
 
 def _count(directory: Path, torch: bool) -> int:

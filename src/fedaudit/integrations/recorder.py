@@ -19,6 +19,7 @@ from fedaudit.config import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.lineage import Place
 from fedaudit.federation.segments import digest
+from fedaudit.integrations.asked import checked
 from fedaudit.recording import Recording, feed, fingerprint
 from fedaudit.run import Staged, describe
 from fedaudit.types import Dataset, Observation, Round, Vantage
@@ -148,16 +149,20 @@ class Recorder:
         found = self.auditor.finish()
         lost = [self.trace.trouble] if self.trace and self.trace.trouble else []
         odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
-        missing = [*_sentences(self.gaps), *lost]
+        missing = [*sentences(self.gaps), *lost]
         about = self._about(name)
-        about["status"] = "recorded with gaps" if missing else "complete"
+        seen, planned = self.auditor.last_round, self.auditor.settings.rounds
+        partly = f"up to round {seen} of {planned}" if seen < planned else ""
+        short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
+        about["status"] = f"recorded {', '.join(short)}" if short else "complete"
         found = replace(
             found,
             warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
-            notices=[*found.notices, *_sentences(self.notes)],
+            notices=[*found.notices, *sentences(self.notes)],
         )
         document = results.as_document(found, about)
         document["degraded"] = [*(f"attack {attack}" for attack in self.auditor.failed), *missing]
+        document["degraded"] += [f"Seen {partly} planned rounds."] if partly else []
         return document
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -189,7 +194,7 @@ class Recorder:
 
 def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
     """A new trace in `out`, or the one that is there, if it is of the same records: a restarted training goes on."""
-    manifest: dict[str, Any] = {"keep": keep, "config": {}, "guarantee": None}
+    manifest: dict[str, Any] = {"keep": checked(keep=keep).audit.keep, "config": {}, "guarantee": None}
     if auditor is not None:
         about = Recorder(auditor)._about(out.name)
         manifest |= {key: about[key] for key in ("fedaudit", "created", "config", "config_hash", "seed", "versions")}
@@ -201,7 +206,7 @@ def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
     return Recording.start(out, manifest, force=False)
 
 
-def _sentences(lines: list[str]) -> list[str]:
+def sentences(lines: list[str]) -> list[str]:
     told = lines[:TOLD]
     if len(lines) > TOLD:
         told = [*told, f"and {len(lines) - TOLD} more like these"]

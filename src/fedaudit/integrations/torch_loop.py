@@ -24,6 +24,7 @@ from fedaudit import attacks as registry
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.aside import joined
+from fedaudit.integrations.asked import checked
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.tasks import TorchTask
@@ -137,16 +138,15 @@ def make_auditor(
     default: Iterable[str] | None = None,
 ) -> Auditor:
     """Everything that can be refused is refused here; attacks that nobody asked for are left out if they do not fit."""
-    if rounds < 2:
-        raise FedauditError("no-rounds", f"{rounds} rounds are planned", "Two are needed at least.")
-    chosen = tuple(Vantage(v) for v in vantages)
+    asked = checked(rounds=rounds, vantages=vantages, attacks=attacks, fpr=fpr, confidence=confidence, seed=seed)
+    audit, federation = asked.audit, asked.federation
     settings = Settings(
-        chosen,
-        registry.choose(default if attacks is None else attacks),
-        rounds,
-        tuple(fpr) if fpr else None,
-        confidence,
-        seed,
+        audit.vantages,
+        registry.choose(default if audit.attacks is None else audit.attacks),
+        federation.rounds,
+        audit.fpr or None,
+        audit.confidence,
+        federation.seed,
     )
     settings.check()
     task = as_task(model, game)
