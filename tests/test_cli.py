@@ -182,6 +182,42 @@ def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
     assert "interrupted" in " ".join(done.stdout.split()).lower()
 
 
+def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== 100"))  # 60 batches a run: in the second
+    (tmp_path / "six.toml").write_text(
+        SMALL.replace("rounds = 3", "rounds = 6").replace("hidden = [16]", 'name = "mine:net"')
+    )
+    done = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert not (tmp_path / "runs/six/seed-2").exists()
+    stopped = json.loads((tmp_path / "runs/six/seed-1/results.json").read_text())
+    assert stopped["run"]["status"].startswith("interrupted at round ")
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0]
+    assert document["degraded"] == [
+        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. The same command goes on from there.",
+        "Repeat with seed 2: not trained.",
+    ]
+    assert "Repeat with seed 1: interrupted" in " ".join(done.stdout.split())
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== -1"))
+    again = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0, 1, 2]
+    assert document["degraded"] == []
+    assert not any("Repeat" in line for line in document["warnings"])
+
+
+def test_T24_repeats_do_not_share_their_seeds(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The runs differ in their split and in their model; a seed that was used twice would make the spread too small."""
+    folder = finished[0] / "runs/small"
+    manifests = [json.loads((path / "run.json").read_text()) for path in (folder, folder / "seed-1")]
+    for field in ("seed", "data", "start"):
+        assert manifests[0][field] != manifests[1][field], field
+
+
 def test_score_prints_and_writes(tmp_path: Path) -> None:
     lines = [f"m{i},1,{i % 50 + 30}" for i in range(200)] + [f"n{i},0,{i % 50}" for i in range(600)]
     (tmp_path / "s.csv").write_text("\n".join(["id,member,score", *lines]))

@@ -353,13 +353,40 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     )
     document = run_audit(config, out)
     if repeats > 1:
-        document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
-        for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
-            federation = config.federation.model_copy(update={"seed": seed})
-            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
-            document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
+        _repeat(document, config, out, repeats, run_audit)
         save(document, out)
     _finish(document, out)
+
+
+REPEAT = "Repeat with seed "
+
+
+def _repeat(document: dict[str, Any], config: Any, out: Path, repeats: int, run_audit: Any) -> None:
+    """Train again with the next seeds. A run that was cut short ends the series and is no part of the spread."""
+    degraded = document.setdefault("degraded", [])
+    for lines in (document["warnings"], degraded):  # a finished run still says what was missing the last time
+        lines[:] = [line for line in lines if not line.startswith(REPEAT)]
+    missing = []
+    document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
+    status = document["run"]["status"]
+    for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
+        if status != "complete":
+            missing.append(f"{REPEAT}{seed}: not trained.")
+            continue
+        federation = config.federation.model_copy(update={"seed": seed})
+        try:
+            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
+        except KeyboardInterrupt:
+            status = "interrupted before it had results"
+        else:
+            status = again["run"]["status"]
+            missing += [f"{REPEAT}{seed}: {what}" for what in again.get("degraded", ())]
+        if status == "complete":
+            document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
+        else:
+            missing.append(f"{REPEAT}{seed}: {status}, left out of the spread. The same command goes on from there.")
+    document["warnings"] += missing
+    degraded += missing
 
 
 def _finish(document: dict[str, Any], out: Path) -> None:
