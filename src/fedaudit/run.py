@@ -19,6 +19,7 @@ from fedaudit.audit import Auditor, Settings, attributes
 from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
+from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.secagg import masked
@@ -255,7 +256,7 @@ def conclude(
     document = results.as_document(found, describe(about, auditor, name, seconds))
     mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
     document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
-    document["warnings"] += [*odd, *([lost] if lost else [])]
+    document["warnings"] += [*twins(auditor.game), *odd, *([lost] if lost else [])]
     document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *([lost] if lost else [])]
     try:
         results.save_scores(auditor.score_parts(), out)

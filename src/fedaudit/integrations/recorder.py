@@ -16,6 +16,7 @@ from typing import Any, Literal
 from fedaudit import results
 from fedaudit.audit import Auditor
 from fedaudit.config import Config
+from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
 from fedaudit.federation.lineage import Place
 from fedaudit.federation.segments import digest
@@ -153,7 +154,7 @@ class Recorder:
         about["status"] = "recorded with gaps" if missing else "complete"
         found = replace(
             found,
-            warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
+            warnings=list(dict.fromkeys([*found.warnings, *twins(self.auditor.game), *missing, *odd])),
             notices=[*found.notices, *_sentences(self.notes)],
         )
         document = results.as_document(found, about)
