@@ -28,11 +28,18 @@ class Data(_Section):
 
     name: str = "baskets"
     path: Path | None = None
+    task: Literal["classification", "regression"] = "classification"
     x_key: str = "x"
     y_key: str = "y"
     id_key: str = "id"
     subject_key: str = "subject"
     attribute_key: str = "attribute"
+
+    @model_validator(mode="after")
+    def _only_a_file_must_be_told(self) -> "Data":
+        if self.task == "regression" and self.name != "npz":
+            raise ValueError(f"task belongs to name = 'npz', {self.name!r} knows its own: remove it")
+        return self
 
 
 # What says nothing under a choice: an error when given, and left out of what is written down.
