@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fedaudit import __version__
 from fedaudit.errors import DEGRADED, FedauditError
-from fedaudit.terminal import console, errors, number, progress, say, say_epsilons, write_report
+from fedaudit.terminal import console, errors, number, progress, say, say_scores, write_report
 
 app = typer.Typer(
     name="fedaudit",
@@ -159,17 +159,7 @@ def score(
     from fedaudit.scorefile import estimate
 
     document = estimate(file, tuple(fpr) if fpr else None, confidence, delta if epsilon else None)
-    table = Table("estimate", "value", "interval", "realised FPR", "members", "non-members", "calibration", "note")
-    for name, e in document["estimates"].items():
-        table.add_row(
-            name, number(e["value"]), f"{number(e['low'])} to {number(e['high'])}", number(e.get("realised_fpr")),
-            str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or "–"), e["reason"] or "",
-        )  # fmt: skip
-    console.print(table)
-    if document["epsilons"]:
-        say_epsilons(document["epsilons"])
-    for line in [*document["warnings"], *document["notices"]]:
-        console.print(f"[yellow]![/yellow] {escape(line)}")
+    say_scores(document)
     if out:
         from fedaudit.results import write_atomically
 
