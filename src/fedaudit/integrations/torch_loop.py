@@ -22,6 +22,7 @@ from torch import nn
 
 from fedaudit import attacks as registry
 from fedaudit.audit import Auditor, Settings
+from fedaudit.config import twice
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.aside import joined
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
@@ -139,7 +140,9 @@ def make_auditor(
     """Everything that can be refused is refused here; attacks that nobody asked for are left out if they do not fit."""
     if rounds < 2:
         raise FedauditError("no-rounds", f"{rounds} rounds are planned", "Two are needed at least.")
-    chosen = tuple(Vantage(v) for v in vantages)
+    chosen, attacks = tuple(Vantage(v) for v in vantages), None if attacks is None else tuple(attacks)
+    if named := twice(chosen) or twice(attacks or ()):
+        raise FedauditError("bad-value", f"{named} is named twice", "Name it once.")
     settings = Settings(
         chosen,
         registry.choose(default if attacks is None else attacks),
