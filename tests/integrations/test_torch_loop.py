@@ -225,6 +225,8 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
     [
         ({"rounds": 1}, "Two are needed"),
         ({"attacks": ["fta"]}, "unknown attack"),
+        ({"attacks": ["loss", "loss"]}, "loss is named twice"),
+        ({"vantages": ["client", "client"]}, "client is named twice"),
         ({"fpr": [0.0001]}, "calibration non-members"),
     ],
 )
