@@ -85,6 +85,11 @@ def test_a_finished_run_is_attacked_again_and_protected(
     assert found == {
         (r["vantage"], r["model"], r["party"]): r["estimates"] for r in second["results"] if r["attack"] == "loss"
     }
+    for wrong in (["--out", "runs/small"], ["--out", "runs/small/seed-1"], ["--attack", "loss", "--attack", "loss"]):
+        refused = fedaudit("audit", "runs/small", *wrong, cwd=folder)
+        assert refused.returncode == 2, wrong
+        assert "holds a run" in refused.stderr or "given twice" in refused.stderr
+    assert json.loads((folder / "runs/small/results.json").read_text()) == first
     other = fedaudit("run", "small.toml", "--set", "federation.lr=0.5", cwd=folder)
     assert other.returncode == 5
     assert "federation.lr was 0.001 and is now 0.5" in " ".join(other.stderr.split())
@@ -112,10 +117,14 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
         ('audit.vantages=["outsider"]', "'outsider' does not see"),
         ("data.name=npz", "needs data.path"),
+        ('audit.vantages=["client", "client"]', "client is named twice"),
+        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is named twice"),
+        ("model.name=odd:raises", "ValueError: no such width"),
     ],
 )
 def test_bad_input_is_exit_2_before_training(tmp_path: Path, change: str, says: str) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "odd.py").write_text("def raises(shape, classes): raise ValueError('no such width')")
+    (tmp_path / "small.toml").write_text(SMALL.replace("hidden = [16]", "" if "odd:" in change else "hidden = [16]"))
     done = fedaudit("run", "small.toml", "--set", change, cwd=tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in " ".join(done.stderr.split())
@@ -127,6 +136,53 @@ def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
     assert fedaudit("run", "none.toml", cwd=tmp_path).returncode == 2
     done = fedaudit("report", ".", cwd=tmp_path)
     assert (done.returncode, "results.json" in done.stderr) == (2, True)
+
+
+def with_a_broken(function: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command, with one function of ours that raises."""
+    module, name = function.rsplit(".", 1)
+    code = (
+        f"import sys, {module}, fedaudit.cli\n"
+        "def broken(*arguments): raise ValueError('secret')\n"
+        f"{module}.{name} = broken\n"
+        "sys.argv[0] = 'fedaudit'\n"
+        "fedaudit.cli.main()"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"TMPDIR": str(cwd), "COLUMNS": "400"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
+    done = with_a_broken("fedaudit.catalogue.catalogue", "list", "data", cwd=tmp_path)
+    assert done.returncode == 6
+    assert "[fault] ValueError" in done.stderr
+    assert "secret" not in done.stderr
+    (written,) = tmp_path.glob("fedaudit-*.txt")
+    assert str(written) in done.stderr
+    assert "ValueError: secret" in written.read_text()
+
+
+def test_F15_a_report_that_cannot_be_rendered_leaves_the_numbers(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL + '[audit]\nattacks = ["loss"]\n')
+    done = with_a_broken("fedaudit.report.html.write", "run", "small.toml", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert "The report could not be rendered" in done.stderr
+    assert "loss" in done.stdout
+    document = json.loads((tmp_path / "runs/small/results.json").read_text())
+    assert document["run"]["status"] == "complete"
+    assert (tmp_path / "runs/small/scores.parquet").is_file()
+    assert with_a_broken("fedaudit.report.html.write", "report", "runs/small", cwd=tmp_path).returncode == 4
+    assert fedaudit("report", "runs/small", cwd=tmp_path).returncode == 0
+
+
+def test_F16_an_older_schema_is_read(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    document = json.loads((finished[0] / "runs/small/results.json").read_text())
+    del document["degraded"], document["failed"], document["exposed"]  # what a first version did not have
+    (tmp_path / "results.json").write_text(json.dumps({**document, "schema": 0}))
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fta-confidence" in done.stdout
 
 
 def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -182,6 +238,42 @@ def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
     assert "interrupted" in " ".join(done.stdout.split()).lower()
 
 
+def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== 100"))  # 60 batches a run: in the second
+    (tmp_path / "six.toml").write_text(
+        SMALL.replace("rounds = 3", "rounds = 6").replace("hidden = [16]", 'name = "mine:net"')
+    )
+    done = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert not (tmp_path / "runs/six/seed-2").exists()
+    stopped = json.loads((tmp_path / "runs/six/seed-1/results.json").read_text())
+    assert stopped["run"]["status"].startswith("interrupted at round ")
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0]
+    assert document["degraded"] == [
+        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. The same command goes on from there.",
+        "Repeat with seed 2: not trained.",
+    ]
+    assert "Repeat with seed 1: interrupted" in " ".join(done.stdout.split())
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== -1"))
+    again = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0, 1, 2]
+    assert document["degraded"] == []
+    assert not any("Repeat" in line for line in document["warnings"])
+
+
+def test_T24_repeats_do_not_share_their_seeds(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The runs differ in their split and in their model; a seed that was used twice would make the spread too small."""
+    folder = finished[0] / "runs/small"
+    manifests = [json.loads((path / "run.json").read_text()) for path in (folder, folder / "seed-1")]
+    for field in ("seed", "data", "start"):
+        assert manifests[0][field] != manifests[1][field], field
+
+
 def test_score_prints_and_writes(tmp_path: Path) -> None:
     lines = [f"m{i},1,{i % 50 + 30}" for i in range(200)] + [f"n{i},0,{i % 50}" for i in range(600)]
     (tmp_path / "s.csv").write_text("\n".join(["id,member,score", *lines]))
@@ -189,3 +281,6 @@ def test_score_prints_and_writes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "tpr@0.01" in done.stdout
     assert json.loads((tmp_path / "found.json").read_text())["estimates"]["auc"]["n_pos"] == 200
+    lost = fedaudit("score", "s.csv", "--out", "nowhere/found.json", cwd=tmp_path)
+    assert (lost.returncode, "there is no folder nowhere" in lost.stderr) == (2, True)
+    assert not (tmp_path / "nowhere").exists()

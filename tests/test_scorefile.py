@@ -56,12 +56,28 @@ def test_subjects_widen_the_interval(tmp_path: Path) -> None:
         ([("a", 7, 1.0), ("b", 0, 0.0)], "id,member,score", "member"),
         ([("a", 1, float("nan")), ("b", 0, 0.0)], "id,member,score", "nan-scores"),
         ([("a", 1, 1.0)], "id,member,scores", "column"),
+        ([], "id,member,score", "no-records"),
+        ([("", 1, 1.0), ("b", 0, 0.0)], "id,member,score", "missing-id"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, lines: list[tuple[str, int, float]], header: str, code: str) -> None:
     with pytest.raises(FedauditError) as caught:
         estimate(write(tmp_path / "a.csv", lines, header), None, 0.95)
     assert (caught.value.code, caught.value.exit_code) == (code, 2)
+    assert "np.str_" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", ["", "nan", None])
+def test_a_missing_subject_is_refused_with_its_row(tmp_path: Path, nothing: str | None) -> None:
+    ids, member, score = zip(*rows(members=3, others=3), strict=True)
+    subject = ["s", "s", "s", "t", nothing, nothing]
+    lines = zip(ids, member, score, ("" if s is None else s for s in subject), strict=True)
+    (tmp_path / "a.csv").write_text("\n".join(["id,member,score,subject", *(",".join(map(str, row)) for row in lines)]))
+    columns = {"id": ids, "member": member, "score": score, "subject": subject}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(FedauditError, match="subject is missing in 2 of 6 rows, the first is row 5"):
+            estimate(tmp_path / name, None, 0.95)
 
 
 def test_an_explicit_fpr_out_of_reach_is_an_error_a_default_one_a_notice(tmp_path: Path) -> None:

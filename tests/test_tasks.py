@@ -68,6 +68,7 @@ def test_initial_depends_on_the_seed_alone() -> None:
         (NoisyInEvaluation, "model-random"),
         (lambda: nn.Linear(4, 2), "model-outputs"),
         (lambda: nn.Linear(9, 3), "model-data"),
+        (lambda: nn.Linear(4, 3, dtype=torch.bfloat16), "model-state"),
     ],
 )
 def test_B9_unfit_models_are_refused(build: Any, code: str) -> None:
@@ -84,6 +85,55 @@ def test_own_model_by_name() -> None:
         build_task("mpl", (4,), 3, {})
     with pytest.raises(FedauditError, match="model-import"):
         build_task("fedaudit.models:nothing", (4,), 3, {})
+
+
+def one_argument(shape: Any) -> nn.Module:
+    return nn.Linear(4, 3)
+
+
+def nothing(shape: Any, classes: int) -> None:
+    pass
+
+
+def raises(shape: Any, classes: int) -> nn.Module:
+    raise ValueError("no such width")
+
+
+class Forgetful(nn.Module):
+    def __init__(self, shape: Any, classes: int):
+        super().__init__()
+        self.layer = nn.Linear(4, classes)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.lair(x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        ("one_argument", r"one_argument\(\) takes 1 positional argument"),
+        ("nothing", "returned NoneType"),
+        ("raises", "ValueError: no such width"),
+        ("Forgetful", r"model-data.*AttributeError in test_tasks\.py:"),
+    ],
+)
+def test_own_models_that_fail_are_refused_with_the_reason(factory: str, says: str) -> None:
+    def build_and_check() -> None:
+        task = build_task(f"tests.test_tasks:{factory}", (4,), 3, {})
+        task.check(task.initial(0), records())
+
+    with pytest.raises(FedauditError, match=says):
+        build_and_check()
+
+
+def test_a_regression_has_one_value_a_record() -> None:
+    for width in (1, 2):
+        task = TorchTask(lambda width=width: nn.Linear(4, width), 0)  # type: ignore[misc]
+        if width == 1:
+            task.check(task.initial(0), records())
+            continue
+        with pytest.raises(FedauditError, match="one value is needed"):
+            task.check(task.initial(0), records())
 
 
 def test_every_model_can_be_named_in_a_configuration() -> None:

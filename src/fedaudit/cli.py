@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import sys
+import tempfile
+import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedaudit import __version__
-from fedaudit.errors import DEGRADED, FedauditError
-from fedaudit.terminal import console, errors, number, progress, say, say_epsilons, write_report
+from fedaudit.errors import DEGRADED, FAULT, FedauditError
+from fedaudit.terminal import console, errors, number, progress, say, say_scores, write_report
 
 app = typer.Typer(
     name="fedaudit",
@@ -32,7 +35,7 @@ Then write a configuration (see README) and [bold]fedaudit run my.toml[/bold]. H
 [bold]fedaudit score my.csv[/bold] gives the statistics alone.
 
 Exit codes: 0 done, 1 a gate failed, 2 wrong use or input (found before training), 3 a gate is undecided, 4 part of the
-audit is missing, 5 a stored file was refused.""",
+audit is missing, 5 a stored file was refused, 6 a fault of fedaudit itself.""",
 )
 
 Out = Annotated[Path | None, typer.Option(help="Folder for results and report (default: runs/NAME).")]
@@ -40,6 +43,10 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", help="Override one key: --set federation.rounds=10. Repeatable.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace whatever run the folder holds, and train anew.")]
+AsJson = Annotated[
+    Path | None,
+    typer.Option(help="Write it as JSON, too, into a folder that exists.", callback=lambda path: _in_a_folder(path)),
+]
 EngineName = Annotated[
     str, typer.Option(help="Who trains: local (a plain loop) or flower-simulation (Flower and Ray).")
 ]
@@ -86,9 +93,16 @@ def audit(
 
     Signals are enough for every attack that reads them; other attacks need a run with audit.keep = "snapshots".
     """
+    from fedaudit.config import twice
+    from fedaudit.federation.store import RUN
     from fedaudit.replay import replay
 
     out = out or run_dir / "audit"
+    if (out / RUN).exists():
+        what = f"{out} holds a run, and its results would be replaced"
+        raise FedauditError("not-empty", what, "Choose another folder with --out.")
+    if named := twice(attack or ()):
+        raise FedauditError("bad-value", f"--attack {named} is given twice", "Give it once.")
     document = replay(run_dir, attack or [], out, progress)
     _finish(document, out)
 
@@ -126,7 +140,10 @@ def report(run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedau
     from fedaudit import results
 
     document = results.load(run_dir)
-    say(document, write_report(document, run_dir if run_dir.is_dir() else run_dir.parent))
+    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent)
+    say(document, written)
+    if not written:
+        raise typer.Exit(DEGRADED)
 
 
 @app.command(name="list")
@@ -149,7 +166,7 @@ def score(
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     epsilon: Annotated[bool, typer.Option("--epsilon", help="Add the four figures of an empirical epsilon.")] = False,
     delta: Annotated[float, typer.Option(help="At which delta epsilon is asked for.")] = 1e-5,
-    out: Annotated[Path | None, typer.Option(help="Write the estimates as JSON, too.")] = None,
+    out: AsJson = None,
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
 
@@ -159,21 +176,8 @@ def score(
     from fedaudit.scorefile import estimate
 
     document = estimate(file, tuple(fpr) if fpr else None, confidence, delta if epsilon else None)
-    table = Table("estimate", "value", "interval", "realised FPR", "members", "non-members", "calibration", "note")
-    for name, e in document["estimates"].items():
-        table.add_row(
-            name, number(e["value"]), f"{number(e['low'])} to {number(e['high'])}", number(e.get("realised_fpr")),
-            str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or "–"), e["reason"] or "",
-        )  # fmt: skip
-    console.print(table)
-    if document["epsilons"]:
-        say_epsilons(document["epsilons"])
-    for line in [*document["warnings"], *document["notices"]]:
-        console.print(f"[yellow]![/yellow] {escape(line)}")
-    if out:
-        from fedaudit.results import write_atomically
-
-        write_atomically(out, json.dumps(document, indent=1) + "\n")
+    say_scores(document)
+    _write_json(out, document)
 
 
 @app.command()
@@ -260,7 +264,7 @@ def verify(
     path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
     claim: Annotated[Path | None, typer.Option(help="TOML with [claim]: what is said about a run of others.")] = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Write the checks as JSON, too.")] = None,
+    out: AsJson = None,
 ) -> None:
     """Is a claim of differential privacy kept? Ten checks without any attack, each PASS, FAIL or CANNOT TELL.
 
@@ -276,12 +280,7 @@ def verify(
         colour = colours[check.outcome]
         table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
     console.print(table)
-    if out:
-        from dataclasses import asdict
-
-        from fedaudit.results import write_atomically
-
-        write_atomically(out, json.dumps({"schema": 1, "checks": [asdict(check) for check in found]}, indent=1) + "\n")
+    _write_json(out, {"schema": 1, "checks": [asdict(check) for check in found]})
     outcomes = {check.outcome for check in found}
     raise typer.Exit(1 if "FAIL" in outcomes else 3 if "CANNOT TELL" in outcomes else 0)
 
@@ -289,7 +288,7 @@ def verify(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders left by `fedaudit run`.")],
-    out: Annotated[Path | None, typer.Option(help="Write the comparison as JSON, too.")] = None,
+    out: AsJson = None,
 ) -> None:
     """Utility against risk of several runs, with the epsilon each claims. A star: no other run is better in both."""
     from fedaudit.compare import Span
@@ -325,10 +324,7 @@ def compare(
             )
     for line in document["notes"]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-    if out:
-        from fedaudit.results import write_atomically
-
-        write_atomically(out, json.dumps(document, indent=1) + "\n")
+    _write_json(out, document)
 
 
 @app.command()
@@ -353,20 +349,65 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     )
     document = run_audit(config, out)
     if repeats > 1:
-        document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
-        for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
-            federation = config.federation.model_copy(update={"seed": seed})
-            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
-            document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
+        _repeat(document, config, out, repeats, run_audit)
         save(document, out)
     _finish(document, out)
 
 
+REPEAT = "Repeat with seed "
+
+
+def _repeat(document: dict[str, Any], config: Any, out: Path, repeats: int, run_audit: Any) -> None:
+    """Train again with the next seeds. A run that was cut short ends the series and is no part of the spread."""
+    degraded = document.setdefault("degraded", [])
+    for lines in (document["warnings"], degraded):  # a finished run still says what was missing the last time
+        lines[:] = [line for line in lines if not line.startswith(REPEAT)]
+    missing = []
+    document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
+    status = document["run"]["status"]
+    for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
+        if status != "complete":
+            missing.append(f"{REPEAT}{seed}: not trained.")
+            continue
+        federation = config.federation.model_copy(update={"seed": seed})
+        try:
+            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
+        except KeyboardInterrupt:
+            status = "interrupted before it had results"
+        else:
+            status = again["run"]["status"]
+            missing += [f"{REPEAT}{seed}: {what}" for what in again.get("degraded", ())]
+        if status == "complete":
+            document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
+        else:
+            missing.append(f"{REPEAT}{seed}: {status}, left out of the spread. The same command goes on from there.")
+    document["warnings"] += missing
+    degraded += missing
+
+
 def _finish(document: dict[str, Any], out: Path) -> None:
-    """Show the results; an audit of which a part is missing ends with exit code 4."""
-    say(document, write_report(document, out))
-    if document.get("degraded") or document["run"]["status"] != "complete":
+    """Show the results; an audit of which a part is missing, be it the report, ends with exit code 4."""
+    written = write_report(document, out)
+    say(document, written)
+    if not written or document.get("degraded") or document["run"]["status"] != "complete":
         raise typer.Exit(DEGRADED)
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """Said before the work: where `--out` is a file, its folder is the user's to make; a run's folder is ours."""
+    if path and not path.parent.is_dir():
+        raise FedauditError("unwritable", f"there is no folder {path.parent} for {path.name}", "Name another place.")
+    return path
+
+
+def _write_json(path: Path | None, document: dict[str, Any]) -> None:
+    from fedaudit.files import write_atomically
+
+    try:
+        if path:
+            write_atomically(path, json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Name another place.") from None
 
 
 def tune_process() -> None:
@@ -392,3 +433,19 @@ def main() -> None:
     except KeyboardInterrupt:
         errors.print("\nStopped before there was anything to report.")
         sys.exit(130)
+    except Exception as error:
+        errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
+        sys.exit(FAULT)
+
+
+def _fault(error: Exception) -> str:
+    """Only the kind of an unforeseen error: its words may quote records. All of it goes to a file, for a bug report."""
+    what = f"[fault] {type(error).__name__}: a fault of fedaudit itself, or of code that it was given"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix="fedaudit-", suffix=".txt", delete=False
+        ) as file:
+            traceback.print_exception(error, file=file)
+    except OSError as unwritten:
+        return f"{what}. Where it happened could not be written down: {unwritten.strerror}."
+    return f"{what}. Where it happened is in {file.name}; read it before you pass it on, it may quote your data."

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Vantage
@@ -19,6 +19,25 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
+def twice(values: Iterable[Any]) -> str | None:
+    """The first that is there for the second time, as text."""
+    seen: list[Any] = []
+    for value in values:
+        if value in seen:
+            return str(value)
+        seen.append(value)
+    return None
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if named := twice(values):
+        raise ValueError(f"{named} is named twice")
+    return values
+
+
+Once = AfterValidator(_once)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,11 +47,18 @@ class Data(_Section):
 
     name: str = "baskets"
     path: Path | None = None
+    task: Literal["classification", "regression"] = "classification"
     x_key: str = "x"
     y_key: str = "y"
     id_key: str = "id"
     subject_key: str = "subject"
     attribute_key: str = "attribute"
+
+    @model_validator(mode="after")
+    def _only_a_file_must_be_told(self) -> "Data":
+        if self.task == "regression" and self.name != "npz":
+            raise ValueError(f"task belongs to name = 'npz', {self.name!r} knows its own: remove it")
+        return self
 
 
 # What says nothing under a choice: an error when given, and left out of what is written down.
@@ -159,13 +185,11 @@ class Reference(_Section):
 class Fusion(_Section):
     """[audit.fusion] the attacks that `fusion` adds up, and their weights (equal unless given)."""
 
-    attacks: Annotated[tuple[str, ...], Field(min_length=2)] = ("gradient-cosine", "fta-confidence")
+    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = ("gradient-cosine", "fta-confidence")
     weights: tuple[Positive, ...] | None = None
 
     @model_validator(mode="after")
     def _one_weight_each(self) -> "Fusion":
-        if len(set(self.attacks)) < len(self.attacks):
-            raise ValueError("an attack is named twice")
         if self.weights is not None and len(self.weights) != len(self.attacks):
             raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks")
         return self
@@ -187,9 +211,9 @@ class Audit(_Section):
     the `signals` that the attacks read, or `snapshots`: every model that was exchanged, for attacks of tomorrow.
     """
 
-    vantages: tuple[Vantage, ...] = (Vantage.CLIENT, Vantage.SERVER)
-    attacks: tuple[str, ...] | None = None
-    fpr: tuple[Fraction, ...] | None = None
+    vantages: Annotated[tuple[Vantage, ...], Once] = (Vantage.CLIENT, Vantage.SERVER)
+    attacks: Annotated[tuple[str, ...], Once] | None = None
+    fpr: Annotated[tuple[Fraction, ...], Once] | None = None
     confidence: Fraction = 0.95
     fusion: Fusion = Fusion()
     keep: Literal["signals", "snapshots"] = "signals"

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 WRONG_USE = 2  # found before training: configuration or input
 DEGRADED = 4  # training went on, part of the audit is missing
 REFUSED = 5  # a stored artefact that will not be read
+FAULT = 6  # ours: nothing the user did wrong is known
 
 
 class FedauditError(Exception):

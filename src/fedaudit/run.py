@@ -19,6 +19,7 @@ from fedaudit.audit import Auditor, Settings, attributes
 from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config
 from fedaudit.data import partition
+from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.secagg import masked
@@ -257,7 +258,7 @@ def conclude(
     mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
     document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
     missing = [*(about.gaps if isinstance(about, Prepared) else []), *([lost] if lost else [])]
-    document["warnings"] += [*odd, *missing]
+    document["warnings"] += [*twins(auditor.game), *odd, *missing]
     document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *missing]
     try:
         results.save_scores(auditor.score_parts(), out)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.config import DEFAULT_FPR
+from fedaudit.data.records import missing
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.results import estimate_fields
 from fedaudit.stats import (
@@ -38,6 +39,14 @@ def estimate(
         if not 0 < value < 1:
             raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
     columns = _read(path)
+    for column in ("id", "subject"):
+        if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
+            raise FedauditError(
+                f"missing-{column}",
+                f"{path}: {column} is missing in {len(rows)} of {len(columns[column])} rows, the first is row "
+                f"{rows[0] + 1}",
+                f"Fill it in{', or remove the column' if column == 'subject' else ''}.",
+            )
     # Sorted by id, so that the order of rows cannot change a bit.
     order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
     ids = np.array(columns["id"], dtype=np.str_)[order]
@@ -46,7 +55,9 @@ def estimate(
     both = np.intersect1d(ids[member], ids[~member])
     if len(both):
         raise FedauditError(
-            "shared-id", f"{path}: {len(both)} ids are both member and non-member, the first is {both[0]!r}", "Decide."
+            "shared-id",
+            f"{path}: {len(both)} ids are both member and non-member, the first is {str(both[0])!r}",
+            "Decide.",
         )
     if len(np.unique(ids)) < len(ids):
         raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
@@ -64,7 +75,7 @@ def estimate(
             kept.append(fpr)
             continue
         message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
-        message += f"there are {(~member).sum()}"
+        message += f"there are {(~member).sum()}, of which {len(block.calibration)} set it"
         if fprs:
             raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
         notices.append(f"{message}: it is left out.")
@@ -115,6 +126,8 @@ def _read(path: Path) -> dict[str, list[Any]]:
     for wanted in ("id", "member", "score"):
         if wanted not in columns:
             raise FedauditError("column", f"{path} has no column {wanted!r}", f"Rename it. {suggest(wanted, columns)}")
+    if not columns["id"]:
+        raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
     return columns
 
 
@@ -132,10 +145,11 @@ def _read_parquet(path: Path) -> dict[str, list[Any]]:
 def _read_csv(path: Path) -> dict[str, list[Any]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file, restval=""))
+            reader = csv.DictReader(file, restval="")
+            rows = list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise FedauditError("unreadable", f"{path} is not a UTF-8 CSV file: {error}", "Write it again.") from None
-    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name}
+    return {name: [row[name] for row in rows] for name in reader.fieldnames or () if name}
 
 
 def _members(values: list[Any], path: Path) -> Bools:
@@ -158,7 +172,7 @@ def _scores(values: list[Any], ids: Any, path: Path) -> tuple[Any, int]:
     scores = np.array([number(value) for value in values])
     bad = ~np.isfinite(scores)
     if bad.mean() > 0.01:
-        first = ids[np.flatnonzero(bad)[0]]
+        first = str(ids[np.flatnonzero(bad)[0]])
         raise FedauditError(
             "nan-scores",
             f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is {first!r}",

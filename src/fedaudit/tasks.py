@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +57,15 @@ class TorchTask:
     def initial(self, seed: int) -> State:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return _to_numpy(self._build())
+            module = self._build()
+        try:
+            return _to_numpy(module)
+        except (TypeError, RuntimeError) as error:  # bfloat16, sparse, another device
+            raise FedauditError(
+                "model-state",
+                f"the model's parameters cannot be stored: {str(error).splitlines()[0]}",
+                "Build it on the CPU, with dense float32 parameters.",
+            ) from None
 
     def outputs(self, state: State, x: NDArray[Any]) -> Floats:
         """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
@@ -150,17 +160,19 @@ class TorchTask:
         few = records.x[:8]
         try:
             first, second = self.outputs(state, few), self.outputs(state, few)
-        except RuntimeError as error:
+        except Exception as error:
             raise FedauditError(
                 "model-data",
-                f"the model cannot take records of shape {records.x.shape[1:]}: {str(error).splitlines()[0]}",
+                f"the model cannot take records of shape {records.x.shape[1:]}: {_in_words(error)}",
                 "Choose a model for this shape, or reshape the data.",
             ) from None
-        if self._classes and first.shape != (len(few), self._classes):
+        wanted = [(len(few), self._classes)] if self._classes else [(len(few),), (len(few), 1)]
+        if first.shape not in wanted:
+            needed = f"{self._classes} classes are" if self._classes else "one value is"
             raise FedauditError(
                 "model-outputs",
-                f"the model answers with shape {first.shape[1:]} where {self._classes} classes are needed",
-                "Make its last layer as wide as there are classes.",
+                f"the model answers with shape {first.shape[1:]} where {needed} needed",
+                "Make its last layer as wide as that.",
             )
         if not np.array_equal(first, second):
             raise FedauditError(
@@ -205,7 +217,35 @@ def _to_numpy(module: nn.Module) -> State:
 def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`."""
     factory = MODELS.get(name) or _imported(name)
-    return TorchTask(lambda: factory(input_shape, classes, **options), classes)
+
+    def build() -> nn.Module:
+        try:
+            made: object = factory(input_shape, classes, **options)
+        except FedauditError:
+            raise
+        except Exception as error:  # it was given a shape and a number, so its words quote no record
+            raise FedauditError(
+                "model-factory",
+                f"{name} cannot be called with (input_shape, classes, **options): {type(error).__name__}: {error}",
+                "Let it take these and return a torch.nn.Module; options come from [model.options].",
+            ) from error
+        if not isinstance(made, nn.Module):
+            raise FedauditError(
+                "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
+            )
+        return made
+
+    return TorchTask(build, classes)
+
+
+def _in_words(error: Exception) -> str:
+    """Torch speaks of shapes; what others raise may quote records, so only its kind and place are told."""
+    if type(error) is RuntimeError:
+        return str(error).partition("\n")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = str(Path(torch.__file__).parent)
+    place = next(frame for frame in reversed(frames) if not frame.filename.startswith(inside))
+    return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
 
 
 def _imported(name: str) -> Callable[..., nn.Module]:

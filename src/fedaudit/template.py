@@ -23,8 +23,9 @@ HEAD = """\
 MEANING = {
     "data.name": "`fedaudit list data` names them; `npz` is a file of your own",
     "data.path": "the file, relative to this one; only for data that is read from a file",
+    "data.task": "npz: is y a class or a value",
     "data.x_key": "npz: the array of records",
-    "data.y_key": "npz: the array of labels",
+    "data.y_key": "npz: the array of labels, or of values",
     "data.id_key": "npz: stable names of the records; without them the content is the name",
     "data.subject_key": "npz: whose record it is; records of one subject are not independent",
     "data.attribute_key": "npz: an attribute that an adversary may want to guess",

@@ -1,14 +1,14 @@
 """How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 console = Console()
 errors = Console(stderr=True)
@@ -39,25 +39,25 @@ def say(document: dict[str, Any], written: Path | None) -> None:
         warnings,
     )
 
-    # Fits 80 columns: an interval that is cut off is no interval.
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     attack, _, _, auc, tpr, realised, cost = row_titles(document)
-    for title in (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", "")):
-        table.add_column(title, no_wrap=True)
+    titles = (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", ""))
+    rows, notes = headline_rows(document), Notes()
+    cells = [(f"  {r.attack}", notes.short(r.auc), notes.short(r.tpr), r.realised_fpr, r.cost) for r in rows]
+    head, *lines = aligned([titles, *cells])
+    console.print()
+    show(head, "dim")
     place = None
-    for row in headline_rows(document):
-        if (row.vantage, row.model) != place:
+    for row, line in zip(rows, lines, strict=True):
+        if (row.vantage, row.model) != place:  # a line of its own: as a cell it would push the intervals aside
             place = (row.vantage, row.model)
-            heading = "no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models"
-            table.add_row(f"[dim]{escape(heading)}[/dim]")
-        cells = (f"  {row.attack}", row.auc, row.tpr, row.realised_fpr, row.cost)
-        table.add_row(*(escape(cell) for cell in cells), style="bold" if row.primary else "")
-    console.print(table)
+            show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
+        show(line, "bold" if row.primary else "")
+    console.print()
     if guessed := attribute_rows(document):
-        table = Table("hidden attribute, all parties", "AUC", box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-        for title, value in list(zip(ATTRIBUTE_TITLES, guessed[0], strict=True))[1:]:
-            table.add_row(escape(title), escape(value))
-        console.print(table)
+        values = [notes.short(value) for value in guessed[0]]
+        rest = list(zip(ATTRIBUTE_TITLES, values, strict=True))[1:]
+        show_table([("hidden attribute, all parties", "AUC"), *rest])
+    notes.show()
     for line in [*warnings(document), *document.get("notices", ())]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     console.print(f"\n[bold]{escape(verdict(document))}[/bold]")
@@ -67,20 +67,84 @@ def say(document: dict[str, Any], written: Path | None) -> None:
         console.print(f"\nReport: {escape(str(written))}")
 
 
+def say_scores(document: dict[str, Any]) -> None:
+    """The estimates of `fedaudit score`, each with its counts, its confidence and how it was made."""
+    found, notes = document["estimates"], Notes()
+    sure = f"{100 * found['auc']['confidence']:.4g} % interval"
+    rows = [("estimate", "value", sure, "FPR", "members", "non-members", "calibration")]
+    for name, e in found.items():
+        value = notes.short(f"{ABSENT} ({e['reason']})") if e["value"] is None and e["reason"] else number(e["value"])
+        interval = ABSENT if e["low"] is None else f"{number(e['low'])} to {number(e['high'])}"
+        counts = (str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or ABSENT))
+        rows.append((name, value, interval, number(e.get("realised_fpr")), *counts))
+    show_table(rows)
+    notes.show()
+    for name, e in found.items():
+        why = f"; {e['reason']}" if e["reason"] and e["value"] is not None else ""
+        console.print(escape(f"{name}: {e['method']}{why}"))
+    if document["epsilons"]:
+        say_epsilons(document["epsilons"])
+    for line in [*document["warnings"], *document["notices"]]:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+
+
 def say_epsilons(epsilons: dict[str, Any]) -> None:
     """Side by side, each under its label and beside the most that its trials could show."""
-    table = Table("epsilon", "kind", "value", "interval", "ceiling", "note")
+    rows = [("epsilon", "kind", "value", "interval", "confidence", "ceiling")]
     for name, e in epsilons.items():
         one_sided = e["kind"] == "proved" and e["value"] is not None
         interval = f"at least {number(e['low'])}" if one_sided else f"{number(e['low'])} to {number(e['high'])}"
-        table.add_row(
-            name, e["kind"], number(e["value"]), interval, number(e.get("ceiling")), e["reason"] or e["method"]
-        )
-    console.print(table)
+        sure = f"{100 * e['confidence']:.4g} %"
+        rows.append((name, e["kind"], number(e["value"]), interval, sure, number(e.get("ceiling"))))
+    show_table(rows)
+    for name, e in epsilons.items():
+        console.print(escape(f"{name}: {e['reason'] or e['method']}"))
+
+
+# ------------------------------------------------------------------ lines that are never cut: a cut interval is none
+
+ABSENT = "–"
+
+
+class Notes:
+    """Reasons why there is no number: a sign in the table, the words below it."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def short(self, cell: str) -> str:
+        if not cell.startswith(f"{ABSENT} ("):
+            return cell
+        reason = cell.removeprefix(f"{ABSENT} (").removesuffix(")")
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return f"{ABSENT} [{self.reasons.index(reason) + 1}]"
+
+    def show(self) -> None:
+        for place, reason in enumerate(self.reasons, start=1):
+            console.print(escape(f"[{place}] {reason}"))
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    head, *lines = aligned(rows)
+    console.print()
+    show(head, "dim")
+    for line in lines:
+        show(line)
+    console.print()
+
+
+def show(line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), soft_wrap=True)
 
 
 def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return ABSENT if value is None else f"{value:.4f}"
 
 
 @contextmanager

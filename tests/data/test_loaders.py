@@ -61,6 +61,15 @@ def test_a_regression_is_audited_by_loss_and_gradients_alone() -> None:
         prepare(config(**keys, audit={"attacks": ["loss", "fta-logit"]}))
 
 
+def test_a_regression_of_ones_own_is_audited(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(600, 6))
+    np.savez(tmp_path / "mine.npz", x=x, y=2 * x[:, 0] + x[:, 1] ** 2)
+    keys = {"name": "npz", "path": tmp_path / "mine.npz", "task": "regression"}
+    audit = watch(prepare(config(data=keys, federation={"rounds": 3, "lr": 1e-2})))
+    assert {"loss", "fta-loss", "gradient-norm"} <= {result.attack for result in audit.results}
+    assert audit.failed == {}
+
+
 # ------------------------------------------------------------------ CIFAR
 
 

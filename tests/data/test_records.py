@@ -47,6 +47,18 @@ def test_B11_labels_of_any_kind_become_codes() -> None:
         ({"id": np.zeros(60, int)}, "duplicate-id"),
         ({"x": np.array([["a"]] * 60)}, "dtype"),
         ({"x": np.empty((0, 3)), "y": np.empty(0, int)}, "no-records"),
+        ({"x": np.full((60, 3), 1e39)}, "not-finite"),
+        ({"y": np.float64(3.0)}, "shape"),
+        ({"y": np.zeros((60, 2), int)}, "shape"),
+        ({"x": np.arange(60.0)}, "shape"),
+        ({"subject": np.zeros((60, 2), int)}, "shape"),
+        ({"y": np.arange(60) / 8}, "continuous-y"),
+        ({"y": np.array(["a", "b"] * 30), "regression": True}, "dtype"),
+        ({"subject": np.where(np.arange(60) % 3, np.arange(60), np.nan)}, "missing-subject"),
+        ({"subject": np.array(["s1", " "] * 30)}, "missing-subject"),
+        ({"id": np.array([*map(str, range(59)), ""])}, "missing-id"),
+        ({"id": np.array([*range(59), "0"])}, "duplicate-id"),  # mixed types: numpy makes them all text
+        ({"id": np.array([*range(59), "0"], dtype=object)}, "duplicate-id"),
     ],
 )
 def test_bad_arrays_are_refused_by_name(change: dict[str, Any], code: str) -> None:
@@ -54,6 +66,28 @@ def test_bad_arrays_are_refused_by_name(change: dict[str, Any], code: str) -> No
         dataset("mine", **(arrays() | change))
     assert caught.value.code == code
     assert "mine" in str(caught.value)
+
+
+def test_missing_subjects_name_the_first_row() -> None:
+    with pytest.raises(FedauditError, match="missing in 2 of 60 rows, the first is row 7"):
+        dataset("mine", **arrays(), subject=np.where(np.isin(np.arange(60), (7, 9)), np.nan, 1.0))
+
+
+def test_whole_numbers_stored_as_floats_are_classes() -> None:
+    given = arrays()
+    assert dataset("mine", given["x"], given["y"].astype(float)).classes == 3
+
+
+def test_npz_with_values_is_a_regression_only_if_told(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.savez(tmp_path / "mine.npz", x=x, y=2 * x[:, 0])
+    with pytest.raises(FedauditError, match=r'data\.task = "regression"'):
+        load(Data(name="npz", path=tmp_path / "mine.npz"))
+    found = load(Data(name="npz", path=tmp_path / "mine.npz", task="regression"))
+    assert found.classes == 0
+    assert np.array_equal(found.records.y, 2 * found.records.x[:, 0])
+    with pytest.raises(ValueError, match="knows its own"):
+        Data(name="digits", task="regression")
 
 
 def test_npz_with_renamed_keys(tmp_path: Path) -> None:

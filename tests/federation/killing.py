@@ -9,6 +9,7 @@ from those of an undisturbed run (an empty list is what is hoped for). Forking s
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -99,15 +100,20 @@ def main(folder: Path, random_kills: int, calls: list[int]) -> None:
     rng = random.Random(int.from_bytes(os.urandom(4), "big"))
     moments: list[tuple[str, float | int]] = [("seconds", rng.uniform(0, 0.8 * lasts)) for _ in range(random_kills)]
     for number, (kind, when) in enumerate([*moments, *(("call", call) for call in calls)]):
-        out = folder / f"killed-{number}"
-        out.mkdir()
-        if kind == "seconds":
-            child = forked(lambda out=out: audit(config, out))  # type: ignore[misc]
-            time.sleep(when)
-            os.kill(child, signal.SIGKILL)
-        else:
-            child = forked(killing_itself(int(when), lambda out=out: audit(config, out)))  # type: ignore[misc]
-        died = end_of(child)
+        out, died = folder / f"killed-{number}", 0
+        while died == 0:  # a kill that came after the end is none: again, in half the time
+            shutil.rmtree(out, ignore_errors=True)
+            out.mkdir()
+            if kind == "seconds":
+                child = forked(lambda out=out: audit(config, out))  # type: ignore[misc]
+                time.sleep(when)
+                os.kill(child, signal.SIGKILL)
+            else:
+                child = forked(killing_itself(int(when), lambda out=out: audit(config, out)))  # type: ignore[misc]
+            died = end_of(child)
+            if kind == "call":
+                break  # the same call would come to the same end
+            when = when / 2 if died == 0 else when
         rounds = Store.read(out).lineage.newest if (out / "run.json").exists() else 0
         resumed = end_of(forked(lambda out=out: audit(config, out)))  # type: ignore[misc]
         again = outcome(out) if resumed == 0 else {}

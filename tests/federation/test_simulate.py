@@ -46,6 +46,15 @@ def test_same_seed_same_bits_other_seed_other_bits() -> None:
     assert not np.array_equal(first.aggregate["1.weight"], other.aggregate["1.weight"])
 
 
+def test_T24_no_two_parties_and_no_two_rounds_share_their_random_numbers() -> None:
+    """Three parties with the same records: were their shuffles the same, so would be what they send."""
+    names = ("p0", "p1", "p2")
+    parties = [Trainer(name, records(0, 60), Training(batch_size=16)) for name in names]
+    made = federate(task(), parties, [Plan(names, commit=False)] * 2, seed=0)  # both rounds start from the same model
+    sent = [trained.state["1.weight"] for round in made for trained in round.sent.values()]
+    assert len({weights.tobytes() for weights in sent}) == 6
+
+
 def test_a_probe_round_is_rolled_back() -> None:
     everyone = ("p0", "p1", "p2")
     rounds = run(plans=[Plan(everyone), Plan(everyone, commit=False), Plan(everyone)])

@@ -317,6 +317,14 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
         Store.read(tmp_path)
 
 
+def test_F16_an_older_schema_is_read(tmp_path: Path) -> None:
+    filled(tmp_path)
+    entries = Store.read(tmp_path).entries()
+    manifest = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**manifest, "schema": 0}))
+    assert Store.read(tmp_path).entries() == entries
+
+
 def test_F10_one_writer_and_a_dead_one_does_not_block(tmp_path: Path) -> None:
     filled(tmp_path)
     code = (

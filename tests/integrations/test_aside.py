@@ -66,6 +66,24 @@ def test_B2_fractions_that_leave_nothing(fractions: tuple[float, float]) -> None
         set_aside(*digits(), evaluation=fractions[0], calibration=fractions[1])
 
 
+def test_B5_ids_of_mixed_types_that_read_alike_are_refused() -> None:
+    x, y = digits()
+    for ids in ([*range(1796), "0"], np.array([*range(1796), "0"], dtype=object)):
+        with pytest.raises(FedauditError, match="duplicate-id"):
+            set_aside(x, y, id=ids)  # type: ignore[arg-type]
+
+
+def test_B10_a_loader_that_shuffles_what_it_trains_on_does_not_reach_the_game() -> None:
+    x, y = digits()
+    training, game = set_aside(x, y, seed=3)
+    before = game.candidates.rows.x.copy(), game.candidates.rows.y.copy()
+    order = np.random.default_rng(0).permutation(len(training))
+    training.x[:], training.y[:] = training.x[order], training.y[order]  # in place, as some loaders do
+    x[:], y[:] = x[::-1].copy(), y[::-1].copy()
+    assert np.array_equal(game.candidates.rows.x, before[0])
+    assert np.array_equal(game.candidates.rows.y, before[1])
+
+
 def test_too_few_records() -> None:
     x, y = digits()
     with pytest.raises(FedauditError, match="none is left for"):

@@ -13,7 +13,8 @@ LOADERS = {
     "digits": "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes",
     "cifar10": 'your copy of CIFAR-10: path = "cifar-10-binary.tar.gz", its folder, or npz with x_train, y_train, ...',
     "cifar100": "the same with 100 classes: cifar-100-binary.tar.gz",
-    "npz": 'your own file: path = "...", keys x, y, optional id, subject, attribute (renameable with x_key, ...)',
+    "npz": 'your own file: path = "...", keys x, y, optional id, subject, attribute (renameable with x_key, ...); '
+    'task = "regression" where y holds values',
 }
 
 

@@ -30,7 +30,15 @@ def load(settings: Data) -> Dataset:
     given = {role: arrays[key] for role, key in keys.items() if key in arrays}
     x = as_images(_unpacked(given["x"], arrays.get(WIDTH)))
     attributes = _columns(settings.attribute_key, given["attribute"]) if "attribute" in given else {}
-    return dataset(path.stem, x, given["y"], id=given.get("id"), subject=given.get("subject"), attributes=attributes)
+    return dataset(
+        path.stem,
+        x,
+        given["y"],
+        id=given.get("id"),
+        subject=given.get("subject"),
+        attributes=attributes,
+        regression=settings.task == "regression",
+    )
 
 
 def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str, NDArray[Any]]:

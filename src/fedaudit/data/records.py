@@ -25,12 +25,20 @@ def dataset(
     attributes = dict(attributes or {})
     columns = {"y": y, "id": id, "subject": subject, **attributes}
     for column, values in columns.items():
+        if values is not None and values.ndim != 1:
+            raise FedauditError("shape", f"{name}: {column} has shape {values.shape}", "Give one value a record.")
+    if x.ndim < 2:
+        raise FedauditError("shape", f"{name}: x has shape {x.shape}", "Give one row a record: (records, features).")
+    for column, values in columns.items():
         if values is not None and len(values) != len(x):
             raise FedauditError("lengths", f"{name}: x has {len(x)} rows, {column} has {len(values)}", "Align them.")
     if len(x) == 0:
         raise FedauditError("no-records", f"{name}: there are no records", "Give a file with rows in it.")
-    if x.dtype.kind not in "fiub" or y.dtype.kind not in "fiubUS":
-        raise FedauditError("dtype", f"{name}: x is {x.dtype}, y is {y.dtype}", "Store numbers (y may be text).")
+    if x.dtype.kind not in "fiub" or y.dtype.kind not in ("fiub" if regression else "fiubUS"):
+        raise FedauditError("dtype", f"{name}: x is {x.dtype}, y is {y.dtype}", "Store numbers (classes may be text).")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+        x = np.ascontiguousarray(x, dtype=np.float32)
+        y = y.astype(np.float32) if regression else y
     for column, values in (("x", x), ("y", y)):
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
@@ -39,15 +47,14 @@ def dataset(
                 f"{name}: {column} has NaN or infinite values in {len(bad)} rows, the first is row {bad[0]}",
                 "Remove or impute these rows.",
             )
-    x = np.ascontiguousarray(x, dtype=np.float32)
-    labels: NDArray[Any]
-    if regression:
-        labels, classes = y.astype(np.float32), 0
-    else:
-        names, codes = np.unique(y, return_inverse=True)
-        labels, classes = codes.astype(np.int64), len(names)
-        if classes < 2:
-            raise FedauditError("one-class", f"{name}: y has a single value", "A classifier needs two classes or more.")
+    labels, classes = (y, 0) if regression else _coded(name, y)
+    for column, values in (("id", id), ("subject", subject)):
+        if values is not None and len(rows := missing(values)):
+            raise FedauditError(
+                f"missing-{column}",
+                f"{name}: {column} is missing in {len(rows)} of {len(values)} rows, the first is row {rows[0]}",
+                f"Give every record its {column}, or leave {column} out altogether.",
+            )
     subjects = None if subject is None else subject.astype(np.str_)
     ids = content_ids(x, labels, subjects, attributes) if id is None else id.astype(np.str_)
     values, counts = np.unique(ids, return_counts=True)
@@ -60,6 +67,30 @@ def dataset(
         )
     records = Records(x, labels, ids, subjects, attributes)
     return Dataset(name, records.take(np.argsort(ids, kind="stable")), classes)
+
+
+def _coded(name: str, y: NDArray[Any]) -> tuple[Ints, int]:
+    """Classes as 0, 1, ... in the order of their names, and how many there are."""
+    fractions = np.flatnonzero(y.dtype.kind == "f" and y != np.floor(y))
+    if len(fractions):
+        raise FedauditError(
+            "continuous-y",
+            f"{name}: y is no whole number in {len(fractions)} of {len(y)} rows, the first is row {fractions[0]}: "
+            "values, not classes",
+            'Set data.task = "regression", or store classes as whole numbers or text.',
+        )
+    names, codes = np.unique(y, return_inverse=True)
+    if len(names) < 2:
+        raise FedauditError("one-class", f"{name}: y has a single value", "A classifier needs two classes or more.")
+    return codes.astype(np.int64), len(names)
+
+
+MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # what numpy, pandas and Python write where there is nothing
+
+
+def missing(values: NDArray[Any]) -> Ints:
+    """Rows without a name: taken as they are they would all become one."""
+    return np.flatnonzero(np.isin(np.char.strip(values.astype(np.str_)), MISSING))
 
 
 def standardised(values: NDArray[Any]) -> NDArray[Any]:

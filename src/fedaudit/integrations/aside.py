@@ -56,6 +56,8 @@ def identified(
     number the others anew.
     """
     x, y = np.asarray(x), np.asarray(y)
+    id = None if id is None else np.asarray(id)
+    subject = None if subject is None else np.asarray(subject)
     if y.dtype.kind not in "fiub":
         raise FedauditError("labels", f"{name}: y is {y.dtype}", "Give labels as the model numbers them: 0, 1, ...")
     records = dataset(name, x, y, id=id, subject=subject, regression=True).records
@@ -63,7 +65,7 @@ def identified(
         content_ids(
             x.astype(np.float32),
             y.astype(np.float32),
-            None if subject is None else np.asarray(subject).astype(np.str_),
+            None if subject is None else subject.astype(np.str_),
             {},
         )
         if id is None
@@ -71,7 +73,7 @@ def identified(
     )
     if y.dtype.kind != "f":
         records = Records(records.x, records.y.astype(np.int64), records.id, records.subject)
-    return records, np.argsort(np.asarray(ids).astype(np.str_), kind="stable")
+    return records, np.argsort(ids.astype(np.str_), kind="stable")
 
 
 def _places(names: Strings, seed: int) -> NDArray[np.float64]:

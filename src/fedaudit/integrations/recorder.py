@@ -16,6 +16,7 @@ from typing import Any, Literal
 from fedaudit import results
 from fedaudit.audit import Auditor
 from fedaudit.config import Config
+from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
 from fedaudit.federation.lineage import Place
 from fedaudit.federation.segments import digest
@@ -157,7 +158,7 @@ class Recorder:
         about["status"] = f"recorded {', '.join(short)}" if short else "complete"
         found = replace(
             found,
-            warnings=list(dict.fromkeys([*found.warnings, *missing, *odd])),
+            warnings=list(dict.fromkeys([*found.warnings, *twins(self.auditor.game), *missing, *odd])),
             notices=[*found.notices, *sentences(self.notes)],
         )
         document = results.as_document(found, about)
