@@ -270,12 +270,13 @@ def verify(
     from fedaudit.verify import verify as checked
 
     found = checked(path, claim, set_ or ())
-    table = Table("", "question", "", "evidence", box=SIMPLE_HEAD, pad_edge=False)
     colours = {"PASS": "green", "FAIL": "bold red", "CANNOT TELL": "yellow"}
-    for check in found:
-        colour = colours[check.outcome]
-        table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
-    console.print(table)
+    for made in dict.fromkeys(check.claim for check in found):
+        table = Table("", "question", "", "evidence", box=SIMPLE_HEAD, pad_edge=False, title=made, title_justify="left")
+        for check in (check for check in found if check.claim == made):
+            colour = colours[check.outcome]
+            table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
+        console.print(table)
     if out:
         from dataclasses import asdict
 
