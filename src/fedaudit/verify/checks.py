@@ -59,7 +59,11 @@ def _noise_is_there(claim: Claim, seen: Evidence) -> Found:
     found = [(noise, noise.lacking(noise.arrays)) for noise in seen.noises]
     for noise, lacks in found:
         if lacks:
-            return "FAIL", f"{noise.label}: {noise.measured():.3g} a coordinate at most, {noise.std:.3g} is declared"
+            scaled = (
+                " (if the server scales the noisy mean, claim server_lr)" if claim.said.where == "aggregate" else ""
+            )
+            size = f"{noise.measured():.3g} a coordinate at most, {noise.std:.3g} is declared"
+            return "FAIL", f"{noise.label}: {size}{scaled}"
     told = [noise for noise, lacks in found if lacks is False]
     if not told or _unexplained(seen):
         return "CANNOT TELL", _unexplained(seen) or _blind(claim, seen)
