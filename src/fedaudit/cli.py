@@ -148,7 +148,12 @@ def score(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     epsilon: Annotated[bool, typer.Option("--epsilon", help="Add the four figures of an empirical epsilon.")] = False,
-    delta: Annotated[float, typer.Option(help="At which delta epsilon is asked for.")] = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="At which delta epsilon is asked for (default 1e-5).", show_default=False)
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option(help="Whose scores, in a run's scores.parquet: those of the global model.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the estimates as JSON, too.")] = None,
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
@@ -158,7 +163,10 @@ def score(
     """
     from fedaudit.scorefile import estimate
 
-    document = estimate(file, tuple(fpr) if fpr else None, confidence, delta if epsilon else None)
+    if delta is not None and not epsilon:
+        raise FedauditError("delta-alone", "--delta says at which delta epsilon is asked for", "Add --epsilon.")
+    at = 1e-5 if epsilon and delta is None else delta
+    document = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
     table = Table("estimate", "value", "interval", "realised FPR", "members", "non-members", "calibration", "note")
     for name, e in document["estimates"].items():
         table.add_row(
@@ -319,11 +327,6 @@ def compare(
         )
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
-    for row in document["rows"]:
-        for found in row["empirical"]:
-            console.print(
-                escape(f"{row['run']}: {found['name']} {number(found['value'])} ({found['kind']}): {found['says']}")
-            )
     for line in document["notes"]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     if out:
