@@ -24,7 +24,7 @@ from scipy import optimize
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
-from fedaudit.types import Estimate, Guarantee, Unit
+from fedaudit.types import Guarantee, Unit
 
 INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
 FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
@@ -268,17 +268,3 @@ def promise_from(plain: Mapping[str, Any]) -> Promise:
         raise FedauditError(
             "run-guarantee", f"the guarantee of this run cannot be read: {error}", "Run it again.", exit_code=REFUSED
         ) from None
-
-
-def compared(claim: Guarantee, bound: Estimate, unit: Unit, adjacency: str) -> str:
-    """What an empirical epsilon says about a claim: refuted, not refuted, or that the two cannot be compared."""
-    if (unit, adjacency) != (claim.unit, claim.adjacency):
-        return (
-            f"not comparable: the claim is for one {claim.unit} ({claim.adjacency}), the measurement for one {unit} "
-            f"({adjacency})"
-        )
-    if bound.kind != "proved" or bound.low is None:
-        return f"not comparable: a {bound.kind} figure neither refutes nor supports a claim"
-    if bound.low > claim.epsilon:
-        return f"refuted: at least {bound.low:.4g} (confidence {bound.confidence:g}), {claim.epsilon:.4g} is claimed"
-    return f"not refuted: at least {bound.low:.4g} was proved, {claim.epsilon:.4g} is claimed"
