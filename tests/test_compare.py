@@ -25,7 +25,7 @@ def save(folder: Path, accuracy: float, risks: dict[str, float], epsilon: float 
         {"vantage": v, "attack": "fta-confidence", "model": "global", "estimates": {"tpr@0.01": estimate(r)}}
         for v, r in risks.items()
     ]
-    results = [{"attack": "canary", "unit": "record", "estimates": change.pop("epsilons", {})}]
+    results = [{"attack": "loss", "unit": "record", "estimates": {}}]
     config = {
         "federation": {"rounds": 3} | change,
         "defences": [{"name": "dp-sgd", "epsilon": epsilon}] if epsilon else [],
@@ -66,17 +66,15 @@ def test_other_settings_that_differ_are_named(tmp_path: Path) -> None:
     assert "federation.lr" in compare(runs)["notes"][0]
 
 
-def test_epsilon_panel_compares_like_with_like(tmp_path: Path) -> None:
-    proved = {"epsilon-one-run": estimate(2.0, kind="proved", high=None)}
-    runs = [
-        save(tmp_path / "a", 0.3, {"client": 0.05}, 1.0, epsilons=proved),
-        save(tmp_path / "b", 0.3, {"client": 0.05}, 4.0, epsilons=proved),
-        save(tmp_path / "c", 0.3, {"client": 0.05}, epsilons=proved),
-    ]
-    says = [row["empirical"][0]["says"] for row in compare(runs)["rows"]]
-    assert says[0].startswith("refuted")
-    assert says[1].startswith("not refuted")
-    assert says[2] == "nothing is claimed"
+def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path) -> None:
+    runs = [save(tmp_path / name, 0.3, risks) for name, risks in (("a", {"client": 0.05}), ("b", {}))]
+    document = json.loads((runs[0] / "results.json").read_text())
+    document["run"]["accuracy"] = {}
+    (runs[0] / "results.json").write_text(json.dumps(document))
+    found = compare(runs)
+    assert [row["best"] for row in found["rows"]] == [False, False]
+    assert "accuracy (a regression has none): a." in found["notes"][0]
+    assert found["notes"][1].endswith(": b.")
 
 
 def test_allowed() -> None:

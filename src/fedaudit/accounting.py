@@ -24,9 +24,14 @@ from scipy import optimize
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
-from fedaudit.types import Estimate, Guarantee, Unit
+from fedaudit.types import Guarantee, Unit
 
 INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
+FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
+CELLS = 50_000  # at most, for one release
+LEAST_PLD_NOISE = 0.2  # below it losses are too wide to discretise, and epsilon is in the hundreds: Renyi accounting
+LEAST_NOISE = 1e-6
+MOST_EPSILON = 100.0  # allows any test to be right but once in 10^43 times: nobody would call more a guarantee
 NOISE_PRECISION = 1e-3
 
 Sampler = Literal["poisson", "shuffled", "full"]
@@ -78,6 +83,12 @@ def check_noise(noise: float) -> None:
             "noise 0 keeps no finite epsilon",
             "Give noise above 0, or use clip-only and claim nothing.",
         )
+    if noise < LEAST_NOISE:
+        raise FedauditError(
+            "dp-noise-small",
+            f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
+            f"Give noise of at least {LEAST_NOISE:g}, or use clip-only and claim nothing.",
+        )
 
 
 def check_clip(clip: float) -> None:
@@ -89,6 +100,12 @@ def check_target(epsilon: float, delta: float) -> None:
     """A finite claim that noise can keep."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise FedauditError("dp-epsilon", f"epsilon must be a finite number above 0, got {epsilon}", "Change it.")
+    if epsilon > MOST_EPSILON:
+        raise FedauditError(
+            "dp-epsilon-large",
+            f"an epsilon of {epsilon:g} guarantees nothing: the largest that noise is searched for is {MOST_EPSILON:g}",
+            "Ask for less, or give noise: its epsilon is stated, however large. clip-only has no noise and no claim.",
+        )
     check_delta(delta, zero=False)
 
 
@@ -101,6 +118,8 @@ def epsilon(process: Process, rounds: int, delta: float) -> float:
     check_delta(delta, zero=False)
     if process.rate == 1:
         return gaussian_epsilon(math.sqrt(process.releases * rounds) / process.noise, delta)
+    if process.noise < LEAST_PLD_NOISE:
+        return rdp_epsilon(process, rounds, delta)
     return float(_losses(process).self_compose(process.releases * rounds).get_epsilon_for_delta(delta))
 
 
@@ -134,7 +153,7 @@ def curve(process: Process, rounds: list[int], delta: float) -> list[float]:
     """Epsilon after each of the given rounds, in rising order: each point extends the one before."""
     process.check()
     check_delta(delta, zero=False)
-    if process.rate == 1:
+    if process.rate == 1 or process.noise < LEAST_PLD_NOISE:
         return [epsilon(process, done, delta) for done in rounds]
     return [float(losses.get_epsilon_for_delta(delta)) for losses in _extended(process, rounds)]
 
@@ -155,8 +174,15 @@ def _losses(process: Process) -> Any:
     from dp_accounting.pld import privacy_loss_distribution
 
     return privacy_loss_distribution.from_gaussian_mechanism(
-        process.noise, sampling_prob=process.rate, value_discretization_interval=INTERVAL
+        process.noise, sampling_prob=process.rate, value_discretization_interval=_interval(process)
     )
+
+
+def _interval(process: Process) -> float:
+    """Fine enough for one release, whose losses shrink with rate / noise, and not finer than can be computed."""
+    typical = process.rate * math.sqrt(math.expm1(process.noise**-2))  # root of the chi-square divergence
+    widest = math.log1p(process.rate * math.expm1(10 / process.noise + process.noise**-2 / 2))  # ten deviations out
+    return max(min(INTERVAL, typical / FINENESS), widest / CELLS)
 
 
 # ------------------------------------------------------------------ noise
@@ -172,11 +198,15 @@ def noise_for(target: float, delta: float, process: Process, rounds: int) -> flo
     def spent(noise: float) -> float:
         return epsilon(replace(process, noise=noise), rounds, delta)
 
+    while (least := spent(high)) > target:  # rounding upwards, where hardly anything is amplified
+        if math.isinf(least):
+            raise FedauditError("dp-delta", f"delta {delta:g} is too small to be accounted", "Take a larger one.")
+        high *= 1 + NOISE_PRECISION
     low = high / 2
     while spent(low) <= target:
         low, high = low / 2, low
     # Nearly a straight line on logarithmic axes, so that few of the slow evaluations are needed.
-    excess = lru_cache(lambda log: math.log(spent(math.exp(log)) / target))
+    excess = lru_cache(lambda log: math.log(max(spent(math.exp(log)) / target, 1e-3)))
     found = math.exp(optimize.brentq(excess, math.log(low), math.log(high), xtol=NOISE_PRECISION / 4))
     while spent(found) > target:
         found *= 1 + NOISE_PRECISION / 4
@@ -188,7 +218,10 @@ def noise_for(target: float, delta: float, process: Process, rounds: int) -> flo
 
 def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
     """Of the whole run."""
-    accountant = "exact Gaussian composition" if process.rate == 1 else f"PLD, interval {INTERVAL:g}"
+    accountant = "exact Gaussian composition"
+    if process.rate < 1:
+        small = process.noise < LEAST_PLD_NOISE
+        accountant = "Renyi divergences" if small else f"PLD, interval {_interval(process):.3g}"
     return Guarantee(process.unit, epsilon(process, rounds, delta), delta, "add-remove", accountant)
 
 
@@ -235,17 +268,3 @@ def promise_from(plain: Mapping[str, Any]) -> Promise:
         raise FedauditError(
             "run-guarantee", f"the guarantee of this run cannot be read: {error}", "Run it again.", exit_code=REFUSED
         ) from None
-
-
-def compared(claim: Guarantee, bound: Estimate, unit: Unit, adjacency: str) -> str:
-    """What an empirical epsilon says about a claim: refuted, not refuted, or that the two cannot be compared."""
-    if (unit, adjacency) != (claim.unit, claim.adjacency):
-        return (
-            f"not comparable: the claim is for one {claim.unit} ({claim.adjacency}), the measurement for one {unit} "
-            f"({adjacency})"
-        )
-    if bound.kind != "proved" or bound.low is None:
-        return f"not comparable: a {bound.kind} figure neither refutes nor supports a claim"
-    if bound.low > claim.epsilon:
-        return f"refuted: at least {bound.low:.4g} (confidence {bound.confidence:g}), {claim.epsilon:.4g} is claimed"
-    return f"not refuted: at least {bound.low:.4g} was proved, {claim.epsilon:.4g} is claimed"

@@ -165,7 +165,12 @@ def score(
     ] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
     epsilon: Annotated[bool, typer.Option("--epsilon", help="Add the four figures of an empirical epsilon.")] = False,
-    delta: Annotated[float, typer.Option(help="At which delta epsilon is asked for.")] = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="At which delta epsilon is asked for (default 1e-5).", show_default=False)
+    ] = None,
+    attack: Annotated[
+        str | None, typer.Option(help="Whose scores, in a run's scores.parquet: those of the global model.")
+    ] = None,
     out: AsJson = None,
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
@@ -175,7 +180,10 @@ def score(
     """
     from fedaudit.scorefile import estimate
 
-    document = estimate(file, tuple(fpr) if fpr else None, confidence, delta if epsilon else None)
+    if delta is not None and not epsilon:
+        raise FedauditError("delta-alone", "--delta says at which delta epsilon is asked for", "Add --epsilon.")
+    at = 1e-5 if epsilon and delta is None else delta
+    document = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
     say_scores(document)
     _write_json(out, document)
 
@@ -274,12 +282,13 @@ def verify(
     from fedaudit.verify import verify as checked
 
     found = checked(path, claim, set_ or ())
-    table = Table("", "question", "", "evidence", box=SIMPLE_HEAD, pad_edge=False)
     colours = {"PASS": "green", "FAIL": "bold red", "CANNOT TELL": "yellow"}
-    for check in found:
-        colour = colours[check.outcome]
-        table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
-    console.print(table)
+    for made in dict.fromkeys(check.claim for check in found):
+        table = Table("", "question", "", "evidence", box=SIMPLE_HEAD, pad_edge=False, title=made, title_justify="left")
+        for check in (check for check in found if check.claim == made):
+            colour = colours[check.outcome]
+            table.add_row(check.id, check.question, f"[{colour}]{check.outcome}[/{colour}]", escape(check.evidence))
+        console.print(table)
     _write_json(out, {"schema": 1, "checks": [asdict(check) for check in found]})
     outcomes = {check.outcome for check in found}
     raise typer.Exit(1 if "FAIL" in outcomes else 3 if "CANNOT TELL" in outcomes else 0)
@@ -317,11 +326,6 @@ def compare(
         )
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
-    for row in document["rows"]:
-        for found in row["empirical"]:
-            console.print(
-                escape(f"{row['run']}: {found['name']} {number(found['value'])} ({found['kind']}): {found['says']}")
-            )
     for line in document["notes"]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     _write_json(out, document)

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit import results
-from fedaudit.accounting import compared
 from fedaudit.errors import FedauditError
-from fedaudit.types import Estimate, Guarantee
 
 RISK = "tpr@0.01"
 CHANCE = 0.01
@@ -46,7 +44,6 @@ class Row:
     epsilon: float | None
     delta: float | None
     allowed: float | None  # the largest TPR at 1 % FPR that the guarantee permits anybody
-    empirical: Sequence[Mapping[str, Any]]
     config: Mapping[str, Any]
     best: bool = False  # not dominated
 
@@ -56,7 +53,7 @@ def compare(directories: Sequence[Path]) -> dict[str, Any]:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     rows = pareto([_row(results.load(directory), directory) for directory in directories])
-    notes = [*_other_settings(rows), *_by_chance(rows)]
+    notes = [*_not_ranked(rows), *_other_settings(rows), *_by_chance(rows)]
     plain = [{key: value for key, value in asdict(row).items() if key != "config"} for row in rows]
     return {"schema": 1, "risk": RISK, "rows": plain, "notes": notes}
 
@@ -85,7 +82,6 @@ def _row(document: Mapping[str, Any], directory: Path) -> Row:
         epsilon=epsilon,
         delta=delta,
         allowed=None if epsilon is None else allowed(epsilon, delta or 0.0, CHANCE),
-        empirical=_empirical(document, claim),
         config=run["config"],
     )
 
@@ -107,21 +103,6 @@ def _better(a: Row, b: Row) -> bool:
 def allowed(epsilon: float, delta: float, fpr: float) -> float:
     """The most that (epsilon, delta)-DP lets any test reach at this FPR."""
     return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
-
-
-def _empirical(document: Mapping[str, Any], claim: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every measured epsilon of the run, each with what it says about the claim."""
-    found = []
-    fields: Any = {key: claim.get(key) for key in ("unit", "epsilon", "delta", "adjacency", "accountant")}
-    promise = Guarantee(**fields)
-    for result in document["results"]:
-        for name, plain in result["estimates"].items():
-            if not name.startswith("epsilon"):
-                continue
-            estimate = Estimate(name, **plain)
-            says = compared(promise, estimate, result["unit"], "add-remove") if claim else "nothing is claimed"
-            found.append({"attack": result["attack"], "name": name, **plain, "says": says})
-    return found
 
 
 def _span(plain: Mapping[str, Any] | None) -> Span | None:
@@ -154,6 +135,17 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if prefix or key != "defences":
             found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return found
+
+
+def _not_ranked(rows: Sequence[Row]) -> list[str]:
+    notes = []
+    for what, lacking in (
+        ("accuracy (a regression has none)", [row.run for row in rows if row.accuracy is None]),
+        ("risk at 1 % FPR", [row.run for row in rows if row.risk is None]),
+    ):
+        if lacking:
+            notes.append(f"Not ranked, for want of {what}: {', '.join(lacking)}.")
+    return notes
 
 
 def _by_chance(rows: Sequence[Row]) -> list[str]:

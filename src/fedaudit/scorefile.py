@@ -29,16 +29,22 @@ YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
 def estimate(
-    path: Path, fprs: tuple[float, ...] | None, confidence: float, delta: float | None = None
+    path: Path,
+    fprs: tuple[float, ...] | None,
+    confidence: float,
+    delta: float | None = None,
+    attack: str | None = None,
 ) -> dict[str, Any]:
     """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
+
+    In a run's own scores.parquet, those of one attack on the global model.
 
     With a delta also the four figures of epsilon, each under its own label.
     """
     for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
         if not 0 < value < 1:
             raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
-    columns = _read(path)
+    columns, of_a_run = _read(path, attack)
     for column in ("id", "subject"):
         if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
             raise FedauditError(
@@ -86,7 +92,7 @@ def estimate(
     claimed: list[Estimate] = []
     if delta is not None:
         claimed = epsilons(scores, member, delta, confidence)
-        notices.append(ASSUMPTIONS)
+        notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
             warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
     return {
@@ -106,6 +112,12 @@ ASSUMPTIONS = (
 )
 
 
+ONE_RUN = (
+    "These are units of one run, put in or left out in fixed shares and not by fair coins: epsilon-one-run (with "
+    "federation.members = 0.5) comes closest, and no figure is a proof."
+)
+
+
 def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> list[Estimate]:
     """What was proved, what a Gaussian fit says, what the papers quote, and the one-run bound, at one delta."""
     inside, outside = scores[member], scores[~member]
@@ -117,18 +129,39 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
     ]
 
 
-def _read(path: Path) -> dict[str, list[Any]]:
+def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
     if not path.is_file():
         raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
+    if of_a_run:
+        columns = _of_attack(columns, attack, path)
+    elif attack:
+        raise FedauditError("attack", f"{path} is not the scores.parquet of a run", "Leave out --attack.")
     for wanted in ("id", "member", "score"):
         if wanted not in columns:
             raise FedauditError("column", f"{path} has no column {wanted!r}", f"Rename it. {suggest(wanted, columns)}")
     if not columns["id"]:
         raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
-    return columns
+    return columns, of_a_run
+
+
+def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) -> dict[str, list[Any]]:
+    """Of the global model alone: scores of the parties' own models have a threshold each. Rows that helped to fit the
+    attack are left out."""
+    known = sorted({name for name, model in zip(columns["attack"], columns["model"], strict=True) if model == "global"})
+    chosen = attack or (known[0] if len(known) == 1 else None)
+    if chosen not in known:
+        what = f"{path} has no scores of {attack!r} on the global model" if attack else f"{path} holds several attacks"
+        raise FedauditError("attack", what, f"Name one with --attack: {', '.join(known)}.")
+    rows = zip(columns["attack"], columns["model"], columns["reference"], strict=True)
+    kept = [row for row, about in enumerate(rows) if about == (chosen, "global", False)]
+    found = {name: [columns[name][row] for row in kept] for name in ("id", "score", "role", "subject")}
+    if None in found["subject"]:
+        del found["subject"]
+    return found | {"member": [int(role == "member") for role in found.pop("role")]}
 
 
 def _read_parquet(path: Path) -> dict[str, list[Any]]:

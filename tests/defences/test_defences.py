@@ -296,6 +296,29 @@ def test_batchnorm_is_refused_with_the_remedy() -> None:
         assert caught.value.code == code
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_D5_a_model_that_remembers_records_is_refused(persistent: bool) -> None:
+    class Remembering(nn.Module):
+        seen: torch.Tensor
+
+        def __init__(self, remembers: bool = True) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(5), persistent=persistent)
+            self.last, self.remembers = nn.Linear(5, 3), remembers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training and self.remembers:
+                self.seen = 0.9 * self.seen + 0.1 * x.detach().mean(0)
+            return self.last(x)  # type: ignore[no-any-return]
+
+    for name in ("dp-sgd", "higradavg", "clip-only"):
+        asked = Asked(name=name, clip=1.0, noise=None if name == "clip-only" else 1.0)
+        with pytest.raises(FedauditError, match="seen") as caught:
+            build([asked], setting(Remembering))
+        assert caught.value.code == "dp-buffers"
+        build([asked], setting(lambda: Remembering(False)))  # a buffer that stays as it is does no harm
+
+
 def test_subjects_are_needed_for_subject_level() -> None:
     used = setting()
     bare = {"a": lambda: replace(records(), subject=None)}

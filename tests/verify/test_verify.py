@@ -18,7 +18,7 @@ from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, average, federate
-from fedaudit.run import prepare, run
+from fedaudit.run import run
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.tasks import TorchTask, Training, build_task
 from fedaudit.types import Records, Round, State, Trained
@@ -38,9 +38,12 @@ def records(seed: int, n: int) -> Records:
     return dataset("a", rng.normal(size=(n, 5)), rng.integers(0, 3, n), id=np.arange(n)).records
 
 
+def parties() -> list[Trainer]:
+    return [Trainer(n, records(i, 30 + 20 * i), Training("sgd", 0.5, 2, 16)) for i, n in enumerate(NAMES)]
+
+
 def trained(defence: Defence, rounds: int = ROUNDS, rate: float = 1.0, sampling: Any = "poisson") -> list[Round]:
-    parties = [Trainer(n, records(i, 30 + 20 * i), Training("sgd", 0.5, 2, 16)) for i, n in enumerate(NAMES)]
-    return list(federate(task(), parties, sampled(NAMES, rounds, rate, sampling, 3), 3, defence=defence))
+    return list(federate(task(), parties(), sampled(NAMES, rounds, rate, sampling, 3), 3, defence=defence))
 
 
 def central(**change: Any) -> Declared:
@@ -336,13 +339,11 @@ def test_verify_configuration_and_run(tmp_path: Path, name: str) -> None:
             verify(tmp_path / "run", claim)
 
 
-def test_a_configuration_without_a_promise_has_no_claim() -> None:
-    prepared = prepare(parse({"data": {"name": "digits"}, "federation": {"rounds": 2}}))
-    assert prepared.promises == ()
-    from fedaudit.verify.claim import claimed_by
-
+def test_a_configuration_without_a_promise_has_no_claim(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('[data]\nname = "digits"\n[federation]\nrounds = 2\n')
     with pytest.raises(FedauditError, match="no-claim"):
-        claimed_by(prepared.config, (), {}, 2)
+        verify(path, None)
 
 
 def test_evidence_of_a_trace_is_taken_in_one_pass() -> None:

@@ -42,6 +42,12 @@ class Setting:
     def rounds(self) -> int:
         return self.federation.rounds
 
+    @property
+    def few(self) -> Records:
+        """Records to try a model on."""
+        records = next(iter(self.sources.values()))()
+        return records.take(np.arange(min(4, len(records))))
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -110,7 +116,7 @@ COUNTS = "The number of records behind each party's update is taken as public: t
 
 def _dp_sgd(asked: Asked, setting: Setting) -> Defence:
     assert asked.clip is not None
-    dp_sgd.refuse_unfit(setting.task, setting.initial)
+    dp_sgd.refuse_unfit(setting.task, setting.initial, setting.few)
     sizes = {len(source()) for source in setting.sources.values()}
     drawn = {dp_sgd.sampling(n, setting.training) for n in sizes}
     processes = [Process("record", 1.0, steps, "poisson", rate) for rate, steps in sorted(drawn)]
@@ -122,14 +128,14 @@ def _dp_sgd(asked: Asked, setting: Setting) -> Defence:
 
 def _clip_only(asked: Asked, setting: Setting) -> Defence:
     assert asked.clip is not None
-    dp_sgd.refuse_unfit(setting.task, setting.initial)
+    dp_sgd.refuse_unfit(setting.task, setting.initial, setting.few)
     notice = "clip-only clips and adds no noise: it promises nothing, and is there to compare dp-sgd with."
     return Defence(asked.name, gradient=DPSGD(asked.clip, 0.0), notices=(notice,))
 
 
 def _higradavg(asked: Asked, setting: Setting) -> Defence:
     assert asked.clip is not None
-    dp_sgd.refuse_unfit(setting.task, setting.initial)
+    dp_sgd.refuse_unfit(setting.task, setting.initial, setting.few)
     held: list[str] = []  # each subject once for every party that holds records of it
     rates, releases = [], []
     for name, source in setting.sources.items():

@@ -108,8 +108,9 @@ def losses_of(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.
     return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
 
 
-def refuse_unfit(task: TorchTask, state: State) -> None:
-    """Before training: layers whose output for one record depends on the others, or that Opacus cannot take apart."""
+def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
+    """Before training: layers whose output for one record depends on the others, or that Opacus cannot take apart, or
+    that remember what they were shown (tried on a few records)."""
     from opacus.validators import ModuleValidator
 
     module = task.fresh(state)
@@ -126,6 +127,17 @@ def refuse_unfit(task: TorchTask, state: State) -> None:
         what = str(problems[0]).splitlines()[0]
         todo = "opacus.validators.ModuleValidator.fix(model) replaces what it can."
         raise FedauditError("dp-model", f"Opacus cannot train this model privately: {what}", todo)
+    before = {name: value.clone() for name, value in module.named_buffers()}
+    with torch.random.fork_rng(devices=[]):
+        module(torch.from_numpy(np.ascontiguousarray(few.x)))
+    after = dict(module.named_buffers())
+    kept = [name for name in after if name not in before or not torch.equal(after[name], before[name])]
+    if kept:
+        raise FedauditError(
+            "dp-buffers",
+            f"{kept[0]!r} changes when the model is shown records: what it keeps of them gets no noise",
+            "Keep nothing of the records in buffers (nn.GroupNorm needs no running statistics).",
+        )
 
 
 @contextmanager

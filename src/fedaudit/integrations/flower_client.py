@@ -191,6 +191,8 @@ class PartyAudit:
         if self.halt_if is None:
             return None if auditor.primary(vantage) else "every attack failed"
         attack, limit = auditor.settings.primary(vantage), f"the limit {self.halt_if.text!r} is not checked"
+        if attack is None:
+            return f"{limit}: nobody attacks"
         if attack.name in auditor.failed:
             return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
         estimate = found.get(self.halt_if.metric)

@@ -165,10 +165,11 @@ def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: f
     their variances differ, there is no value (T16).
     """
     _check(members, nonmembers, delta, confidence)
-    check_delta(delta, zero=False)
     m, n = len(members), len(nonmembers)
     method = f"mu-GDP: two Gaussians of one variance; score interval of mu; at delta {delta:g}"
     reason = "needs at least 8 trials on either side" if min(m, n) < 8 else _not_gaussian(members, nonmembers)
+    if delta == 0:
+        reason = "a Gaussian mechanism has no finite epsilon at delta 0"
     if reason:
         return Estimate("epsilon-gdp", None, None, None, confidence, method, "model-based", m, n, reason=reason)
     freedom = m + n - 2

@@ -1,7 +1,8 @@
 """`fedaudit verify`: is a claim of differential privacy kept? Checked on a configuration (by probing its mechanism and
 by a few rounds of training) or on a recorded trace, fedaudit's own or somebody else's."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedaudit import results
 from fedaudit.accounting import Promise, promise_from, stated
 from fedaudit.config import Config, load_config
 from fedaudit.errors import FedauditError
@@ -18,7 +20,7 @@ from fedaudit.recording import config_of
 from fedaudit.types import Round, State
 from fedaudit.verify.checks import Check, check
 from fedaudit.verify.claim import Claim, Declared, claimed_by, read_claim
-from fedaudit.verify.evidence import Evidence, from_probe, from_trace
+from fedaudit.verify.evidence import Evidence, from_branches, from_probe, from_trace
 
 __all__ = ["Check", "Claim", "Declared", "Watched", "check", "from_trace", "verify", "verify_rounds"]
 
@@ -27,11 +29,19 @@ TRAINED = 3  # rounds trained to look at a configuration
 
 
 def verify(path: Path, declared: Path | None, overrides: Iterable[str] = ()) -> list[Check]:
-    """A folder holds a trace, anything else is a configuration."""
-    if path.is_dir() and (path / RUN).is_file():
-        return _verify_run(path, declared)
-    if path.is_dir():
+    """A folder holds a trace, anything else is a configuration. Every claim that is made is checked."""
+    if path.is_dir() and not (path / RUN).is_file():
         raise FedauditError("no-trace", f"there is no {RUN} in {path}", "Name a folder that `fedaudit run` left.")
+    if path.is_dir() and list(overrides):
+        raise FedauditError("verify-set", f"{path} is a run: its settings cannot be changed", "Leave out --set.")
+    if path.is_dir():
+        return _verify_run(path, declared)
+    if declared:
+        raise FedauditError(
+            "verify-claim",
+            f"{path} is a configuration: its claim is what its defences promise, not what {declared} says",
+            'Leave out --claim, or run it with audit.keep = "snapshots" and name its folder.',
+        )
     return _verify_config(load_config(path, overrides))
 
 
@@ -42,28 +52,38 @@ def verify_rounds(declared: Declared, rounds: Iterable[Round]) -> list[Check]:
 
 
 def _verify_run(path: Path, declared: Path | None) -> list[Check]:
+    """What was released counts, on branches that were abandoned, too."""
     store = Store.read(path)
-    done = sum(1 for entry in store.entries() if entry.commit)
-    claim = read_claim(declared, done) if declared else _own_claim(store, path, done)
-    kept = [entry for entry in store.entries() if entry.kept]
+    entries = [entry for _, entry in sorted(store.lineage.entries.items())]
+    done = sum(1 for entry in entries if entry.commit)
+    newest = store.entries()
+    left = [f"round {e.round} of branch {e.branch}" for e in entries if e.commit and e not in newest]
 
-    def rounds() -> Iterator[Round]:
-        for entry in kept:
-            try:
-                yield store.round(entry)
-            except DamagedError:
-                continue  # a gap
+    def rounds() -> Iterator[tuple[int, Round]]:
+        for entry in entries:
+            if entry.kept:
+                with suppress(DamagedError):  # a gap
+                    yield entry.branch, store.round(entry)
 
-    return check(claim, from_trace(claim, rounds()))
+    claims = [read_claim(declared, done)] if declared else _own_claims(store, path, done)
+    return [
+        found for claim in claims for found in check(claim, replace(from_branches(claim, rounds()), abandoned=left))
+    ]
 
 
-def _own_claim(store: Store, path: Path, done: int) -> Claim:
+def _own_claims(store: Store, path: Path, done: int) -> list[Claim]:
+    """What results.json states about the noise in run.json; before there are results, what they would state."""
     promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
-    return _claim(config_of(store.manifest, path), promises, done)
+    said = results.load(path)["run"].get("guarantee") if (path / results.RESULTS).is_file() else None
+    return _claims(config_of(store.manifest, path), promises, said or stated(promises, done), done)
 
 
-def _claim(config: Config, promises: tuple[Promise, ...], done: int) -> Claim:
-    return claimed_by(config, promises, stated(promises, done) or {}, done)
+def _claims(config: Config, promises: tuple[Promise, ...], said: Mapping[str, Any] | None, done: int) -> list[Claim]:
+    if not promises or said is None:
+        what = "no defence of this configuration promises differential privacy" if not promises else "no round was done"
+        raise FedauditError("no-claim", what, "Add one that does, or give --claim with a recorded run.")
+    statements = {one.get("defence"): one for one in (said, *said.get("further", ()))}
+    return [claimed_by(config, promise, statements.get(promise.defence, {}), done) for promise in promises]
 
 
 def _verify_config(config: Config) -> list[Check]:
@@ -72,17 +92,18 @@ def _verify_config(config: Config) -> list[Check]:
 
     prepared = prepare(config)
     planned = config.federation.rounds
-    claim = _claim(config, prepared.promises, planned)
-    seen = from_trace(claim, islice(rounds(prepared), TRAINED))
-    if claim.said.where == "gradient":
-        probe = _probe(claim, prepared)
-        seen = replace_noise(seen, probe)
-    return check(claim, seen)
+    claims = _claims(config, prepared.promises, stated(prepared.promises, planned), planned)
+    trained = list(islice(rounds(prepared), TRAINED))
+    found = []
+    for claim in claims:
+        seen = from_trace(claim, trained)
+        found += check(claim, replace_noise(seen, _probe(claim, prepared)) if claim.said.where == "gradient" else seen)
+    return found
 
 
 def replace_noise(seen: Evidence, probe: Evidence) -> Evidence:
     """What the probe shows of noise and clipping, what the trace shows of everything else."""
-    return replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds)
+    return replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds, fits=seen.fits)
 
 
 def _probe(claim: Claim, prepared: Any) -> Evidence:

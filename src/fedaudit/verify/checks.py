@@ -8,12 +8,11 @@ from typing import Literal
 from scipy import stats
 
 from fedaudit.verify.claim import Claim
-from fedaudit.verify.evidence import CONSTANT, Evidence, Noise
+from fedaudit.verify.evidence import BY_EXAMPLES, CONSTANT, ROUNDING, Evidence, Noise
 
 Outcome = Literal["PASS", "FAIL", "CANNOT TELL"]
 Found = tuple[Outcome, str]
 
-ROUNDING = 1e-3  # relative: accountants and float32 differ by less
 UNLIKELY = 1e-6
 
 
@@ -23,10 +22,11 @@ class Check:
     question: str
     outcome: Outcome
     evidence: str
+    claim: str = ""  # whose: a run may make several
 
 
 def check(claim: Claim, seen: Evidence) -> list[Check]:
-    return [Check(id, question, *judge(claim, seen)) for id, question, judge in CHECKS]
+    return [Check(id, question, *judge(claim, seen), claim.name) for id, question, judge in CHECKS]
 
 
 def _sensitivity(claim: Claim, seen: Evidence) -> Found:
@@ -44,10 +44,10 @@ def _exact_noise(claim: Claim, seen: Evidence) -> Found:
     true = claim.spent(1)
     if true <= stated * (1 + ROUNDING) + 1e-9:
         return "PASS", f"one round costs {true:.4g}, {stated:.4g} is stated"
-    classic = math.sqrt(2 * math.log(1.25 / claim.said.delta)) / stated
+    classic = math.sqrt(2 * math.log(1.25 / claim.said.delta))
     why = (
         " (the classic formula, which holds below epsilon 1 only)"
-        if math.isclose(classic, claim.said.noise, rel_tol=0.02)
+        if math.isclose(classic, claim.said.noise * stated, rel_tol=0.02)
         else ""
     )
     return "FAIL", f"one round costs {true:.4g}, {stated:.4g} is stated{why}"
@@ -59,10 +59,14 @@ def _noise_is_there(claim: Claim, seen: Evidence) -> Found:
     found = [(noise, noise.lacking(noise.arrays)) for noise in seen.noises]
     for noise, lacks in found:
         if lacks:
-            return "FAIL", f"{noise.label}: {noise.measured():.3g} a coordinate at most, {noise.std:.3g} is declared"
+            scaled = (
+                " (if the server scales the noisy mean, claim server_lr)" if claim.said.where == "aggregate" else ""
+            )
+            size = f"{noise.measured():.3g} a coordinate at most, {noise.std:.3g} is declared"
+            return "FAIL", f"{noise.label}: {size}{scaled}"
     told = [noise for noise, lacks in found if lacks is False]
-    if not told:
-        return "CANNOT TELL", _blind(claim)
+    if not told or _unexplained(seen):
+        return "CANNOT TELL", _unexplained(seen) or _blind(claim, seen)
     return (
         "PASS",
         f"{told[0].label}: {told[0].measured():.3g} a coordinate, {told[0].std:.3g} is declared; {len(told)} looked at",
@@ -75,13 +79,24 @@ def _noise_differs(claim: Claim, seen: Evidence) -> Found:
         if lacks and _enough(seen.noises):
             return "FAIL", f"{pair.label} share their noise: it cancels in their difference"
     told = sum(lacks is False for _, lacks in found)
-    if not told or not _enough(seen.noises):
-        return "CANNOT TELL", _blind(claim) if _enough(seen.noises) else "there is too little noise to compare (D3)"
+    if seen.noises and not _enough(seen.noises):
+        return "CANNOT TELL", "there is too little noise to compare (D3)"
+    if not told or _unexplained(seen):
+        return "CANNOT TELL", _unexplained(seen) or _blind(claim, seen)
     return "PASS", f"{told} pairs of rounds, parties and arrays differ as independent noise does"
 
 
 def _enough(noises: list[Noise]) -> bool:
     return bool(noises) and not any(noise.lacking(noise.arrays) for noise in noises)
+
+
+def _unexplained(seen: Evidence) -> str | None:
+    """Why what is left over may not be taken for noise."""
+    for noise in seen.noises:
+        if noise.exceeding():
+            what = f"{noise.label}: {noise.measured():.3g} a coordinate, more than the {noise.std:.3g} declared"
+            return f"{what}: something else moves the model, too (another server_lr, a server optimiser?)"
+    return None
 
 
 def _everything_covered(claim: Claim, seen: Evidence) -> Found:
@@ -95,11 +110,22 @@ def _everything_covered(claim: Claim, seen: Evidence) -> Found:
             (bare if lacks else told if lacks is False else set()).add(name)
     if bare:
         return "FAIL", f"too little noise in {', '.join(sorted(bare)[:5])}"
+    if _unexplained(seen):
+        return "CANNOT TELL", _unexplained(seen) or ""
     names = set(seen.noises[0].arrays) if seen.noises else set()
     if not names or names - told:
         few = ", ".join(sorted(names - told)[:5])
-        return "CANNOT TELL", f"too small to tell: {few}" if few else _blind(claim)
-    return "PASS", f"all {len(names)} arrays carry it"
+        return "CANNOT TELL", (f"too small to tell: {few}" if few else _blind(claim, seen)) + _besides(seen)
+    return "PASS", f"all {len(names)} arrays carry it{_besides(seen)}"
+
+
+def _besides(seen: Evidence) -> str:
+    """What needs no noise, and what is released beside the arrays."""
+    still = f"; never changed: {', '.join(sorted(seen.constant)[:5])}" if seen.constant else ""
+    others = [energy for (mean, _), energy in seen.fits.items() if mean != BY_EXAMPLES]
+    weighted = min((e for (mean, _), e in seen.fits.items() if mean == BY_EXAMPLES), default=math.inf)
+    counts = "; the mean is weighted by record counts, which leave the parties without noise"
+    return still + (counts if others and weighted < min(others) else "")
 
 
 def _clip_by_unit(claim: Claim, seen: Evidence) -> Found:
@@ -109,18 +135,43 @@ def _clip_by_unit(claim: Claim, seen: Evidence) -> Found:
             return "FAIL", f"replacing one {unit} moved a step {seen.moved:.4g} times as far as clipping allows"
         return "PASS", f"replacing one {unit} moved a step {seen.moved:.2g} times as far as clipping allows"
     if not seen.norms:
-        return "CANNOT TELL", "what left the parties was noisy, or clipped inside: `fedaudit verify CONFIG` probes it"
+        inside = "what left the parties was noisy, or clipped inside: `fedaudit verify CONFIG` probes it"
+        return "CANNOT TELL", MASKED if seen.masked else inside
     where, longest = max(seen.norms, key=lambda pair: pair[1])
-    if longest > claim.said.clip * (1 + ROUNDING):
-        return "FAIL", f"{where}: an update of norm {longest:.4g}, clipped to {claim.said.clip:g} by declaration"
     if unit != "user":
         return "FAIL", f"whole updates are clipped, which bounds a user's part and not that of one {unit}"
+    if longest > claim.said.clip * (1 + ROUNDING):
+        if claim.said.clipped == "server":
+            return _clipped_on_arrival(claim, seen)
+        hint = '(if the server clips what arrives, claim clipped = "server")'
+        return "FAIL", f"{where}: an update of norm {longest:.4g}, clipped to {claim.said.clip:g} by declaration {hint}"
     return "PASS", f"{len(seen.norms)} updates, the longest {longest:.4g}, clip {claim.said.clip:g}"
+
+
+def _clipped_on_arrival(claim: Claim, seen: Evidence) -> Found:
+    """Updates are recorded before such a server clips them; its sum tells whether it did."""
+    if not seen.fits:
+        return "CANNOT TELL", "the server clips what arrives, and of its sum nothing can be told"
+    least = {now: min(energy for (_, clipped), energy in seen.fits.items() if clipped is now) for now in (True, False)}
+    odds = (least[False] - least[True]) / (2 * _variance(seen))
+    longer = sum(norm > claim.said.clip for _, norm in seen.norms)
+    about = f"{longer} of {len(seen.norms)} updates arrived longer than {claim.said.clip:g}"
+    if -odds > -math.log(UNLIKELY):
+        return "FAIL", f"{about}, and were added up unclipped"
+    if odds > -math.log(UNLIKELY):
+        return "PASS", f"{about}, and were clipped before they were added up"
+    return "CANNOT TELL", f"{about}; whether the server clipped them is lost in the noise of its sum"
+
+
+def _variance(seen: Evidence) -> float:
+    """Of the noise that is left over under the likeliest way of averaging."""
+    size = sum(v.size for noise in seen.noises for v in noise.arrays.values())
+    return max(min(seen.fits.values()) / max(size, 1), 1e-300)
 
 
 def _sampler(claim: Claim, seen: Evidence) -> Found:
     said = claim.said
-    if said.accounted_as and said.accounted_as != said.sampler:
+    if said.accounted_as not in (None, "full", said.sampler):  # "full" counts nothing in favour of privacy
         return "FAIL", f"{said.sampler} sampling is accounted as {said.accounted_as}"
     if said.rate < 1 and said.sampler != "poisson":
         return "FAIL", f"{said.sampler} sampling is amplified with rate {said.rate:g}, as only Poisson sampling is"
@@ -150,14 +201,15 @@ def _coins(sampler: str, counts: Sequence[int], n: int, rate: float, what: str) 
 
 def _composition(claim: Claim, seen: Evidence) -> Found:
     done, stated = claim.rounds_done, claim.said.epsilon
+    gone = f" ({', '.join(seen.abandoned[:5])} among them: abandoned, but released)" if seen.abandoned else ""
     if claim.said.rounds is not None and claim.said.rounds < done:
-        return "FAIL", f"{claim.said.rounds} of {done} rounds are accounted (was the accountant started anew?)"
+        return "FAIL", f"{claim.said.rounds} of {done} rounds{gone} are accounted (was the accountant started anew?)"
     true = claim.spent(done)
     if true > stated * (1 + ROUNDING) + 1e-9:
         covered = next((r for r in range(done - 1, 0, -1) if claim.spent(r) <= stated), 0) if done <= 50 else None
         hint = "" if covered is None else f"; {stated:.4g} covers {covered} rounds"
-        return "FAIL", f"{done} rounds cost {true:.4g}, {stated:.4g} is stated{hint}"
-    return "PASS", f"{done} rounds cost {true:.4g}, {stated:.4g} is stated"
+        return "FAIL", f"{done} rounds{gone} cost {true:.4g}, {stated:.4g} is stated{hint}"
+    return "PASS", f"{done} rounds{gone} cost {true:.4g}, {stated:.4g} is stated"
 
 
 def _stated(claim: Claim, seen: Evidence) -> Found:
@@ -171,28 +223,35 @@ def _denominator(claim: Claim, seen: Evidence) -> Found:
     if claim.said.where != "aggregate":
         return "PASS", "the noise is added before anything is averaged: weights are post-processing"
     if not seen.fits:
-        return "CANNOT TELL", _blind(claim)
-    # Of two ways the more likely one, once a million times as likely; s^2 is the variance of the noise that is left.
-    size = sum(v.size for noise in seen.noises for v in noise.arrays.values())
-    variance = max(min(seen.fits.values()) / max(size, 1), 1e-300)
-    constant = seen.fits[CONSTANT]
+        return "CANNOT TELL", _blind(claim, seen)
+    # Of two ways the more likely one, once a million times as likely.
+    clips = min(seen.fits, key=lambda way: seen.fits[way])[1]
+    fits = {mean: energy for (mean, clipped), energy in seen.fits.items() if clipped is clips}
+    constant = fits[CONSTANT]
     unclear, alike = [], []
-    for way, energy in seen.fits.items():
+    for way, energy in fits.items():
         if way == CONSTANT or (constant == energy):
             alike += [way] if way != CONSTANT else []
-        elif (constant - energy) / (2 * variance) > -math.log(UNLIKELY):
+        elif (constant - energy) / (2 * _variance(seen)) > -math.log(UNLIKELY):
             return "FAIL", f"the sum was divided by {way}, the noise is meant for {CONSTANT}"
-        elif (energy - constant) / (2 * variance) <= -math.log(UNLIKELY):
+        elif (energy - constant) / (2 * _variance(seen)) <= -math.log(UNLIKELY):
             unclear.append(way)
     if unclear:
         return "CANNOT TELL", f"too few rounds, or too much noise, to tell {CONSTANT} from {' and '.join(unclear)}"
     return "PASS", CONSTANT + (f" (here the same as {' and '.join(alike)})" if alike else "")
 
 
-def _blind(claim: Claim) -> str:
+MASKED = "the updates are masked: only their sum was recorded"
+
+
+def _blind(claim: Claim, seen: Evidence) -> str:
     if claim.said.where == "gradient":
         return "noise inside a party does not show in its update: `fedaudit verify CONFIG` probes it"
-    return 'the trace holds no models: record with audit.keep = "snapshots"'
+    if seen.masked:
+        return MASKED
+    return (
+        "too few numbers to tell" if seen.noises else 'the trace holds no models: record with audit.keep = "snapshots"'
+    )
 
 
 CHECKS: list[tuple[str, str, Callable[[Claim, Evidence], Found]]] = [

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedaudit.accounting import Process, Promise, Sampler, epsilon
 from fedaudit.config import Config
-from fedaudit.errors import FedauditError
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.types import Unit
 
 # Where the noise is added: to gradients inside the party, to the update as it leaves, or to the sum at the server.
 Where = Literal["gradient", "update", "aggregate"]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Declared(BaseModel):
@@ -24,7 +25,7 @@ class Declared(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    epsilon: _Positive
+    epsilon: _Epsilon
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
     clip: _Positive
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)]  # standard deviation / sensitivity
@@ -32,7 +33,7 @@ class Declared(BaseModel):
     unit: Literal["record", "subject", "user"] | None = None
     adjacency: Literal["add-remove", "replace"] | None = None
     sensitivity: _Positive | None = None  # what the noise is scaled by; the clip norm unless declared otherwise
-    epsilon_one_round: _Positive | None = None
+    epsilon_one_round: _Epsilon | None = None
     rounds: Annotated[int, Field(ge=1)] | None = None  # that the accountant counted
     releases: Annotated[int, Field(ge=1)] = 1  # a unit can influence in one round
     sampler: Literal["poisson", "uniform", "shuffled", "full"] = "full"  # in use
@@ -40,12 +41,15 @@ class Declared(BaseModel):
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0  # of sampling, as accounted
     parties: Annotated[int, Field(ge=1)] | None = None
     denominator: _Positive | None = None  # of the noisy sum
+    clipped: Literal["party", "server"] = "party"  # by whom; a server clips what has arrived, and was recorded, whole
+    server_lr: _Positive = 1.0  # by which the server multiplies the noisy mean
 
 
 @dataclass(frozen=True)
 class Claim:
     said: Declared
     rounds_done: int
+    name: str = ""  # whose claim, where there are several
 
     @property
     def sensitivity(self) -> float:
@@ -88,35 +92,37 @@ def read_claim(path: Path, rounds_done: int) -> Claim:
         raise FedauditError("claim", f"{spot}: {first['msg']}", f"Known keys: {known}.", where=str(path)) from None
 
 
-def claimed_by(config: Config, promises: tuple[Promise, ...], stated: Mapping[str, Any], rounds_done: int) -> Claim:
-    """The claim that fedaudit itself makes for a run; `stated` is its `run.guarantee`."""
-    if not promises:
-        raise FedauditError(
-            "no-claim", "no defence of this configuration promises differential privacy", "Add one, or give --claim."
-        )
-    promise, process = promises[0], promises[0].process
+def claimed_by(config: Config, promise: Promise, stated: Mapping[str, Any], rounds_done: int) -> Claim:
+    """The claim that fedaudit itself makes for a run; `stated` is the part of `run.guarantee` about this promise."""
     asked = next(defence for defence in config.defences if defence.name == promise.defence)
     where: Where = (
         "gradient" if promise.defence in ("dp-sgd", "higradavg") else "update" if asked.local else "aggregate"
     )
     federation = config.federation
-    return Claim(
-        Declared(
-            epsilon=float(stated["epsilon"]),
-            delta=promise.delta,
-            clip=cast(float, asked.clip),
-            noise=process.noise,
-            where=where,
-            unit=cast(Any, stated.get("unit")),
-            adjacency=cast(Any, stated.get("adjacency")),
-            epsilon_one_round=stated.get("epsilon_one_round"),
-            rounds=len(stated["curve"]["round"]) and stated["curve"]["round"][-1],
-            releases=process.releases,
-            sampler=process.sampler,
-            accounted_as=process.sampler,
-            rate=process.rate,
-            parties=federation.parties,
-            denominator=federation.participation * federation.parties if where == "aggregate" else None,
-        ),
-        rounds_done,
-    )
+    try:
+        accounted = stated["process"]
+        said = {
+            "epsilon": stated["epsilon"],
+            "delta": stated["delta"],
+            "clip": asked.clip,
+            "noise": promise.process.noise,
+            "where": where,
+            "unit": stated.get("unit"),
+            "adjacency": stated.get("adjacency"),
+            "epsilon_one_round": stated.get("epsilon_one_round"),
+            "rounds": stated["curve"]["round"][-1],
+            "releases": promise.process.releases,
+            # Batches are drawn inside the party, parties by the federation.
+            "sampler": promise.process.sampler if where == "gradient" else federation.sampling or "full",
+            "accounted_as": accounted["sampler"],
+            "rate": accounted["rate"],
+            "parties": federation.parties,
+            "denominator": federation.participation * federation.parties if where == "aggregate" else None,
+        }
+        return Claim(Declared.model_validate(said), rounds_done, f"{promise.defence}, one {promise.process.unit}")
+    except (KeyError, IndexError, TypeError, ValidationError) as error:
+        what = str(error).splitlines()[0]
+        raise FedauditError(
+            "run-guarantee", f"the guarantee that this run states cannot be read: {what}", "Run it again.",
+            exit_code=REFUSED,
+        ) from None  # fmt: skip
