@@ -64,6 +64,9 @@ class Isolation:
             for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
                 auditor.observe(round)
                 step()
+            whose = self.game.candidates.subject_number
+            for panel in auditor.each.values():  # people keep their numbers: they may have records in several parties
+                panel.subject = None if whose is None else whose[self.game.candidates.of_party(party.name)]
             self.auditors[party.name] = auditor
 
     def add_to(self, honest: Audit) -> Audit:

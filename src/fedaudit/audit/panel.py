@@ -38,9 +38,8 @@ class Panel:
         self.model = model
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
-        subject = game.candidates.subject
-        # As numbers: statistics group by subject thousands of times.
-        self.subject = None if subject is None else np.unique(subject[index], return_inverse=True)[1]
+        subject = game.candidates.subject_number
+        self.subject = None if subject is None else subject[index]
         self.index, self.candidates = index, game.candidates
         self.row_ids = game.candidates.rows.id[index]
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
