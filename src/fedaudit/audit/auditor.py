@@ -156,10 +156,10 @@ class Auditor:
         with self._blamed_on(BLIND):
             results.append(self._blind())
             warnings += sets_differ(results[-1].estimates["auc"])
-        headlines = self._headlines()
+        headlines, by_auc = self._headlines()
         results = [result for result in results if result.attack not in self.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in self.failed.items()]
-        notices = [*self.notices, *self._unseen(), *self._compare_parties()]
+        notices = [*self.notices, *self._unseen(), *by_auc, *self._compare_parties()]
         if guessed and self.settings.attribute:
             notices.insert(0, conclusion(self.settings.attribute.name, guessed[0].estimates))
         for result in results:
@@ -294,26 +294,45 @@ class Auditor:
 
     # ------------------------------------------------------------------ what is quoted
 
-    def _headlines(self) -> list[Headline]:
-        """The primary attack of each vantage; a server's is the stronger of its two, corrected for the choice."""
-        headlines = []
-        rate = f"tpr@{HEADLINE_FPR:g}" if HEADLINE_FPR in self.fprs else "auc"
+    def _headlines(self) -> tuple[list[Headline], list[str]]:
+        """The primary attack of each vantage; and where a server's two could not be compared by TPR."""
+        headlines: list[Headline] = []
+        notices: list[str] = []
         for vantage in self.settings.vantages:
             attack = self.primary(vantage)
             while attack:
                 with self._blamed_on(attack.name):
-                    headlines.append(self._headline(vantage, attack, rate))
+                    headline, by_auc = self._headline(vantage, attack)
+                    headlines.append(headline)
+                    notices += by_auc
                     break
                 attack = self.primary(vantage)
-        return headlines
+        return headlines, notices
 
-    def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
+    def _headline(self, vantage: Vantage, attack: BaseAttack) -> tuple[Headline, list[str]]:
+        """A server's is the stronger of its two kinds of models, corrected for the choice.
+
+        They are compared by TPR only where both have one: a model without it is not the weaker for that.
+        """
         models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
         models = [model for model in models if attack in self.settings.on(model)]
         confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
         found = {model: self._pooled(attack, model, confidence) for model in models}
-        best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
-        return Headline(vantage.value, attack.name, best, found[best], len(models))
+        rate = f"tpr@{HEADLINE_FPR:g}"
+        asked = HEADLINE_FPR in self.fprs
+        without = [model for model in models if asked and found[model][rate].value is None]
+        notices = [
+            f"{vantage.value}: {attack.name} on {model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
+            f"({found[model][rate].reason}), so its {len(models)} kinds of models were compared by AUC."
+            for model in (without if len(models) > 1 else ())
+        ]
+
+        def strength(model: ModelKind) -> list[float]:
+            by = [rate, "auc"] if asked and not without else ["auc"]
+            return [value if (value := found[model][name].value) is not None else -1.0 for name in by]
+
+        best = max(models, key=strength)
+        return Headline(vantage.value, attack.name, best, found[best], len(models)), notices
 
     def _compare_parties(self) -> list[str]:
         """Who is more exposed than the others to the primary attack; the error is shared among all comparisons."""

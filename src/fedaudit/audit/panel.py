@@ -60,8 +60,7 @@ class Panel:
         self.trained_subjects = None if game.candidates.subject is None else game.candidates.subject[trained_on]
         self.barred: str | None = None  # the party that is itself the adversary with the shadow
         self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
-        # Half of the calibration records: known non-members on which an attack may be fitted.
-        self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
+        self.reference = reference_half(game, index)
         self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
 
     @property
@@ -220,6 +219,12 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+
+
+def reference_half(game: Game, index: Ints) -> Bools:
+    """Half of the calibration records: known non-members on which an attack may be fitted."""
+    half = random_half(game.candidates.id[index], "reference")
+    return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
 
 
 def attempt(
