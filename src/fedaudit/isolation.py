@@ -108,7 +108,9 @@ class Isolation:
             estimates = chosen[0].estimates(blocks, self.settings.confidence)
             epochs = float(np.mean([auditor.epochs(attack, "local") for auditor in chosen]))
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
-            unit, rounds, warnings = self.game.candidates.unit, self.settings.rounds, below_chance(name, estimates)
+            unit, rounds = self.game.candidates.unit, self.settings.rounds
+            looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
+            warnings = below_chance(name, blocks, estimates["auc"], looked_at)
             entries.append(
                 AuditResult(name, "server", "local", unit, party, rounds, estimates, epochs, warnings, curves)
             )

@@ -8,13 +8,14 @@ from torch import nn
 
 from fedaudit.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.auditor import below_chance
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.config import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.run import prepare, rounds
-from fedaudit.stats import auc
+from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
 from tests.worlds import config, null_world, watch
 
@@ -32,9 +33,10 @@ def find(audit: Audit, attack: str, model: str) -> dict[str, Estimate]:
 
 
 def assert_null(settings: Config, seed: int) -> None:
-    """Nothing in the game was trained on: all intervals together cover 0.5."""
+    """Nothing in the game was trained on: all intervals together cover 0.5, and nothing raises an alarm."""
     prepared = null_world(settings)
     audit = watch(prepared)
+    assert [(r.attack, r.model, r.party) for r in audit.results if r.warnings] == []
     entries = pooled(audit)
     confidence = 1 - 0.05 / len(entries)
     for entry in entries:
@@ -164,6 +166,16 @@ def test_K11_T12_the_same_inverted_raises_the_alarm() -> None:
     assert find(audit, "loss", "global")["auc"].value == 0.0
     (warning,) = [r.warnings for r in pooled(audit) if r.attack == "loss"]
     assert "below 0.5" in warning[0]
+
+
+def test_T4_T12_an_alarm_pays_for_all_that_was_looked_at() -> None:
+    outsiders = np.linspace(0, 1, 80)
+    block = Block(outsiders - 0.11, outsiders, np.empty(0))
+    found = auc([block])
+    assert found.high is not None
+    assert 0.47 < found.high < 0.5
+    assert below_chance("loss", [block], found, 1)
+    assert not below_chance("loss", [block], found, 40)
 
 
 # ------------------------------------------------------------------ what is quoted

@@ -1,7 +1,7 @@
 """Watches a federation round by round and says what its adversaries could tell."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -278,7 +278,9 @@ class Auditor:
         found, unit = self.estimates(blocks, self.settings.confidence), self.game.candidates.unit
         if not blocks:
             found = {name: replace(e, reason="took part in too few rounds") for name, e in found.items()}
-        warnings = below_chance(attack.name, found)
+        looked_at = sum(len(self.settings.on(kind)) for _, kind in self.settings.watched())
+        looked_at *= 1 if party is None else len(self.game.parties)
+        warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
         if isinstance(attack, Source):
             found |= naming(attack, self.each, party, self.settings.confidence)
         return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, epochs, warnings)
@@ -433,9 +435,14 @@ def audit(task: Task, rounds: Iterable[Round], game: Game, settings: Settings) -
     return auditor.finish()
 
 
-def below_chance(attack: str, found: Mapping[str, Estimate]) -> list[str]:
-    """A score that is worse than guessing is an alarm, never a reason to flip it."""
-    high = found["auc"].high
+def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
+    """A score that is worse than guessing is an alarm, never a reason to flip it.
+
+    The error is shared among all results that are looked at: of forty at chance, one lies wholly below 0.5 at 95 %.
+    """
+    if found.high is None or found.high >= 0.5:
+        return []
+    high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
     if high is None or high >= 0.5:
         return []
     # Without the number, which stands beside it: so the same alarm for many parties is told once.
