@@ -81,9 +81,9 @@ class Isolation:
         found = [result for attack in self.settings.attacks for result in self._of_attack(attack.name)]
         accuracy = dict(honest.accuracy)
         notices = [*honest.notices]
-        if self.task.classes:
+        before = honest.accuracy.get("evaluation")
+        if before:
             accuracy["evaluation under agg-mal"] = isolated = self._accuracy()
-            before = honest.accuracy["evaluation"]
             notices.append(
                 f"agg-mal: isolated with the shadow, the parties' models are right on {_share(isolated)} of outsiders, "
                 f"against {_share(before)} in the honest federation."

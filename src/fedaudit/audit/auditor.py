@@ -222,7 +222,7 @@ class Auditor:
         if attack is self.primary(vantage):
             curves |= self._over_rounds(attack, model)
         pooled = self._entry(attack, vantage, model, None, blocks, self.epochs(attack, model))
-        entries = [replace(pooled, curves=curves)]
+        entries = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, panels)])]
         for party in self.game.parties:
             if attack.learns and party == barred:
                 continue  # the adversary itself
@@ -388,7 +388,10 @@ class Auditor:
         """What the released model is worth: its accuracy on what it was trained on and on outsiders."""
         if self.right is None and self.task and self.task.classes and self.released is not None:
             rows = self.game.candidates.rows
-            self.right = self.task.outputs(self.released, rows.x).argmax(axis=1) == rows.y
+            outputs = self.task.outputs(self.released, rows.x)
+            answered = ~np.isnan(outputs).any(axis=1)
+            if answered.any():  # NaN is no answer; a model without any has no accuracy
+                self.right = (outputs.argmax(axis=1) == rows.y) & answered
         if self.right is None:
             return {}
         confidence = self.settings.confidence
@@ -447,6 +450,14 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
         return []
     # Without the number, which stands beside it: so the same alarm for many parties is told once.
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
+
+
+def unscored(attack: BaseAttack, panels: Sequence[Panel]) -> list[str]:
+    """A few scores that are no numbers are counted against the attack, and told."""
+    seen = [panel for panel in panels if panel.defined(attack)]
+    count, of = sum(panel.unscored(attack) for panel in seen), sum(int(panel.judged(attack).sum()) for panel in seen)
+    told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
+    return [told] if count else []
 
 
 def sets_differ(blind: Estimate) -> list[str]:

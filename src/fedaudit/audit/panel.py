@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from fedaudit.shadow.bank import Bank
 
 
+MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
+# NaN and infinity are looked for in what comes out, and told in words: numpy's own warnings would come on top.
+quietly = np.errstate(all="ignore")
+
+
 class Panel:
     """Global models: one panel for all candidates. Local models: one for each party, with its own candidates."""
 
@@ -77,6 +82,7 @@ class Panel:
         """What is measured in a round; in the last one also what was deferred until then."""
         return [*self.signals, *self.deferred_signals] if last else self.signals
 
+    @quietly
     def absorb(self, round: int, measured: Measured, stored: bool) -> Measured:
         """Take in a round. A stored one brings what it cost along; a live one is timed here and returned with it."""
         started = time.perf_counter()
@@ -98,6 +104,7 @@ class Panel:
         self.gradient_seconds += measured.gradient_seconds
         return measured
 
+    @quietly
     def _measure(self, signals: Iterable[str], view: View, task: Task, epoch_seconds: float) -> Measured:
         started, rows, wanted = time.perf_counter(), self.rows, set(signals)
         values, failed = attempt(sorted(wanted - GRADIENTS), view, rows, task)
@@ -132,6 +139,13 @@ class Panel:
             reason = why.get(missing[0], "it was not measured")
             self.failed[attack.name] = f"signal {missing[0]!r} in round {round}: {reason}"
             return
+        lost = [s for s in attack.signals if s not in MAY_BE_ABSENT and not np.isfinite(values[s]).any()]
+        if lost:
+            self.failed[attack.name] = (
+                f"scores are NaN since round {round}: no record has a finite {lost[0]} under the {self.model} model, "
+                "as after training that diverged"
+            )
+            return
         try:
             with patience():
                 self.reductions[attack.name].observe(round, values)
@@ -161,6 +175,7 @@ class Panel:
         unused = sum(bank.seconds for bank in self.banks.values() if not bank.signals & used)
         return self.seconds - unused - (0.0 if used & GRADIENTS else self.gradient_seconds)
 
+    @quietly
     def scores(self, attack: BaseAttack) -> Floats:
         if not self.rounds:
             return np.full(len(self.id), np.nan)
@@ -193,7 +208,11 @@ class Panel:
 
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
-        return not np.isnan(self.scores(attack)).all()
+        return bool(np.isfinite(self.scores(attack)).any())
+
+    def unscored(self, attack: BaseAttack) -> int:
+        """How many candidates have no finite score."""
+        return int((~np.isfinite(self.scores(attack)))[self.judged(attack)].sum())
 
     def cannot_fit(self, attack: BaseAttack) -> bool:
         """One non-member says nothing of how non-members vary."""
@@ -272,14 +291,15 @@ def say(error: Exception) -> str:
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
-    """Scores without NaN: a few count as the least suspicious, more than 1 % is an error, all means "not yet"."""
-    bad = np.isnan(scores)
+    """Scores without NaN and infinity: a few count as the least suspicious, more than 1 % is an error, all means "not
+    yet"."""
+    bad = ~np.isfinite(scores)
     count = int(bad.sum())
     if 0.01 * len(scores) < count < len(scores):
         first = ids[np.flatnonzero(bad)[0]]
         raise FedauditError(
             "nan-scores",
-            f"{attack}: {count} of {len(scores)} scores are NaN, the first is {first}",
+            f"{attack}: {count} of {len(scores)} scores are NaN or infinite, the first is {first}",
             "Look at that record.",
         )
     return np.where(bad, -np.inf, scores) if count else scores
