@@ -30,6 +30,16 @@ class NoisyInEvaluation(nn.Module):
         return out
 
 
+class AnswersNaN(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x) * float("nan")
+        return out
+
+
 def test_outputs_equal_the_module_in_evaluation_mode() -> None:
     model = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 3))
     task = TorchTask(lambda: model, 3)
@@ -66,6 +76,7 @@ def test_initial_depends_on_the_seed_alone() -> None:
     ("build", "code"),
     [
         (NoisyInEvaluation, "model-random"),
+        (AnswersNaN, "model-nan"),
         (lambda: nn.Linear(4, 2), "model-outputs"),
         (lambda: nn.Linear(9, 3), "model-data"),
         (lambda: nn.Linear(4, 3, dtype=torch.bfloat16), "model-state"),

@@ -290,14 +290,14 @@ def _blocks(entry: Mapping[str, Any], scores: Mapping[str, NDArray[Any]]) -> lis
     else:
         wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
     # A party that took part too seldom has no scores at all and is left out.
-    return [_block(index, scores) for index in wanted if not np.isnan(scores["score"][index]).all()]
+    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
 
 
 def _block(mine: Bools, scores: Mapping[str, NDArray[Any]]) -> Block:
     role = scores["role"]
     members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
     calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
-    values = np.where(np.isnan(scores["score"]), -np.inf, scores["score"])
+    values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
     subject = scores.get("subject")
     names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
     return Block(values[members], values[evaluation], values[calibration], names)

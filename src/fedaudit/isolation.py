@@ -64,6 +64,9 @@ class Isolation:
             for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
                 auditor.observe(round)
                 step()
+            whose = self.game.candidates.subject_number
+            for panel in auditor.each.values():  # people keep their numbers: they may have records in several parties
+                panel.subject = None if whose is None else whose[self.game.candidates.of_party(party.name)]
             self.auditors[party.name] = auditor
 
     def add_to(self, honest: Audit) -> Audit:
@@ -78,9 +81,9 @@ class Isolation:
         found = [result for attack in self.settings.attacks for result in self._of_attack(attack.name)]
         accuracy = dict(honest.accuracy)
         notices = [*honest.notices]
-        if self.task.classes:
+        before = honest.accuracy.get("evaluation")
+        if before:
             accuracy["evaluation under agg-mal"] = isolated = self._accuracy()
-            before = honest.accuracy["evaluation"]
             notices.append(
                 f"agg-mal: isolated with the shadow, the parties' models are right on {_share(isolated)} of outsiders, "
                 f"against {_share(before)} in the honest federation."
@@ -105,7 +108,9 @@ class Isolation:
             estimates = chosen[0].estimates(blocks, self.settings.confidence)
             epochs = float(np.mean([auditor.epochs(attack, "local") for auditor in chosen]))
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
-            unit, rounds, warnings = self.game.candidates.unit, self.settings.rounds, below_chance(name, estimates)
+            unit, rounds = self.game.candidates.unit, self.settings.rounds
+            looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
+            warnings = below_chance(name, blocks, estimates["auc"], looked_at)
             entries.append(
                 AuditResult(name, "server", "local", unit, party, rounds, estimates, epochs, warnings, curves)
             )

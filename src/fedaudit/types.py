@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -186,6 +187,11 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.id)
+
+    @cached_property
+    def subject_number(self) -> Ints | None:
+        """Subjects as numbers, the same in the whole game: statistics group by them thousands of times."""
+        return None if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
 
     def of_party(self, party: str) -> Ints:
         return np.flatnonzero(self.party == party)

@@ -8,13 +8,14 @@ from torch import nn
 
 from fedaudit.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.auditor import below_chance
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.config import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.run import prepare, rounds
-from fedaudit.stats import auc
+from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
 from tests.worlds import config, null_world, watch
 
@@ -32,9 +33,10 @@ def find(audit: Audit, attack: str, model: str) -> dict[str, Estimate]:
 
 
 def assert_null(settings: Config, seed: int) -> None:
-    """Nothing in the game was trained on: all intervals together cover 0.5."""
+    """Nothing in the game was trained on: all intervals together cover 0.5, and nothing raises an alarm."""
     prepared = null_world(settings)
     audit = watch(prepared)
+    assert [(r.attack, r.model, r.party) for r in audit.results if r.warnings] == []
     entries = pooled(audit)
     confidence = 1 - 0.05 / len(entries)
     for entry in entries:
@@ -166,6 +168,16 @@ def test_K11_T12_the_same_inverted_raises_the_alarm() -> None:
     assert "below 0.5" in warning[0]
 
 
+def test_T4_T12_an_alarm_pays_for_all_that_was_looked_at() -> None:
+    outsiders = np.linspace(0, 1, 80)
+    block = Block(outsiders - 0.11, outsiders, np.empty(0))
+    found = auc([block])
+    assert found.high is not None
+    assert 0.47 < found.high < 0.5
+    assert below_chance("loss", [block], found, 1)
+    assert not below_chance("loss", [block], found, 40)
+
+
 # ------------------------------------------------------------------ what is quoted
 
 
@@ -183,15 +195,41 @@ def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
     assert quoted.low < plain.low
 
 
+FEW_TO_CALIBRATE = {"parties": 3, "members": 0.3, "nonmembers": 0.565}  # 81 in each party, of which fusion leaves half
+
+
+def test_T4_a_model_without_a_tpr_is_not_the_weaker_for_that() -> None:
+    overfitted = FEW_TO_CALIBRATE | {"rounds": 3, "local_epochs": 8}
+    audit = watch(prepare(config(federation=overfitted, audit={"attacks": ["fta-confidence", "fusion"]})))
+    local, together = find(audit, "fusion", "local"), find(audit, "fusion", "global")
+    assert local["tpr@0.01"].value is None
+    assert together["tpr@0.01"].value is not None
+    assert (local["auc"].value or 0) > (together["auc"].value or 0)
+    (server,) = [h for h in audit.headlines if h.vantage == "server"]
+    assert (server.attack, server.model) == ("fusion", "local")
+    (notice,) = [line for line in audit.notices if "compared by AUC" in line]
+    assert notice.startswith("server: fusion on local models has no TPR at 1% FPR (needs ")
+
+
+def test_an_attack_that_is_fitted_leaves_fewer_records_to_calibrate() -> None:
+    """Asked for by name, an FPR must be within reach of every attack; by default the result says what is missing."""
+    alone = {"vantages": ["server"], "fpr": [0.015]}
+    prepare(config(federation=FEW_TO_CALIBRATE, audit=alone | {"attacks": ["loss"]}))
+    with pytest.raises(FedauditError, match=r"of which fusion leaves \d+: it is fitted on the others"):
+        prepare(config(federation=FEW_TO_CALIBRATE, audit=alone | {"attacks": ["loss", "fusion"]}))
+    prepare(config(federation=FEW_TO_CALIBRATE, audit={"fpr": [0.015], "attacks": ["loss", "fusion"]}))
+
+
 def test_T5_the_band_over_rounds_shares_its_error() -> None:
-    audit = watch(prepare(config()))
+    prepared = prepare(config())
+    audit = watch(prepared)
     (entry,) = [r for r in pooled(audit) if (r.attack, r.model) == ("fta-confidence", "global")]
     curve, final = entry.curves["auc"], entry.estimates["auc"]
     assert list(curve.x) == [2, 3, 4, 5]  # one round has no slope
     assert curve.value[-1] == final.value
-    assert curve.low[-1] is not None
-    assert final.low is not None
-    assert curve.low[-1] < final.low
+    (attack,) = choose(["fta-confidence"])
+    shared = auc([prepared.auditor.everyone.block(attack)], 1 - 0.05 / 5)  # five rounds
+    assert (curve.low[-1], curve.high[-1]) == (shared.low, shared.high)
 
 
 def test_every_party_is_reported_and_a_lone_server_sees_global_models() -> None:

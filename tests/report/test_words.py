@@ -101,11 +101,9 @@ def test_T12_below_chance_is_an_alarm_and_never_flipped() -> None:
     assert verdict(results).startswith("Alarm: any party that sees the global models ranks outsiders above members")
     assert "0.420" in verdict(results)
     assert "0.58" not in verdict(results)
-    (warning,) = words.warnings(results)
-    assert "wholly below 0.5" in warning
-    assert "[fta-confidence, client]" in warning
-    results["results"][0]["warnings"] = ["AUC lies wholly below 0.5"]
-    assert len(words.warnings(results)) == 1
+    assert words.warnings(results) == []  # whoever measured it knows how many were looked at, and warns or does not
+    results["results"][0]["warnings"] = ["AUC wholly below 0.5"]
+    assert words.warnings(results) == ["AUC wholly below 0.5 [fta-confidence, client]"]
 
 
 def test_interrupted_is_said_first() -> None:

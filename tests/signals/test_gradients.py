@@ -11,7 +11,7 @@ from fedaudit.run import prepare, rounds
 from fedaudit.signals import measure, slow
 from fedaudit.signals.gradients import statistics
 from fedaudit.stats import auc
-from fedaudit.stats.roc import Block
+from fedaudit.stats.blocks import Block
 from fedaudit.tasks import TorchTask, Training, build_task
 from fedaudit.types import Floats, Grant, Records, Vantage, View
 from fedaudit.vantage import GRANTS, global_view, local_views

@@ -9,6 +9,7 @@ from scipy import stats
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats import auc
+from fedaudit.stats.blocks import Block
 from fedaudit.stats.epsilon import (
     LIMITED,
     Bonferroni,
@@ -21,7 +22,6 @@ from fedaudit.stats.epsilon import (
 )
 from fedaudit.stats.gaussian import gaussian_auc, gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_tpr
 from fedaudit.stats.onerun import guess_counts, one_run_bound, one_run_epsilon, one_run_p_value
-from fedaudit.stats.roc import Block
 
 RUNS = 10_000
 ALLOWED = 610  # of 10,000 simulated audits at alpha .05

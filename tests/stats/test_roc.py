@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedaudit.stats import Block, auc, clopper_pearson, needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
+from fedaudit.stats import (
+    Block,
+    auc,
+    clopper_pearson,
+    design_effect,
+    needed_for_lower_end,
+    needed_for_value,
+    roc_curve,
+    tpr_at_fpr,
+)
 from fedaudit.stats.intervals import quantile_ranks, score_interval
 from fedaudit.types import Estimate, Floats, Ints
 
@@ -240,6 +249,70 @@ def test_T9_tpr_interval_covers_with_subjects() -> None:
 
     assert misses(lambda rng: draw(rng, True), 300) <= 27
     assert misses(lambda rng: draw(rng, False), 300) > 60
+
+
+def scattered(rng: np.random.Generator, subjects: int, mu: float, first: int) -> list[tuple[Floats, Ints]]:
+    """Three records of every subject in each of four parties."""
+    scores, whose = clustered(rng, subjects, 12, mu)
+    return [(scores[i::4], first + whose[i::4]) for i in range(4)]
+
+
+def test_T9_a_subject_in_several_blocks_is_still_one_subject() -> None:
+    """Local models of parties that share their subjects: blocks added up as if independent miss 30 % of the time."""
+    truth = float(norm.cdf(1 / np.sqrt(2)))
+
+    def draw(rng: np.random.Generator, aware: bool) -> tuple[Estimate, float]:
+        pairs = zip(scattered(rng, 60, 1.0, 0), scattered(rng, 60, 0.0, 1000), strict=True)
+        apart = [0 if aware else 10_000 * i for i in range(4)]
+        parts = [Block(m, n, n, (a + k, b + k, b + k)) for k, ((m, a), (n, b)) in zip(apart, pairs, strict=True)]
+        return auc(parts), truth
+
+    assert misses(lambda rng: draw(rng, True), 300) <= 27
+    assert misses(lambda rng: draw(rng, False), 300) > 60
+
+
+def test_T9_blocks_that_share_their_subjects_are_as_good_as_one() -> None:
+    """The same scores in one block or in four, with the same thresholds: the same design effect."""
+    rng = np.random.default_rng(2)
+    accused, whose = [], []
+    for scores, own in scattered(rng, 60, 0.0, 0):
+        accused.append(scores > np.quantile(scores, 0.7))
+        whose.append(own)
+    together = design_effect([np.concatenate(accused)], [np.concatenate(whose)])
+    assert together > 2
+    assert design_effect(accused, whose) == pytest.approx(together)
+
+
+@pytest.mark.parametrize(("members", "others"), [(8, 8), (8, 60), (60, 8)])
+@pytest.mark.parametrize("mu", [0.0, 1.5])
+def test_T9_few_subjects_have_an_interval_that_holds(members: int, others: int, mu: float) -> None:
+    truth = float(norm.cdf(mu / np.sqrt(2)))
+
+    def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
+        (inside, a), (outside, b) = clustered(rng, members, 20, mu), clustered(rng, others, 20, 0.0)
+        return auc([Block(inside, outside, outside, (a, 1000 + b, 1000 + b))]), truth
+
+    assert misses(draw, 300) <= 33  # 8 % in the worst case, plus two standard deviations
+
+
+@pytest.mark.parametrize(("members", "others"), [(1, 1), (7, 60), (60, 7)])
+def test_T9_too_few_subjects_have_no_interval_and_no_value(members: int, others: int) -> None:
+    rng = np.random.default_rng(0)
+    (inside, a), (outside, b) = clustered(rng, members, 40, 1.0), clustered(rng, others, 40, 0.0)
+    scores = Block(inside, outside, outside, (a, 1000 + b, 1000 + b))
+    for estimate in (auc([scores]), tpr_at_fpr([scores], 0.1)):
+        assert (estimate.value, estimate.low, estimate.high) == (None, None, None)
+        assert estimate.reason is not None
+        assert f"there are {min(members, others)}" in estimate.reason
+
+
+def test_a_party_that_is_one_person_is_judged_by_that_persons_records() -> None:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(1, 1, 80), rng.normal(size=200)
+    names = (np.full(80, "a"), np.full(200, "a"), np.full(200, "a"))
+    alone, plain = Block(members, others, others, names), Block(members, others, others)
+    assert (auc([alone]).low, auc([alone]).high) == (auc([plain]).low, auc([plain]).high)
+    assert tpr_at_fpr([alone], 0.05).low == tpr_at_fpr([plain], 0.05).low
 
 
 def test_singletons_are_the_independent_case() -> None:

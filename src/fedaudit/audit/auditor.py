@@ -1,7 +1,7 @@
 """Watches a federation round by round and says what its adversaries could tell."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -158,10 +158,10 @@ class Auditor:
         with self._blamed_on(BLIND):
             results.append(self._blind())
             warnings += sets_differ(results[-1].estimates["auc"])
-        headlines = self._headlines()
+        headlines, by_auc = self._headlines()
         results = [result for result in results if result.attack not in self.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in self.failed.items()]
-        notices = [*self.notices, *self._unseen(), *self._compare_parties()]
+        notices = [*self.notices, *self._unseen(), *by_auc, *self._compare_parties()]
         if guessed and self.settings.attribute:
             notices.insert(0, conclusion(self.settings.attribute.name, guessed[0].estimates))
         for result in results:
@@ -224,7 +224,7 @@ class Auditor:
         if attack is self.primary(vantage):
             curves |= self._over_rounds(attack, model)
         pooled = self._entry(attack, vantage, model, None, blocks, self.epochs(attack, model))
-        entries = [replace(pooled, curves=curves)]
+        entries = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, panels)])]
         for party in self.game.parties:
             if attack.learns and party == barred:
                 continue  # the adversary itself
@@ -280,7 +280,9 @@ class Auditor:
         found, unit = self.estimates(blocks, self.settings.confidence), self.game.candidates.unit
         if not blocks:
             found = {name: replace(e, reason="took part in too few rounds") for name, e in found.items()}
-        warnings = below_chance(attack.name, found)
+        looked_at = sum(len(self.settings.on(kind)) for _, kind in self.settings.watched())
+        looked_at *= 1 if party is None else len(self.game.parties)
+        warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
         if isinstance(attack, Source):
             found |= naming(attack, self.each, party, self.settings.confidence)
         return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, epochs, warnings)
@@ -296,26 +298,45 @@ class Auditor:
 
     # ------------------------------------------------------------------ what is quoted
 
-    def _headlines(self) -> list[Headline]:
-        """The primary attack of each vantage; a server's is the stronger of its two, corrected for the choice."""
-        headlines = []
-        rate = f"tpr@{HEADLINE_FPR:g}" if HEADLINE_FPR in self.fprs else "auc"
+    def _headlines(self) -> tuple[list[Headline], list[str]]:
+        """The primary attack of each vantage; and where a server's two could not be compared by TPR."""
+        headlines: list[Headline] = []
+        notices: list[str] = []
         for vantage in self.settings.vantages:
             attack = self.primary(vantage)
             while attack:
                 with self._blamed_on(attack.name):
-                    headlines.append(self._headline(vantage, attack, rate))
+                    headline, by_auc = self._headline(vantage, attack)
+                    headlines.append(headline)
+                    notices += by_auc
                     break
                 attack = self.primary(vantage)
-        return headlines
+        return headlines, notices
 
-    def _headline(self, vantage: Vantage, attack: BaseAttack, rate: str) -> Headline:
+    def _headline(self, vantage: Vantage, attack: BaseAttack) -> tuple[Headline, list[str]]:
+        """A server's is the stronger of its two kinds of models, corrected for the choice.
+
+        They are compared by TPR only where both have one: a model without it is not the weaker for that.
+        """
         models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
         models = [model for model in models if attack in self.settings.on(model)]
         confidence = 1 - (1 - self.settings.confidence) / len(models)  # Bonferroni over what is compared
         found = {model: self._pooled(attack, model, confidence) for model in models}
-        best = max(models, key=lambda m: (found[m][rate].value or 0.0, found[m]["auc"].value or 0.0))
-        return Headline(vantage.value, attack.name, best, found[best], len(models))
+        rate = f"tpr@{HEADLINE_FPR:g}"
+        asked = HEADLINE_FPR in self.fprs
+        without = [model for model in models if asked and found[model][rate].value is None]
+        notices = [
+            f"{vantage.value}: {attack.name} on {model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
+            f"({found[model][rate].reason}), so its {len(models)} kinds of models were compared by AUC."
+            for model in (without if len(models) > 1 else ())
+        ]
+
+        def strength(model: ModelKind) -> list[float]:
+            by = [rate, "auc"] if asked and not without else ["auc"]
+            return [value if (value := found[model][name].value) is not None else -1.0 for name in by]
+
+        best = max(models, key=strength)
+        return Headline(vantage.value, attack.name, best, found[best], len(models)), notices
 
     def _compare_parties(self) -> list[str]:
         """Who is more exposed than the others to the primary attack; the error is shared among all comparisons."""
@@ -369,7 +390,10 @@ class Auditor:
         """What the released model is worth: its accuracy on what it was trained on and on outsiders."""
         if self.right is None and self.task and self.task.classes and self.released is not None:
             rows = self.game.candidates.rows
-            self.right = self.task.outputs(self.released, rows.x).argmax(axis=1) == rows.y
+            outputs = self.task.outputs(self.released, rows.x)
+            answered = ~np.isnan(outputs).any(axis=1)
+            if answered.any():  # NaN is no answer; a model without any has no accuracy
+                self.right = (outputs.argmax(axis=1) == rows.y) & answered
         if self.right is None:
             return {}
         confidence = self.settings.confidence
@@ -416,13 +440,26 @@ def audit(task: Task, rounds: Iterable[Round], game: Game, settings: Settings) -
     return auditor.finish()
 
 
-def below_chance(attack: str, found: Mapping[str, Estimate]) -> list[str]:
-    """A score that is worse than guessing is an alarm, never a reason to flip it."""
-    high = found["auc"].high
+def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
+    """A score that is worse than guessing is an alarm, never a reason to flip it.
+
+    The error is shared among all results that are looked at: of forty at chance, one lies wholly below 0.5 at 95 %.
+    """
+    if found.high is None or found.high >= 0.5:
+        return []
+    high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
     if high is None or high >= 0.5:
         return []
     # Without the number, which stands beside it: so the same alarm for many parties is told once.
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
+
+
+def unscored(attack: BaseAttack, panels: Sequence[Panel]) -> list[str]:
+    """A few scores that are no numbers are counted against the attack, and told."""
+    seen = [panel for panel in panels if panel.defined(attack)]
+    count, of = sum(panel.unscored(attack) for panel in seen), sum(int(panel.judged(attack).sum()) for panel in seen)
+    told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
+    return [told] if count else []
 
 
 def sets_differ(blind: Estimate) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from fedaudit.attacks.peers import Source, margin
 from fedaudit.audit.panel import Panel
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Estimate, Floats, Role, Strings
+from fedaudit.types import Estimate, Floats, Ints, Role
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 
@@ -52,8 +52,7 @@ class _Members:
         self.party = party
         self.order = [party, *sorted(name for name in panels if name != party)]  # as the signal lays them out
         self.fits: Floats = attack.agreement(features)[member]
-        subject = panel.candidates.subject
-        self.subject: Strings | None = None if subject is None else subject[panel.index][member]
+        self.subject: Ints | None = None if panel.subject is None else panel.subject[member]
 
     def scores(self, party: str) -> Floats:
         """By how much a party's update fits better than any other's."""

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from fedaudit.shadow.bank import Bank
 
 
+MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
+# NaN and infinity are looked for in what comes out, and told in words: numpy's own warnings would come on top.
+quietly = np.errstate(all="ignore")
+
+
 class Panel:
     """Global models: one panel for all candidates. Local models: one for each party, with its own candidates."""
 
@@ -38,9 +43,8 @@ class Panel:
         self.model = model
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
-        subject = game.candidates.subject
-        # As numbers: statistics group by subject thousands of times.
-        self.subject = None if subject is None else np.unique(subject[index], return_inverse=True)[1]
+        subject = game.candidates.subject_number
+        self.subject = None if subject is None else subject[index]
         self.index, self.candidates = index, game.candidates
         self.row_ids = game.candidates.rows.id[index]
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
@@ -61,8 +65,7 @@ class Panel:
         self.trained_subjects = None if game.candidates.subject is None else game.candidates.subject[trained_on]
         self.barred: str | None = None  # the party that is itself the adversary with the shadow
         self._learnt: dict[str, tuple[tuple[int, ...], Floats]] = {}
-        # Half of the calibration records: known non-members on which an attack may be fitted.
-        self.reference = random_half(self.id, "reference") & (self.role == Role.CALIBRATION.value)
+        self.reference = reference_half(game, index)
         self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
 
     @property
@@ -79,6 +82,7 @@ class Panel:
         """What is measured in a round; in the last one also what was deferred until then."""
         return [*self.signals, *self.deferred_signals] if last else self.signals
 
+    @quietly
     def absorb(self, round: int, measured: Measured, stored: bool) -> Measured:
         """Take in a round. A stored one brings what it cost along; a live one is timed here and returned with it."""
         started = time.perf_counter()
@@ -100,6 +104,7 @@ class Panel:
         self.gradient_seconds += measured.gradient_seconds
         return measured
 
+    @quietly
     def _measure(self, signals: Iterable[str], view: View, task: Task, epoch_seconds: float) -> Measured:
         started, rows, wanted = time.perf_counter(), self.rows, set(signals)
         values, failed = attempt(sorted(wanted - GRADIENTS), view, rows, task)
@@ -134,6 +139,13 @@ class Panel:
             reason = why.get(missing[0], "it was not measured")
             self.failed[attack.name] = f"signal {missing[0]!r} in round {round}: {reason}"
             return
+        lost = [s for s in attack.signals if s not in MAY_BE_ABSENT and not np.isfinite(values[s]).any()]
+        if lost:
+            self.failed[attack.name] = (
+                f"scores are NaN since round {round}: no record has a finite {lost[0]} under the {self.model} model, "
+                "as after training that diverged"
+            )
+            return
         try:
             with patience():
                 self.reductions[attack.name].observe(round, values)
@@ -163,6 +175,7 @@ class Panel:
         unused = sum(bank.seconds for bank in self.banks.values() if not bank.signals & used)
         return self.seconds - unused - (0.0 if used & GRADIENTS else self.gradient_seconds)
 
+    @quietly
     def scores(self, attack: BaseAttack) -> Floats:
         if not self.rounds:
             return np.full(len(self.id), np.nan)
@@ -195,7 +208,11 @@ class Panel:
 
     def defined(self, attack: BaseAttack) -> bool:
         """Has enough been observed for this attack? A party that hardly takes part may never get there."""
-        return not np.isnan(self.scores(attack)).all()
+        return bool(np.isfinite(self.scores(attack)).any())
+
+    def unscored(self, attack: BaseAttack) -> int:
+        """How many candidates have no finite score."""
+        return int((~np.isfinite(self.scores(attack)))[self.judged(attack)].sum())
 
     def cannot_fit(self, attack: BaseAttack) -> bool:
         """One non-member says nothing of how non-members vary."""
@@ -221,6 +238,12 @@ class Panel:
         subject = self.subject
         names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+
+
+def reference_half(game: Game, index: Ints) -> Bools:
+    """Half of the calibration records: known non-members on which an attack may be fitted."""
+    half = random_half(game.candidates.id[index], "reference")
+    return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
 
 
 def attempt(
@@ -268,14 +291,15 @@ def say(error: Exception) -> str:
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
-    """Scores without NaN: a few count as the least suspicious, more than 1 % is an error, all means "not yet"."""
-    bad = np.isnan(scores)
+    """Scores without NaN and infinity: a few count as the least suspicious, more than 1 % is an error, all means "not
+    yet"."""
+    bad = ~np.isfinite(scores)
     count = int(bad.sum())
     if 0.01 * len(scores) < count < len(scores):
         first = ids[np.flatnonzero(bad)[0]]
         raise FedauditError(
             "nan-scores",
-            f"{attack}: {count} of {len(scores)} scores are NaN, the first is {first}",
+            f"{attack}: {count} of {len(scores)} scores are NaN or infinite, the first is {first}",
             "Look at that record.",
         )
     return np.where(bad, -np.inf, scores) if count else scores

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedaudit.attacks.base import BaseAttack
+from fedaudit.audit.panel import reference_half
 from fedaudit.config import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.signals import slow, why_not
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.types import Game, Ints, ModelKind, Records, Role, State, Task, Vantage
 from fedaudit.vantage import GRANTS, MODELS
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
@@ -112,18 +115,35 @@ class Settings:
 
     def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
         """The false-positive rates that this game can calibrate; an explicit one out of reach is an error."""
-        calibration = game.truth.mask(Role.CALIBRATION)
-        sizes = [int(calibration[game.candidates.of_party(party)].sum()) for party in game.parties]
+        parties = [game.candidates.of_party(party) for party in game.parties]
+        everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
-        available = min(sizes) if only_local else sum(sizes)
+        available = calibrating(game, parties if only_local else everyone)
+        fitted = {}
+        if self.fpr:  # nobody insists on the default rates: where they are missing, the result says why
+            for attack in (attack for attack in self.attacks if attack.fits):
+                local = only_local or "global" not in attack.models
+                fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
         fprs, notices = [], []
         for fpr in self.fpr or DEFAULT_FPR:
             needed = needed_for_value(fpr)
-            if available >= needed:
+            message = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
+            short = next((name for name, count in fitted.items() if count < needed), None)
+            if available >= needed and short is None:
                 fprs.append(fpr)
                 continue
-            message = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
+            if available >= needed and short is not None:
+                message += f", of which {short} leaves {fitted[short]}: it is fitted on the others"
             if self.fpr:
-                raise FedauditError("fpr", message, "Ask for a larger FPR, or give more records.")
+                without = "" if short is None else f", or leave out {short}"
+                raise FedauditError("fpr", message, f"Ask for a larger FPR, give more records{without}.")
             notices.append(f"{message}: it is left out.")
         return tuple(fprs), notices
+
+
+def calibrating(game: Game, panels: Sequence[Ints], fitted: bool = False) -> int:
+    """How many records set a threshold where they are fewest; without those that an attack is fitted on."""
+    role = game.truth.role
+    sizes = [int((role[index] == Role.CALIBRATION.value).sum()) for index in panels]
+    taken = [int(reference_half(game, index).sum()) if fitted else 0 for index in panels]
+    return min(size - used for size, used in zip(sizes, taken, strict=True))

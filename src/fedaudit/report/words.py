@@ -4,7 +4,7 @@ Every public function takes the parsed `results.json` and cleans what it quotes,
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -343,7 +343,7 @@ def _row(entry: Mapping[str, Any], name: str, primary: set[tuple[Any, Any]]) -> 
         full_text(name, tpr),
         share(realised),
         cost_text(epochs),
-        tuple(map(str, [*listing(entry.get("warnings")), *_alarm(entry)])),
+        tuple(map(str, listing(entry.get("warnings")))),
         (vantage, attack) in primary,
     )
 
@@ -369,25 +369,13 @@ def cost_text(epochs: float | None) -> str:
     return NONE if epochs is None else "0" if epochs == 0 else f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
 
 
-def _alarm(entry: Mapping[str, Any]) -> Iterator[str]:
-    """An AUC wholly below 0.5, unless whoever measured it has said so already."""
-    auc = estimate(entry, "auc")
-    high = number(auc.get("high"))
-    said = any("below 0.5" in str(w) for w in listing(entry.get("warnings")))
-    if high is not None and high < 0.5 and not said:
-        yield (
-            f"AUC {full_text('auc', auc)} lies wholly below 0.5: outsiders rank above members. "
-            "Look for swapped labels or a reversed score; the number is shown as it is, never flipped."
-        )
-
-
 def warnings(results: Results) -> list[str]:
     """The run's warnings and every result's, each once, with where it arose."""
     results = clean_tree(results)
     found: dict[str, list[str]] = {str(w): [] for w in listing(results.get("warnings"))}
     for entry in mappings(results.get("results")):
         where = ", ".join(str(entry[k]) for k in ("attack", "vantage", "party") if entry.get(k))
-        for warning in [*listing(entry.get("warnings")), *_alarm(entry)]:
+        for warning in listing(entry.get("warnings")):
             found.setdefault(str(warning), []).append(where)
     return [f"{w} [{_some(places)}]" if places else w for w, places in found.items()]
 

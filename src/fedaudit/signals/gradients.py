@@ -82,9 +82,9 @@ def with_all(by_layer: torch.Tensor) -> Floats:
 
 
 def cosine(product: Floats, g2: Floats, u2: Floats) -> Floats:
-    """0 where a gradient or an update vanishes: no evidence either way."""
+    """0 where a gradient or an update vanishes: no evidence either way. NaN stays NaN, and is told."""
     scale = np.sqrt(g2 * u2)
-    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale != 0)
 
 
 def _tensor(array: NDArray[Any]) -> torch.Tensor:

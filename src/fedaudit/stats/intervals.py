@@ -21,7 +21,6 @@ def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> 
 
 
 @lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
-@lru_cache(maxsize=4096)
 def quantile_ranks(n: int, tail: float, alpha: float) -> tuple[int, int]:
     """Ranks (1 = largest) of the order statistics that bracket the upper `tail` quantile of n draws.
 
@@ -53,13 +52,14 @@ def hanley_mcneil_variance(theta: float, m: int, n: int) -> float:
 
 
 def score_interval(
-    value: float, sizes: list[tuple[int, int]], measured_variance: float, alpha: float
+    value: float, sizes: list[tuple[int, int]], measured_variance: float, alpha: float, people: int | None = None
 ) -> tuple[float, float]:
     """Newcombe's score interval for an AUC: the values of theta that lie within z standard errors *of theta*.
 
     The variance is Hanley and McNeil's at theta, widened by the factor by which the measured (DeLong) variance
     exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `sizes` are the
-    (members, non-members) of independent strata weighted by their pairs.
+    (members, non-members) of strata weighted by their pairs. `people`: how many subjects the variance was measured on,
+    if they are what varies; so few that Student's t stands for z.
     """
     pairs = np.array([m * n for m, n in sizes], dtype=float)
     weights = pairs / pairs.sum()
@@ -70,7 +70,7 @@ def score_interval(
 
     nominal = variance(value)
     widening = max(1.0, measured_variance / nominal) if nominal > 0 else 1.0
-    z = float(stats.norm.isf(alpha / 2))
+    z = float(stats.norm.isf(alpha / 2) if people is None else stats.t.isf(alpha / 2, people - 1))
 
     def outside(theta: float) -> bool:
         return (value - theta) ** 2 > z * z * widening * variance(theta)

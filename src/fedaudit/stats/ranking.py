@@ -1,0 +1,111 @@
+"""The AUC of one block or several, with an interval. Ties never favour anybody: mid-ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from fedaudit.stats.blocks import Block, distinct, fewest, numbered, too_few
+from fedaudit.stats.intervals import score_interval
+from fedaudit.types import Estimate, Floats, Ints
+
+BY_SUBJECT = "; clustered by subject"
+_AUC = "mid-rank AUC; Newcombe score interval, variance at least DeLong's"
+
+
+def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
+    """Probability that a member outscores an evaluation non-member of its own block (ties count half)."""
+    n_pos = sum(len(b.members) for b in blocks)
+    n_neg = sum(len(b.evaluation) for b in blocks)
+    usable = [b for b in blocks if len(b.members) and len(b.evaluation)]
+    method = _AUC + BY_SUBJECT * any(b.subjects is not None for b in usable)
+    found = pool(parts_of(usable)) if usable else None
+    reason = too_few(found.people) if found else "needs at least one member and one evaluation non-member"
+    if found is None or reason:
+        return Estimate("auc", None, None, None, confidence, method, "measured", n_pos, n_neg, reason=reason)
+    low, high = found.interval(1 - confidence)
+    return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg)
+
+
+def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
+    """For each member the share of non-members it beats; for each non-member the share of members that beat it."""
+    m = len(members)
+    ranks = stats.rankdata(np.concatenate([members, nonmembers]))  # mid-ranks
+    by_member = (ranks[:m] - stats.rankdata(members)) / len(nonmembers)
+    by_nonmember = 1 - (ranks[m:] - stats.rankdata(nonmembers)) / m
+    return by_member, by_nonmember
+
+
+def delong_variance(by_member: Floats, by_nonmember: Floats) -> float:
+    """DeLong's variance of the AUC: every record stands for itself."""
+    m, n = len(by_member), len(by_nonmember)
+    of_members = float(np.var(by_member, ddof=1)) / m if m > 1 else 0.0
+    of_nonmembers = float(np.var(by_nonmember, ddof=1)) / n if n > 1 else 0.0
+    return of_members + of_nonmembers
+
+
+@dataclass(frozen=True)
+class Part:
+    """The AUC of one block, and what is needed to pool it with others."""
+
+    value: float
+    size: tuple[int, int]
+    variance: float  # DeLong's: every record stands for itself
+    influence: Floats  # what each record, members first, adds to the AUC's error
+    whose: Ints | None  # subjects, numbered through all parts
+    of_several: bool  # are there subjects to vary?
+
+
+def parts_of(blocks: Sequence[Block]) -> list[Part]:
+    """Each of these blocks has members and evaluation non-members."""
+    names = [None if b.subjects is None else np.concatenate(b.subjects[:2]) for b in blocks]
+    return [_part(block, whose) for block, whose in zip(blocks, numbered(names), strict=True)]
+
+
+def _part(block: Block, whose: Ints | None) -> Part:
+    by_member, by_nonmember = placements(block.members, block.evaluation)
+    m, n = len(by_member), len(by_nonmember)
+    influence = np.concatenate([(by_member - by_member.mean()) / m, (by_nonmember - by_nonmember.mean()) / n])
+    naive = delong_variance(by_member, by_nonmember)
+    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The AUC of several blocks, weighted by their pairs."""
+
+    value: float
+    sizes: list[tuple[int, int]]
+    variance: float
+    people: int | None  # subjects on the side that has fewer; None: every record stands for itself
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        return score_interval(self.value, self.sizes, self.variance, alpha, self.people)
+
+
+def pool(parts: Sequence[Part]) -> Pooled:
+    """With subjects the variance is Obuchowski's: whole subjects vary, in all blocks and on both sides at once."""
+    pairs = np.array([m * n for m, n in (part.size for part in parts)], dtype=float)
+    weights = pairs / pairs.sum()
+    weighed = list(zip(weights, parts, strict=True))
+    value = sum(float(weight * part.value) for weight, part in weighed)
+    people = _people(parts)
+    alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
+    variance = sum(float(weight**2) * part.variance for weight, part in alone)
+    if people is not None:
+        shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
+        whose = np.concatenate([own for _, own in shared if own is not None])
+        sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))
+        count = distinct(whose)
+        variance += float(np.sum(sums**2)) * count / max(count - 1, 1)
+    return Pooled(min(max(value, 0.0), 1.0), [part.size for part in parts], variance, people)
+
+
+def _people(parts: Sequence[Part]) -> int | None:
+    known = [(part.whose, part.size[0]) for part in parts if part.whose is not None]
+    if not any(part.of_several for part in parts):
+        return None
+    members = np.concatenate([whose[:m] for whose, m in known])
+    nonmembers = np.concatenate([whose[m:] for whose, m in known])
+    return fewest([members, nonmembers])
