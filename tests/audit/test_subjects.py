@@ -1,10 +1,12 @@
 """People with records in several parties: they stay one person in everything that is said of all parties."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
 
+from fedaudit.audit.exposed import most_exposed
 from fedaudit.config import Config, parse
 from fedaudit.run import prepare
 from fedaudit.stats import Block, auc
@@ -52,3 +54,14 @@ def test_T9_naming_the_source_counts_people(tmp_path: Path) -> None:
     found = {r.party: r.estimates for r in audit.results if r.attack == "source"}
     assert "clustered by subject" in found[None]["accuracy"].method
     assert found["party-0"]["auc-other-party"].value is not None
+
+
+def test_the_most_exposed_people_are_hashed_by_name(tmp_path: Path) -> None:
+    """So that whoever knows the key finds them again, in every audit of the same data."""
+    prepared = prepare(people(tmp_path, ["loss"]))
+    found = most_exposed(prepared.auditor, watch(prepared).headlines, "key")
+    names = prepared.game.candidates.subject
+    assert found is not None
+    assert names is not None
+    hashes = {hashlib.sha256(f"key|{name}".encode()).hexdigest()[:12] for name in set(names.tolist())}
+    assert {row["id_hash"] for row in found["subjects"]} <= hashes

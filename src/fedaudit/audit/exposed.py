@@ -28,7 +28,8 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> d
             continue
         scores, calibration = panel.scores(attack), np.sort(panel.block(attack).calibration)
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
-        subject = panel.id if panel.subject is None else panel.subject
+        names = panel.candidates.subject
+        subject = panel.id if names is None else names[panel.index]
         for i in np.flatnonzero(panel.role == Role.MEMBER.value):
             rows.append((float(above[i]), -float(scores[i]), str(panel.party[i]), str(panel.id[i]), str(subject[i])))
     records = [
