@@ -86,6 +86,20 @@ def test_fusion_takes_scores_of_reference_attacks() -> None:
     assert {r.attack for r in audit.results} == {"fusion", "blind"}
 
 
+def test_fusion_adds_attacks_that_look_at_the_last_model_alone() -> None:
+    parts = ["lira", "rmia", "fta-confidence"]
+    asked = {"attacks": [*parts, "fusion"], "fusion": {"attacks": parts}, "reference": {"models": 4}}
+    prepared = prepare(config(audit={"vantages": ["client"], **asked}))
+    audit = watch(prepared)
+    assert audit.failed == {}
+    panel, by_name = prepared.auditor.everyone, {a.name: a for a in prepared.settings.attacks}
+    expected = np.zeros(len(panel.id))
+    for name in parts:
+        known = by_name[name].score(panel.reductions[name].features()[panel.reference])
+        expected += (panel.scores(by_name[name]) - known.mean()) / known.std()
+    assert panel.scores(by_name["fusion"]) == pytest.approx(expected)
+
+
 def test_references_are_refused_behind_bent_answers() -> None:
     audit = {"attacks": ["lira"], "vantages": ["client", "outsider"]}
     settings = config(audit=audit)

@@ -16,6 +16,7 @@ from fedaudit.attacks.reference import (
     DistillationFraction,
     Gaussians,
     LiRA,
+    ReferenceAttack,
     RMIASlope,
     Variance,
 )
@@ -131,7 +132,8 @@ def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -
         if name not in REGISTRY or name == "fusion":
             known = [other for other in REGISTRY if other != "fusion"]
             raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
-        if REGISTRY[name].make().deferred:
+        part = REGISTRY[name].make()
+        if part.deferred and not isinstance(part, ReferenceAttack):  # references learn in every round, asked or not
             what = f"audit.fusion cannot use {name!r}: it looks at the last model alone, and only once it is asked for"
             raise FedauditError("fusion-part", what, _OTHER_PART)
     return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
