@@ -13,8 +13,8 @@ import numpy as np
 from scipy import stats
 
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.auditor import below_chance
 from fedaudit.audit.shadowing import SHADOW
+from fedaudit.audit.told import below_chance
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.stats import clopper_pearson, roc_curve

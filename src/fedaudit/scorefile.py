@@ -45,14 +45,7 @@ def estimate(
         if not 0 < value < 1:
             raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
     columns, of_a_run = _read(path, attack)
-    for column in ("id", "subject"):
-        if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
-            raise FedauditError(
-                f"missing-{column}",
-                f"{path}: {column} is missing in {len(rows)} of {len(columns[column])} rows, the first is row "
-                f"{rows[0] + 1}",
-                f"Fill it in{', or remove the column' if column == 'subject' else ''}.",
-            )
+    _refuse_missing(columns, path)
     # Sorted by id, so that the order of rows cannot change a bit.
     order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
     ids = np.array(columns["id"], dtype=np.str_)[order]
@@ -75,16 +68,7 @@ def estimate(
     sets = (member, ~member & ~calibration, calibration)
     names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-    kept, notices = [], []
-    for fpr in fprs or DEFAULT_FPR:
-        if len(block.calibration) >= needed_for_value(fpr):
-            kept.append(fpr)
-            continue
-        message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
-        message += f"there are {(~member).sum()}, of which {len(block.calibration)} set it"
-        if fprs:
-            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
-        notices.append(f"{message}: it is left out.")
+    kept, notices = _reachable(fprs, len(block.calibration), int((~member).sum()))
     found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
     warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:
@@ -103,6 +87,33 @@ def estimate(
         "warnings": warnings,
         "notices": notices,
     }
+
+
+def _refuse_missing(columns: dict[str, list[Any]], path: Path) -> None:
+    for column in ("id", "subject"):
+        if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
+            raise FedauditError(
+                f"missing-{column}",
+                f"{path}: {column} is missing in {len(rows)} of {len(columns[column])} rows, the first is row "
+                f"{rows[0] + 1}",
+                f"Fill it in{', or remove the column' if column == 'subject' else ''}.",
+            )
+
+
+def _reachable(fprs: tuple[float, ...] | None, calibration: int, nonmembers: int) -> tuple[list[float], list[str]]:
+    """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
+    kept: list[float] = []
+    notices: list[str] = []
+    for fpr in fprs or DEFAULT_FPR:
+        if calibration >= needed_for_value(fpr):
+            kept.append(fpr)
+            continue
+        message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
+        message += f"there are {nonmembers}, of which {calibration} set it"
+        if fprs:
+            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
+        notices.append(f"{message}: it is left out.")
+    return kept, notices
 
 
 ASSUMPTIONS = (

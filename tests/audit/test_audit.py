@@ -8,8 +8,8 @@ from torch import nn
 
 from fedaudit.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.auditor import below_chance
 from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.audit.told import below_chance
 from fedaudit.config import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
