@@ -23,12 +23,12 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data import load
-from fedaudit.integrations.aside import set_aside
-from fedaudit.integrations.flower_client import PartyAudit
-from fedaudit.integrations.flower_server import trace_strategy
-from fedaudit.tasks import Training, build_task
+from fedaudit.data.set_aside import set_aside
+from fedaudit.integrations.flower.client import PartyAudit
+from fedaudit.integrations.flower.server import trace_strategy
+from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import State
 
 PARTIES, PARTY_GOAL, SERVER_GOAL, TIMES = 4, 0.5, 0.05, 7

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.signals import measure
-from fedaudit.tasks import Training, build_task
+from fedaudit.adversary.signals import measure
+from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import Grant, Records, Vantage, View
 
 SIGNALS = ("logit", "loss", "confidence", "modified-entropy", "gradient-norm")

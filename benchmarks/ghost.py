@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.signals.gradients import statistics
-from fedaudit.tasks import TorchTask, Training, build_task
+from fedaudit.adversary.signals.gradients import statistics
+from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Records, State
 
 # model -> name, options, shape, classes, records, goal in epochs

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.models import cnn, mlp
-from fedaudit.shadow.models import Loop, beside, steps_of
-from fedaudit.tasks import Training
+from fedaudit.adversary.shadow.models import Loop, beside, steps_of
+from fedaudit.learn.models import cnn, mlp
+from fedaudit.learn.tasks import Training
 
 MODELS, BATCH = 16, 64
 IMAGE, FLAT, CLASSES = (3, 32, 32), (600,), 100

@@ -10,7 +10,7 @@ from torch import nn
 
 from benchmarks.measuring import interleaved, verdict
 from fedaudit.federation.simulate import Trainer, federate, stackable
-from fedaudit.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Plan, Records
 
 PARTIES, RECORDS, BATCH, LR = 100, 200, 10, 0.05

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.attacks.trajectory import FTA
+from fedaudit.adversary.attacks.trajectory import FTA
 
 ROUNDS, RECORDS, METRICS, GOAL = 200, 50_000, ("loss", "confidence", "logit"), 60.0
 

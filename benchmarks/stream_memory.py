@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit import attacks, results
+from fedaudit.adversary import attacks
+from fedaudit.adversary.signals import GRADIENTS
 from fedaudit.audit import Auditor, Settings
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
-from fedaudit.federation.store import Store
-from fedaudit.signals import GRADIENTS
+from fedaudit.results import document as results
+from fedaudit.trace.store import Store
 from fedaudit.types import Floats, Round, State, Trained, Vantage
 
 RECORDS, ROUNDS, MOST_MB = 100_000, 200, 1000.0

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from fedaudit.config import parse
-from fedaudit.run import prepare, rounds
-from fedaudit.signals import measure
-from fedaudit.signals.outputs import rescaled_logit
+from fedaudit.adversary.signals import measure
+from fedaudit.adversary.signals.outputs import rescaled_logit
+from fedaudit.adversary.vantage import local_views
+from fedaudit.config.schema import parse
+from fedaudit.session.run import prepare, rounds
 from fedaudit.stats import Block, auc, random_half, tpr_at_fpr
 from fedaudit.types import Bools, Floats, Role
-from fedaudit.vantage import local_views
 
 IMAGES = {"federation": {"rounds": 30, "local_epochs": 3}, "model": {"name": "cnn", "filters": 16}}
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fedaudit.attacks.reference import KTA
+from fedaudit.adversary.attacks.reference import KTA
+from fedaudit.adversary.shadow import References
+from fedaudit.adversary.vantage import global_view
 from fedaudit.audit.panel import Panel
-from fedaudit.config import parse
-from fedaudit.results import write_atomically
-from fedaudit.run import prepare, rounds
-from fedaudit.shadow import References
+from fedaudit.config.schema import parse
+from fedaudit.results.document import write_atomically
+from fedaudit.session.run import prepare, rounds
 from fedaudit.stats import Block, tpr_at_fpr
 from fedaudit.types import Estimate, Role, Vantage
-from fedaudit.vantage import global_view
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 COUNTS = (4, 8, 12, 16)

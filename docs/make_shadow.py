@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedaudit.config import parse
-from fedaudit.run import finish, prepare, rounds
+from fedaudit.config.schema import parse
+from fedaudit.session.run import finish, prepare, rounds
 from fedaudit.types import Audit
 
 SERIES = ["loss", "gradient-series", "logit-series", "cs-mia"]

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedaudit.attacks import REGISTRY
-from fedaudit.config import Config, parse
-from fedaudit.replay import replay
-from fedaudit.results import load
-from fedaudit.run import run
+from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.config.schema import Config, parse
+from fedaudit.results.document import load
+from fedaudit.session.replay import replay
+from fedaudit.session.run import run
 
 TABLE = ["modified-entropy", "loss", "fed-loss", "back-front-diff", "back-front-ratio", "delta-diff", "delta-ratio",
          "merlin", "gradient-norm", "fta-loss", "fta-confidence", "fta-logit"]  # fmt: skip

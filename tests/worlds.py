@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedaudit.audit import Auditor
-from fedaudit.config import Config, parse
+from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
-from fedaudit.run import Prepared, prepare, rounds
+from fedaudit.session.run import Prepared, prepare, rounds
 from fedaudit.stats import random_half
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 

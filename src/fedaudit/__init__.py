@@ -23,14 +23,14 @@ _HOME = {
     "Records": "types",
     "Round": "types",
     "Settings": "audit",
-    "TorchTask": "tasks",
+    "TorchTask": "learn.tasks",
     "Truth": "types",
     "Vantage": "types",
     "auc": "stats",
     "audit": "audit",
     "load_config": "config",
-    "record": "integrations.torch_loop",
-    "set_aside": "integrations.aside",
+    "record": "integrations.loop",
+    "set_aside": "data.set_aside",
     "tpr_at_fpr": "stats",
 }
 

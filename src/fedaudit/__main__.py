@@ -1,5 +1,5 @@
 """`python -m fedaudit`."""
 
-from fedaudit.cli import main
+from fedaudit.cli.commands import main
 
 main()

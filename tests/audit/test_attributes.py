@@ -8,12 +8,12 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedaudit import results
 from fedaudit.audit.attributes import Guesses, Probe, conclusion, difference, one_hot, told_apart
-from fedaudit.config import Config
+from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.report.html import render
-from fedaudit.run import describe, prepare
+from fedaudit.results import document as results
+from fedaudit.session.run import describe, prepare
 from fedaudit.types import Audit, Estimate, Records
 from tests.worlds import config, null_world, watch
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedaudit.attacks import REGISTRY, choose
+from fedaudit.adversary.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.blind import blind_block, blind_scores
-from fedaudit.audit.told import below_chance
-from fedaudit.config import Config
+from fedaudit.audit.notices import below_chance
+from fedaudit.config.schema import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.run import prepare, rounds
+from fedaudit.session.run import prepare, rounds
 from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
 from tests.worlds import config, null_world, watch

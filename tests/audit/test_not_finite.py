@@ -9,7 +9,7 @@ from torch import nn
 
 from fedaudit.audit.panel import finite
 from fedaudit.errors import FedauditError
-from fedaudit.run import prepare, run
+from fedaudit.session.run import prepare, run
 from tests.worlds import config, silent, watch
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaudit.config import Defence
+from fedaudit.adversary.shadow import References
+from fedaudit.config.schema import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.run import prepare, run
-from fedaudit.shadow import References
+from fedaudit.session.run import prepare, run
 from fedaudit.types import Audit
 from tests.worlds import config, silent, watch
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit import isolation
-from fedaudit.attacks import SHADOW as SERIES
-from fedaudit.attacks.series import Table
+from fedaudit.adversary.attacks import SHADOW as SERIES
+from fedaudit.adversary.attacks.series import Table
 from fedaudit.audit import Auditor
-from fedaudit.audit.shadowing import own_game
-from fedaudit.config import Config
+from fedaudit.audit.shadows import own_game
+from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
-from fedaudit.isolation import Isolation
-from fedaudit.run import Prepared, finish, prepare, rounds, run
+from fedaudit.session import isolation
+from fedaudit.session.isolation import Isolation
+from fedaudit.session.run import Prepared, finish, prepare, rounds, run
 from fedaudit.types import Audit, Role
 from tests.worlds import config, null_world, silent, watch
 

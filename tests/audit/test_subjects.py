@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from fedaudit.audit.exposed import most_exposed
-from fedaudit.config import Config, parse
-from fedaudit.run import prepare
+from fedaudit.config.schema import Config, parse
+from fedaudit.results.exposure import most_exposed
+from fedaudit.session.run import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Role
 from tests.worlds import watch

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data import cifar, load
 from fedaudit.errors import FedauditError
-from fedaudit.run import prepare
+from fedaudit.session.run import prepare
 from tests.worlds import config, watch
 
 SHARED = Path(os.environ.get("FEDAUDIT_SHARED", Path(__file__).resolve().parents[3] / "shared/data"))

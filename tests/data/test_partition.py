@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedaudit.config import Federation
+from fedaudit.config.schema import Federation
 from fedaudit.data.partition import (
     LEAST,
     build,

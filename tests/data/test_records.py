@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data import load
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError

@@ -9,7 +9,7 @@ import pytest
 from fedaudit.data.partition import game as split
 from fedaudit.data.records import dataset
 from fedaudit.data.twins import twins
-from fedaudit.run import run
+from fedaudit.session.run import run
 from tests.worlds import config, silent
 
 

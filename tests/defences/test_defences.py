@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.accounting import epsilon, promise_from, stated
-from fedaudit.catalogue import DEFENCES
-from fedaudit.config import Defence as Asked
-from fedaudit.config import Federation, parse
+from fedaudit.cli.catalogue import DEFENCES
+from fedaudit.config.schema import Defence as Asked
+from fedaudit.config.schema import Federation, parse
 from fedaudit.data.records import dataset
 from fedaudit.defences import NONE, REGISTRY, Defence, Guarded, Setting, build
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
@@ -22,8 +21,9 @@ from fedaudit.defences.memguard import MemGuard
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.run import Prepared, finish, prepare, rounds
-from fedaudit.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.privacy.accounting import epsilon, promise_from, stated
+from fedaudit.session.run import Prepared, finish, prepare, rounds
 from fedaudit.types import Records, Round, State, Trained
 
 SGD = Training("sgd", 0.5, 1, 8)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from fedaudit.config import Config, parse
-from fedaudit.replay import replay
+from fedaudit.config.schema import Config, parse
 from fedaudit.report.html import write
-from fedaudit.run import rounds, run
+from fedaudit.session.replay import replay
+from fedaudit.session.run import rounds, run
 from tests.worlds import silent
 
 

@@ -10,7 +10,7 @@ from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.federation.sampling import plans
 from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.tasks import Training, build_task
+from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import Plan
 
 NAMES = [f"party-{i:02d}" for i in range(40)]

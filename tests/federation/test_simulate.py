@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.data.records import dataset
 from fedaudit.federation.simulate import Trainer, average, federate
-from fedaudit.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Plan, Records, Round, Trained
 
 

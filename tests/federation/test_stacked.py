@@ -10,8 +10,8 @@ from torch import nn
 
 from fedaudit.federation import stacked
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng, stackable
-from fedaudit.models import mlp
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.models import mlp
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Plan, Records, Trained
 
 SIZES = (40, 7, 64, 1, 33, 16, 0, 100, 17)

@@ -14,15 +14,15 @@ import torch
 from flwr.serverapp.strategy import FedAvg
 from safetensors.torch import save_file
 
-from fedaudit.config import Config, parse
+from fedaudit.config.schema import Config, parse
+from fedaudit.data.game_file import load_game, save_game
+from fedaudit.data.set_aside import joined, set_aside
 from fedaudit.errors import FedauditError
-from fedaudit.federation.store import Store
-from fedaudit.integrations.aside import joined, set_aside
 from fedaudit.integrations.checkpoints import rounds
-from fedaudit.integrations.flower_server import trace_strategy
-from fedaudit.integrations.gamefile import load_game, save_game
+from fedaudit.integrations.flower.server import trace_strategy
 from fedaudit.integrations.importing import import_checkpoints
-from fedaudit.integrations.torch_loop import make_auditor
+from fedaudit.integrations.loop import make_auditor
+from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, games, mean, net, part, train

@@ -15,15 +15,15 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp.strategy import FedAvg, Result
 
-from fedaudit.attacks import choose
+from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.blind import blind_scores
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower_client import HALTED, PartyAudit
-from fedaudit.integrations.flower_server import RecordedStrategy
+from fedaudit.integrations.flower.client import HALTED, PartyAudit
+from fedaudit.integrations.flower.server import RecordedStrategy
+from fedaudit.integrations.loop import as_task
 from fedaudit.integrations.recorder import Recorder
-from fedaudit.integrations.torch_loop import as_task
-from fedaudit.results import SCHEMA_FILE
+from fedaudit.results.document import SCHEMA_FILE
 from fedaudit.types import Game, Round, Vantage
 from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, net, part

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
-from fedaudit import results
-from fedaudit.config import Config, parse
+from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
-from fedaudit.federation.store import Store
-from fedaudit.integrations.engines import engine_named
-from fedaudit.integrations.flower_engine import Funnel, client_app, serve
-from fedaudit.run import Prepared, prepare, rounds, run
+from fedaudit.integrations.flower.engine import Funnel, client_app, serve
+from fedaudit.results import document as results
+from fedaudit.session.engines import engine_named
+from fedaudit.session.run import Prepared, prepare, rounds, run
+from fedaudit.trace.store import Store
 from fedaudit.types import Round, State
 from tests.integrations.flower_world import LocalGrid
 

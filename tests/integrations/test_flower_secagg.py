@@ -15,15 +15,15 @@ from flwr.server import LegacyContext, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 
-from fedaudit.config import parse
+from fedaudit.config.schema import parse
+from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
-from fedaudit.integrations import flower_secagg
-from fedaudit.integrations.aside import joined
 from fedaudit.integrations.flower import record_sum
-from fedaudit.integrations.flower_client import PartyAudit
+from fedaudit.integrations.flower import secagg as flower_secagg
+from fedaudit.integrations.flower.client import PartyAudit
+from fedaudit.integrations.loop import make_auditor
 from fedaudit.integrations.recorder import Recorder, open_trace
-from fedaudit.integrations.torch_loop import make_auditor
-from fedaudit.run import prepare, rounds
+from fedaudit.session.run import prepare, rounds
 from fedaudit.types import Game, Plan
 from tests.integrations.flower_world import NODES, LocalGrid, as_state, client_app, initial
 from tests.integrations.worlds import PARTIES, games, net, part

@@ -16,8 +16,8 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from fedaudit.federation.store import Store
-from fedaudit.integrations.flower_server import RecordedStrategy, record_strategy, trace_strategy
+from fedaudit.integrations.flower.server import RecordedStrategy, record_strategy, trace_strategy
+from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, arrays, as_state, client_app, initial, party_of
 from tests.integrations.worlds import equal, full_disk, games, net

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import nn
 
-from fedaudit.integrations.aside import set_aside
+from fedaudit.data.set_aside import set_aside
 from fedaudit.types import Game, Records
 
 PARTIES = ("north", "south")

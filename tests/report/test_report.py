@@ -431,7 +431,7 @@ def test_limits_say_what_was_asked_after_all() -> None:
 
 
 def test_the_command_line_shows_both_differences_of_an_attribute(capsys: pytest.CaptureFixture[str]) -> None:
-    from fedaudit.terminal import say
+    from fedaudit.cli.terminal import say
 
     say(with_attribute() | {"notices": []}, None)
     printed = capsys.readouterr().out

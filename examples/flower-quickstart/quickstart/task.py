@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import fedaudit
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data import load
 
 

@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.attribute import SIGNAL, Attribute, guesser, lift
-from fedaudit.attacks.series import Table
+from fedaudit.adversary.attacks.attribute import SIGNAL, Attribute, guesser, lift
+from fedaudit.adversary.attacks.series import Table
+from fedaudit.adversary.signals import measure
 from fedaudit.audit.panel import Panel
 from fedaudit.errors import FedauditError
-from fedaudit.signals import measure
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
 from fedaudit.types import Bools, Dataset, Estimate, Floats, Game, Ints, Records, Role, Task, View
 

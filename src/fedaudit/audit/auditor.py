@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.attacks import BLIND
-from fedaudit.attacks.attribute import Attribute
-from fedaudit.attacks.base import BaseAttack
-from fedaudit.attacks.peers import Source
+from fedaudit.adversary.attacks import BLIND
+from fedaudit.adversary.attacks.attribute import Attribute
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.peers import Source
+from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.vantage import MODELS, global_view, local_views
 from fedaudit.audit.attributes import conclusion, judge
 from fedaudit.audit.blind import blind_block, blind_scores
-from fedaudit.audit.naming import conclusion as who_held_it
-from fedaudit.audit.naming import naming
+from fedaudit.audit.notices import below_chance, references_notices, sets_differ, unscored
 from fedaudit.audit.panel import Panel, say
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
-from fedaudit.audit.shadowing import PLACES, SHADOW
-from fedaudit.audit.told import below_chance, references_notices, sets_differ, unscored
+from fedaudit.audit.shadows import PLACES, SHADOW
+from fedaudit.audit.source import conclusion as who_held_it
+from fedaudit.audit.source import naming
 from fedaudit.errors import FedauditError
-from fedaudit.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.stats import Block, auc, clopper_pearson, party_differences, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
@@ -43,7 +44,6 @@ from fedaudit.types import (
     Vantage,
     View,
 )
-from fedaudit.vantage import MODELS, global_view, local_views
 
 Estimates = dict[str, Estimate]
 

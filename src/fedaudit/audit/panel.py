@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.attacks.base import BaseAttack
-from fedaudit.attacks.series import Series, Table
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.series import Series, Table
+from fedaudit.adversary.shadow.references import metrics_by_bank
+from fedaudit.adversary.signals import GRADIENTS, measure
 from fedaudit.audit.patience import patience
 from fedaudit.errors import FedauditError
-from fedaudit.shadow.references import metrics_by_bank
-from fedaudit.signals import GRADIENTS, measure
 from fedaudit.stats import Block, random_half
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Records, Role, Strings, Task, View
 
 if TYPE_CHECKING:
+    from fedaudit.adversary.shadow import References
+    from fedaudit.adversary.shadow.bank import Bank
     from fedaudit.audit.attributes import Probe
-    from fedaudit.shadow import References
-    from fedaudit.shadow.bank import Bank
 
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedaudit.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.signals import slow, why_not
+from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.audit.panel import reference_half
-from fedaudit.config import DEFAULT_FPR
+from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
-from fedaudit.signals import slow, why_not
 from fedaudit.stats import needed_for_value
 from fedaudit.types import Game, Ints, ModelKind, Records, Role, State, Task, Vantage
-from fedaudit.vantage import GRANTS, MODELS
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
+    from fedaudit.adversary.shadow import References
     from fedaudit.audit.attributes import Probe
-    from fedaudit.audit.shadowing import Shadow
-    from fedaudit.shadow import References
+    from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
 # Fixed before looking. A vantage without its primary attack takes the first attack listed.

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Dataset
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data.records import dataset
 from fedaudit.types import Dataset
 

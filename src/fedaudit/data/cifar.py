@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data import npz
 from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data.records import dataset, standardised
 from fedaudit.types import Dataset
 

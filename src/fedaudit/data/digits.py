@@ -1,6 +1,6 @@
 """Handwritten digits, bundled with scikit-learn."""
 
-from fedaudit.config import Data
+from fedaudit.config.schema import Data
 from fedaudit.data.records import dataset
 from fedaudit.types import Dataset
 

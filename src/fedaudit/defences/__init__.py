@@ -10,9 +10,8 @@ from operator import or_
 
 import numpy as np
 
-from fedaudit.accounting import Process, Promise, check_clip, check_noise, check_target, epsilon, noise_for
-from fedaudit.config import Defence as Asked
-from fedaudit.config import Federation
+from fedaudit.config.schema import Defence as Asked
+from fedaudit.config.schema import Federation
 from fedaudit.defences import dp_fedavg, dp_sgd
 from fedaudit.defences.dp_fedavg import Clip, NoisySum
 from fedaudit.defences.dp_sgd import DPSGD
@@ -21,8 +20,9 @@ from fedaudit.defences.memguard import MemGuard
 from fedaudit.defences.plain import L2, Dropout
 from fedaudit.defences.slots import NONE, Defence, Guarded, Served
 from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.privacy.accounting import Process, Promise, check_clip, check_noise, check_target, epsilon, noise_for
 from fedaudit.stats.gaussian import check_delta
-from fedaudit.tasks import TorchTask, Training
 from fedaudit.types import Records, State
 
 __all__ = ["NONE", "REGISTRY", "Defence", "Guarded", "Served", "Setting", "build"]

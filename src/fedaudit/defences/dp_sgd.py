@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from fedaudit.errors import FedauditError
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Ints, Records, State, Trained
 
 

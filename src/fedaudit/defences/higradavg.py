@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from fedaudit.defences import dp_sgd
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Ints, Records, State, Trained
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from fedaudit.tasks import TorchTask
+from fedaudit.learn.tasks import TorchTask
 from fedaudit.types import Floats, Records, State
 
 TOP = 10  # sorted probabilities the classifier looks at

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Records, State, Trained
 
 ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid)

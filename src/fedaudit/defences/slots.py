@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.accounting import Promise
 from fedaudit.errors import FedauditError
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.privacy.accounting import Promise
 from fedaudit.types import Floats, Records, State, Trained
 
 Gradient = Callable[[TorchTask, State, Records, Training, np.random.Generator], Trained]

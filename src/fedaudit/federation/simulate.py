@@ -8,7 +8,7 @@ import numpy as np
 
 from fedaudit.defences.slots import NONE, Defence
 from fedaudit.federation import stacked
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Party, Plan, Records, Round, State, Trained
 
 

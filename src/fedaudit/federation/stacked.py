@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.optim.adam import adam
 
-from fedaudit.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Records, State, Trained
 
 MIN_PARTIES = 8

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.federation.segments import MAX_BYTES
-from fedaudit.federation.store import RUN, Store
 from fedaudit.integrations.states import matched, numpy_state
+from fedaudit.trace.segments import MAX_BYTES
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Round, State, Trained
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"

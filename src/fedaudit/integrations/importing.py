@@ -4,15 +4,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedaudit import attacks
+from fedaudit.adversary import attacks
 from fedaudit.audit import Auditor, Settings
-from fedaudit.config import Config
+from fedaudit.config.schema import Config
+from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
-from fedaudit.federation.store import RUN, Store
 from fedaudit.integrations import checkpoints
-from fedaudit.integrations.gamefile import load_game
 from fedaudit.integrations.recorder import Recorder, open_trace
-from fedaudit.tasks import build_task
+from fedaudit.learn.tasks import build_task
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Game, State
 
 COSTS = "costs are in seconds a round, not in epochs: how long an epoch took is not in a checkpoint"

@@ -13,16 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedaudit import results
 from fedaudit.audit import Auditor
-from fedaudit.config import Config
+from fedaudit.config.arguments import checked
+from fedaudit.config.schema import Config
 from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
-from fedaudit.federation.lineage import Place
-from fedaudit.federation.segments import digest
-from fedaudit.integrations.asked import checked
-from fedaudit.recording import Recording, feed, fingerprint
-from fedaudit.run import Staged, describe
+from fedaudit.results import document as results
+from fedaudit.session.recording import Recording, feed, fingerprint
+from fedaudit.session.run import Staged, describe
+from fedaudit.trace.lineage import Place
+from fedaudit.trace.segments import digest
 from fedaudit.types import Dataset, Observation, Round, Vantage
 
 log = logging.getLogger("fedaudit")

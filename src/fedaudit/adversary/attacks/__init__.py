@@ -1,0 +1,162 @@
+"""The attacks by name. A new attack is one module, one line here and one row in the attack test table."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.fusion import Fusion
+from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
+from fedaudit.adversary.attacks.gradients import LayerAttack
+from fedaudit.adversary.attacks.peers import FedMIA, Source
+from fedaudit.adversary.attacks.reference import (
+    KTA,
+    RMIA,
+    Distillation,
+    DistillationFraction,
+    Gaussians,
+    LiRA,
+    ReferenceAttack,
+    RMIASlope,
+    Variance,
+)
+from fedaudit.adversary.attacks.series import Series
+from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
+from fedaudit.errors import FedauditError, suggest
+
+
+@dataclass(frozen=True)
+class Entry:
+    about: str
+    make: Callable[[], BaseAttack]
+    default: bool = True  # costs at most one local epoch a round
+
+
+REGISTRY: dict[str, Entry] = {
+    "fta-confidence": Entry("slope of the confidence in the record's label over the rounds", lambda: FTA("confidence")),
+    "fta-loss": Entry("slope of the record's loss over the rounds", lambda: FTA("loss")),
+    "fta-logit": Entry("slope of the rescaled logit over the rounds", lambda: FTA("logit")),
+    "loss": Entry("the record's loss under the last model alone", LastLoss),
+    "modified-entropy": Entry("entropy of the last model's answer, corrected by the label", ModifiedEntropy),
+    "fed-loss": Entry("mean loss over the rounds", FedLoss),
+    "back-front-diff": Entry("fall of the loss from the first round to the last", lambda: Fall("back-front", "diff")),
+    "back-front-ratio": Entry("the same fall as a ratio", lambda: Fall("back-front", "ratio")),
+    "delta-diff": Entry("largest fall of the loss between consecutive rounds", lambda: Fall("delta", "diff")),
+    "delta-ratio": Entry("the same fall as a ratio", lambda: Fall("delta", "ratio")),
+    "gradient-norm": Entry("gradient norm of the last model's last layer, without a backward pass", GradientNorm),
+    "gradient-cosine": Entry("angle between the record's gradient and the update, one layer", LayerAttack),
+    "gradient-diff": Entry("how much nearer the update lies to the record's gradient", lambda: LayerAttack("diff")),
+    "gradient-norm-all": Entry("norm of the record's gradient over all layers, small for members", GradientNormAll),
+    "fusion": Entry("sum of standardised attacks: gradient-cosine and fta-confidence", lambda: fuse()),
+    "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
+}
+
+# Every party's update beside every other's: a ghost pass with as many updates as there are parties.
+REGISTRY |= {
+    "fedmia": Entry("angle to the party's update, judged by the other parties' updates (server)", FedMIA, False),
+    "source": Entry("which party held the record: whose update its gradient points to (server)", Source, False),
+}
+
+# Options of the paper, beside least squares of degree 1: its printed weights, and higher degrees.
+for _metric in ("confidence", "loss", "logit"):
+    REGISTRY[f"fta-{_metric}-printed"] = Entry(
+        f"fta-{_metric} with the weights as the paper prints them", partial(FTA, _metric, weights="printed"), False
+    )
+    for _degree in (2, 3, 4):
+        REGISTRY[f"fta-{_metric}-degree{_degree}"] = Entry(
+            f"leading coefficient of a polynomial of degree {_degree} in place of the slope of fta-{_metric}",
+            partial(FTA, _metric, _degree),
+            False,
+        )
+
+# Reference models: trained beside the federation, so on request only.
+REGISTRY |= {
+    "kta-confidence": Entry(
+        "slope of the confidence, judged by reference models that imitate the target",
+        lambda: KTA(of="confidence"),
+        False,
+    ),
+    "kta-loss": Entry("the same with the slope of the loss", lambda: KTA(of="loss"), False),
+    "kta-logit": Entry("the same with the slope of the rescaled logit", lambda: KTA(of="logit"), False),
+    "lira": Entry("logit under the last model, judged by reference models with and without the record", LiRA, False),
+    "rmia": Entry("the record's likelihood, relative to its mean under reference models", RMIA, False),
+    "rmia-slope": Entry("slope of the logit, relative to its mean under reference models", RMIASlope, False),
+    "distillation": Entry(
+        "logit, relative to models distilled from the target without the record", Distillation, False
+    ),
+    "distillation-fraction": Entry("share of such models with a larger loss", DistillationFraction, False),
+    "outside-kta-confidence": Entry(
+        "kta-confidence with reference models on an outsider's own data", lambda: KTA(outside=True), False
+    ),
+    "outside-lira": Entry("lira with reference models on an outsider's own data", lambda: LiRA(outside=True), False),
+    "outside-rmia": Entry("rmia with reference models on an outsider's own data", lambda: RMIA(outside=True), False),
+}
+
+# Attacks of an adversary with a shadow model of its own; they need `audit.adversary`.
+SHADOW: dict[str, Entry] = {
+    "gradient-series": Entry(
+        "series of last-layer gradient norms, judged by a classifier trained on the adversary's own records",
+        lambda: Series("gradient-series", "gradient-norm"),
+        False,
+    ),
+    "logit-series": Entry("the same with rescaled logits", lambda: Series("logit-series", "logit"), False),
+    "cs-mia": Entry(
+        "the same with confidences and a small network", lambda: Series("cs-mia", "confidence", "network"), False
+    ),
+}
+
+FUSED = ("gradient-cosine", "fta-confidence")
+
+# Not chosen by name: `[audit.attribute]` asks for it.
+ATTRIBUTE = "attribute"
+ATTRIBUTE_ABOUT = (
+    "guesses a hidden attribute of members; set audit.adversary and [audit.attribute] name; always beside a blind "
+    "guess and the same guess about non-members"
+)
+
+# Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
+BLIND = "blind"
+BLIND_ABOUT = (
+    "a classifier that sees the records but no model: whatever it finds is not leaked by training (always run)"
+)
+
+
+_OTHER_PART = "Take an attack that reads every round, for example fta-logit, kta-logit or rmia-slope."
+
+
+def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -> Fusion:
+    """`fusion` of other attacks, equally weighted unless told otherwise."""
+    for name in parts:
+        if name in SHADOW:
+            raise FedauditError("fusion-part", f"audit.fusion cannot use {name!r}: it needs a shadow", _OTHER_PART)
+        if name not in REGISTRY or name == "fusion":
+            known = [other for other in REGISTRY if other != "fusion"]
+            raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
+        part = REGISTRY[name].make()
+        if part.deferred and not isinstance(part, ReferenceAttack):  # references learn in every round, asked or not
+            what = f"audit.fusion cannot use {name!r}: it looks at the last model alone, and only once it is asked for"
+            raise FedauditError("fusion-part", what, _OTHER_PART)
+    return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
+
+
+def choose(
+    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None
+) -> list[BaseAttack]:
+    """The attacks asked for, or the default ones; blind is the auditor's and is left out."""
+    wanted = (
+        [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
+    )
+    known = REGISTRY | SHADOW
+    for name in wanted:
+        if name not in known and name != BLIND:
+            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
+    made = [known[name].make() for name in wanted if name != BLIND]
+    chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
+    return [with_variance(attack, variance) for attack in chosen]
+
+
+def with_variance(attack: BaseAttack, variance: Variance) -> BaseAttack:
+    """The attack with this spread of its references, also as a part of fusion."""
+    if isinstance(attack, Fusion):
+        return replace(attack, parts=tuple(with_variance(part, variance) for part in attack.parts))
+    return replace(attack, variance=variance) if isinstance(attack, Gaussians | Distillation) else attack

@@ -1,0 +1,230 @@
+"""Free-training attacks: what a record's trajectory over the rounds gives away.
+
+Chang, Edwards, Paul, Shokri: "Efficient Privacy Auditing in Federated Learning", USENIX Security 2024.
+
+Adversary: any party (sees every global model), or the server (sees each party's local models as well). Nothing is
+trained; one forward pass a round, two running sums a record.
+
+1. In round u, a metric c_u of the record: loss, confidence of its label, or rescaled logit.
+2. The score is the least-squares slope of c_1..c_t against the round number (members are learnt faster).
+3. Members have a larger slope of confidence and logit and a smaller slope of loss, so the loss's slope is negated.
+
+Options of the paper: `weights="printed"`, and `degree` 2 to 4 (its figure 3), the leading coefficient of the fitted
+polynomial. What is learnt faster and then levels off has derivatives of alternating sign, so the orientation
+alternates with the degree.
+
+Baselines of the paper, in the order of its table 2: modified entropy and loss under the last model; Fed-Loss, the mean
+loss; Back-Front, the fall of the loss from the first round to the last; Delta, its largest fall between consecutive
+rounds, each as a difference and as a ratio; Merlin; the gradient norm of the last layer.
+
+Deviations:
+- Equation (2) of the paper prints weights 6 (2tu - t^2 + 1) / (t^4 - t^2), which do not sum to zero, so that a constant
+  series has a slope: they are least squares plus 6 mean(c) / (t (t - 1)). Least squares is used unless asked otherwise.
+- Rounds in which a party took no part are gaps: sums run over the observed rounds, "first", "last" and "consecutive"
+  mean observed ones, and t in the printed weights is their number.
+- Ratios are compared by their logarithm, which ranks alike and neither overflows nor divides by zero.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fedaudit.adversary.attacks.base import BaseAttack, Last
+from fedaudit.types import Floats, Grant
+
+SIGN = {"loss": -1.0, "confidence": 1.0, "logit": 1.0}
+
+
+# ------------------------------------------------------------------ FTA
+
+
+@dataclass(frozen=True)
+class FTA(BaseAttack):
+    """The slope of one metric over the observed rounds; with a higher degree, the leading coefficient."""
+
+    metric: str
+    degree: int = 1
+    weights: Literal["least-squares", "printed"] = "least-squares"
+    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.EVERY_ROUND})
+
+    @property
+    def name(self) -> str:
+        option = f"-degree{self.degree}" if self.degree > 1 else ""
+        return f"fta-{self.metric}{option}" + "-printed" * (self.weights == "printed")
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (self.metric,)
+
+    def reduce(self, n: int) -> "Slope":
+        sign = SIGN[self.metric] * (-1.0) ** (self.degree - 1)
+        return Slope(self.metric, sign, n, self.degree, self.weights == "printed")
+
+
+class Slope:
+    """Least squares online, over the rounds that were observed: the moments S_k = sum u^k c, in float64.
+
+    Rounds are counted from the first observed one: the leading coefficient is the same, and the sums stay small. The
+    normal equations hold whole numbers only and are solved exactly, so that no degree is ill-conditioned; without gaps
+    their solution is the discrete (Gram) polynomial.
+    """
+
+    def __init__(self, signal: str, sign: float, n: int, degree: int = 1, printed: bool = False):
+        self.signal, self.sign, self.printed = signal, sign, printed
+        self.moments = np.zeros((degree + 1, n))
+        self.powers = [0] * (2 * degree + 1)  # sum u^k over the observed rounds
+        self.first: int | None = None
+
+    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+        self.first = round if self.first is None else self.first
+        u, c = round - self.first, values[self.signal]
+        self.moments[0] += c
+        for k in range(1, len(self.moments)):
+            self.moments[k] += float(u**k) * c
+        self.powers = [total + u**k for k, total in enumerate(self.powers)]
+
+    def features(self) -> Floats:
+        t = self.powers[0]
+        if t < len(self.moments):  # one point has no slope, two have no curvature
+            return np.full((self.moments.shape[1], 1), np.nan)
+        slope = leading_row(self.powers) @ self.moments
+        if self.printed:
+            slope = slope + 6 * self.moments[0] / (t * t * (t - 1))
+        return self.sign * slope[:, None]
+
+
+def leading_row(powers: list[int]) -> Floats:
+    """The row of the inverse normal equations that gives the leading coefficient, by exact elimination."""
+    size = len(powers) // 2 + 1
+    rows = [[Fraction(powers[i + j]) for j in range(size)] + [Fraction(int(i == size - 1))] for i in range(size)]
+    for i in range(size):  # positive definite: no pivot is ever zero
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for j in range(size):
+            if j != i:
+                rows[j] = [b - rows[j][i] * a for a, b in zip(rows[i], rows[j], strict=True)]
+    return np.array([float(row[-1]) for row in rows])
+
+
+# ------------------------------------------------------------------ baselines: the last model alone
+
+
+@dataclass(frozen=True)
+class LastModel(BaseAttack):
+    """One signal under the last model; members have little of it unless `sign` says otherwise."""
+
+    signal: ClassVar[str]
+    sign: ClassVar[float] = -1.0
+
+    @property
+    def name(self) -> str:
+        return self.signal
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (self.signal,)
+
+    def reduce(self, n: int) -> Last:
+        return Last(self.signal, self.sign, n)
+
+
+class LastLoss(LastModel):
+    signal = "loss"
+
+
+class ModifiedEntropy(LastModel):
+    signal = "modified-entropy"
+
+
+class GradientNorm(LastModel):
+    signal = "gradient-norm"
+    needs = frozenset({Grant.OUTPUTS, Grant.WEIGHTS})
+
+
+class Merlin(LastModel):
+    """How often noise makes the loss rise: often, where a member sits in its dip."""
+
+    signal = "merlin"
+    sign = 1.0
+    deferred = True
+
+
+# ------------------------------------------------------------------ baselines: the loss over the rounds
+
+
+@dataclass(frozen=True)
+class FedLoss(BaseAttack):
+    """The mean loss over the observed rounds."""
+
+    needs: ClassVar[frozenset[Grant]] = FTA.needs
+
+    @property
+    def name(self) -> str:
+        return "fed-loss"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return ("loss",)
+
+    def reduce(self, n: int) -> "Mean":
+        return Mean("loss", -1.0, n)
+
+
+class Mean:
+    """The mean of one signal, times a sign."""
+
+    def __init__(self, signal: str, sign: float, n: int):
+        self.signal, self.sign, self.rounds = signal, sign, 0
+        self.total: Floats = np.zeros(n)
+
+    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+        self.total += values[self.signal]
+        self.rounds += 1
+
+    def features(self) -> Floats:
+        return self.sign * self.total[:, None] / self.rounds if self.rounds else np.full((len(self.total), 1), np.nan)
+
+
+@dataclass(frozen=True)
+class Fall(BaseAttack):
+    """How far the loss fell: from first to last (`back-front`), or between consecutive rounds at most (`delta`)."""
+
+    kind: Literal["back-front", "delta"]
+    measure: Literal["diff", "ratio"]
+    needs: ClassVar[frozenset[Grant]] = FTA.needs
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.measure}"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return ("loss",)
+
+    def reduce(self, n: int) -> "Falls":
+        return Falls(self.kind == "delta", self.measure == "ratio", n)
+
+
+class Falls:
+    """Back-front keeps the first loss and the fall since; delta the loss before and the largest fall so far."""
+
+    def __init__(self, between_consecutive: bool, ratio: bool, n: int):
+        self.between_consecutive, self.ratio = between_consecutive, ratio
+        self.before: Floats | None = None
+        self.fall: Floats = np.full(n, np.nan)
+
+    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+        loss = values["loss"]
+        level = np.log(np.maximum(loss, np.finfo(np.float64).tiny)) if self.ratio else loss
+        if self.before is None:
+            self.before = level
+        elif self.between_consecutive:
+            self.fall = np.fmax(self.fall, self.before - level)  # NaN until the second round
+            self.before = level
+        else:
+            self.fall = self.before - level
+
+    def features(self) -> Floats:
+        return self.fall[:, None]

@@ -1,0 +1,163 @@
+"""A bank of reference models: what would the target say about a record if it had, or had not, been trained on it?
+
+1. N models (even) start as the federation's initial model did.
+2. Their training sets are drawn from one party's records, members and both kinds of non-members alike, in pairs of
+   complementary random halves: every record is in exactly N/2 sets. The draw is the auditor's and tells nothing of who
+   was a member.
+3. In every round each model goes on from its own last state for one epoch, with the federation's optimiser, toward the
+   soft labels (1 - alpha) onehot + alpha p_target, where p_target is what the observed model answers. That is
+   (1 - alpha) CE + alpha KL(target || reference) at temperature 1, up to a constant. For a regression the target is
+   (1 - alpha) y + alpha prediction, under squared error.
+4. Each model is asked about every record.
+
+What the paper leaves open, decided here: a reference starts as the federation's initial model; its optimiser is fresh
+in every round, as a party's is; KL takes the target's answer as the truth, at temperature 1.
+
+An adversary who knows that the parties train under DP-SGD may train its references so, too (`defended`): each goes
+through the parties' own defence, with the same clipping, noise multiplier and batch size, toward the same soft labels.
+
+Two adversaries, named apart. *Informed*: the party audits itself, with models that had its own records; no real
+adversary knows half of a party's records so well, which makes it an upper estimate. *Outside*: N models on random
+halves of an adversary's own data, in which no candidate occurs.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import special
+
+from fedaudit.adversary.shadow.defended import Defended
+from fedaudit.adversary.shadow.models import Models, beside, steps_of
+from fedaudit.adversary.shadow.references import References
+from fedaudit.adversary.signals import outputs
+from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
+from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.types import Bools, Floats, Ints, Records, Strings, View
+
+
+class Bank:
+    """References at one alpha beside one model kind: a group of N for each party whose records are watched."""
+
+    def __init__(
+        self, references: References, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings
+    ):
+        alpha = BANKS[name]
+        self.name, self.metrics, self.rows = name, metrics, rows
+        self.alpha = references.alpha if alpha is None else alpha
+        self.task = task
+        self.inside: Bools = np.zeros((len(rows), references.models), bool)
+        self.groups: list[Group] = []
+        self.seconds = 0.0
+        self.round = 0  # the last one learnt
+        everyone = np.arange(len(rows))
+        if is_outside(name):
+            if references.own is None:
+                raise FedauditError(
+                    "no-own-data", f"the bank {name!r} needs data that is the adversary's own", "Reserve some."
+                )
+            self.groups.append(Group(references, task, "outside", references.own, everyone))
+            return
+        for whose in sorted(set(party.tolist())):
+            index = np.flatnonzero(party == whose)
+            group = Group(references, task, whose, rows.take(index), index)
+            self.inside[index] = group.inside
+            self.groups.append(group)
+
+    @property
+    def signals(self) -> set[str]:
+        return {f"{self.name}-{metric}" for metric in self.metrics}
+
+    def answers(self, signals: Iterable[str], view: View, absorbed: int) -> dict[str, Floats]:
+        """What the references say after a round, records x models, for those of the signals that are ours.
+
+        The first to ask about a round makes every reference take its epoch; when that is broken off, the bank is as it
+        was before. `absorbed` is the last round that the audit took in: if it was not learnt here, the bank is behind.
+        """
+        started = time.perf_counter()
+        self._learn(view, absorbed)
+        metrics = [SIGNALS[signal][1] for signal in signals if signal in self.signals]
+        found = {metric: np.empty(self.inside.shape) for metric in metrics}
+        for group in self.groups if metrics else ():
+            y, classes = self.rows.y[group.index], self.task.classes
+            for model, z in enumerate(group.answers(self.rows.x[group.index])):
+                for metric, column in outputs.from_answers(z, y, metrics, classes).items():
+                    found[metric][group.index, model] = column
+        self.seconds += time.perf_counter() - started
+        named = {f"{self.name}-{metric}": values for metric, values in found.items()}
+        return named if is_outside(self.name) or not named else named | {INSIDE: self.inside.astype(np.float64)}
+
+    def _learn(self, view: View, absorbed: int) -> None:
+        if self.round < absorbed:
+            raise FedauditError(
+                "references-behind",
+                f"the reference models stand at round {self.round}, and round {absorbed} was read from a file",
+                'Audit again from the start: with audit.keep = "snapshots" that needs no training of the federation.',
+            )
+        if view.round == self.round:
+            return
+        before = [group.models.weights() for group in self.groups]
+        try:
+            for group in self.groups:
+                group.learn(view, self.alpha)
+        except BaseException:
+            for group, weights in zip(self.groups, before, strict=True):
+                group.models.restore(weights)
+            raise
+        self.round = view.round
+
+
+class Group:
+    """N models on random halves of the same records, and the rows of the panel that they are asked about."""
+
+    def __init__(self, references: References, task: TorchTask, whose: str, data: Records, index: Ints):
+        self.task, self.training, self.seed = task, Training(**references.training), references.seed
+        self.whose, self.data, self.index = whose, data, index
+        self.inside = draw_inside(len(data), references.models, self._rng(0))
+        self.sets = [np.flatnonzero(column) for column in self.inside.T]
+        module = task.fresh(task.initial(references.seed))  # as the federation begins
+        self.defended: Defended | None = None
+        if references.gradient:
+            self.defended = Defended(task, module, references.models, self.training, references.gradient)
+        self.models: Models = self.defended or beside(module, references.models, self.training, task.classes)
+
+    def learn(self, view: View, alpha: float) -> None:
+        targets = soft_targets(self.task.outputs(view.state, self.data.x), self.data.y, self.task.classes, alpha)
+        rng = self._rng(view.round)
+        if self.defended:
+            self.defended.train(self.data, targets, self.sets, rng)
+            return
+        steps = steps_of(self.sets, self.training.batch_size, rng)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))  # dropout
+            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets.astype(self.data.x.dtype)), steps)
+
+    def answers(self, x: NDArray[Any]) -> NDArray[Any]:
+        return self.models.outputs(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+
+    def _rng(self, round: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, round, zlib.crc32(f"reference|{self.whose}".encode())])
+
+
+def draw_inside(records: int, models: int, rng: np.random.Generator) -> Bools:
+    """records x models: pairs of complementary halves, so that every record is in exactly half of the sets."""
+    inside = np.zeros((records, models), bool)
+    for pair in range(0, models, 2):
+        inside[rng.permutation(records)[: records // 2], pair] = True
+        inside[:, pair + 1] = ~inside[:, pair]
+    return inside
+
+
+def soft_targets(answers: Floats, y: NDArray[Any], classes: int, alpha: float) -> Floats:
+    if not classes:
+        return np.asarray((1 - alpha) * y[:, None] + alpha * answers.reshape(len(y), 1))
+    targets = alpha * special.softmax(answers, axis=1)
+    targets[np.arange(len(y)), y] += 1 - alpha
+    return np.asarray(targets)

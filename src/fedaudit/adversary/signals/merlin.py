@@ -1,0 +1,38 @@
+"""Merlin's signal (Jayaraman et al. 2021): how often a little noise on the record makes its loss rise.
+
+A model that has learnt a record sits near a local minimum of the loss around it. A hundred noisy copies cost a hundred
+forward passes; the noise depends on the round alone, so that scoring twice gives the same bits.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedaudit.adversary.signals import outputs
+from fedaudit.types import Floats, Grant, Ints, Records, Task, View
+
+COPIES, SIGMA = 100, 0.01
+ROWS = 4096  # noise is drawn for so many records at a time
+NEEDS: dict[str, frozenset[Grant]] = {"merlin": frozenset({Grant.OUTPUTS})}
+
+
+def measure(names: Iterable[str], view: View, rows: Records, task: Task) -> dict[str, Floats]:
+    rng = np.random.default_rng([view.round, COPIES])
+    return {name: share_of_rises(view, rows, task, rng) for name in names}
+
+
+def share_of_rises(view: View, rows: Records, task: Task, rng: np.random.Generator) -> Floats:
+    parts = [rows.take(np.arange(i, min(i + ROWS, len(rows)))) for i in range(0, len(rows), ROWS)]
+    return np.concatenate([_rises(view, part, task, rng) for part in parts]) / COPIES
+
+
+def _rises(view: View, rows: Records, task: Task, rng: np.random.Generator) -> Ints:
+    def loss(x: np.ndarray) -> Floats:
+        return outputs.measure(["loss"], view, Records(x, rows.y, rows.id), task)["loss"]
+
+    before = loss(rows.x)
+    rises = np.zeros(len(rows), np.int64)
+    for _ in range(COPIES):
+        noise = rng.standard_normal(rows.x.shape, dtype=np.float32)
+        rises += loss(rows.x + np.float32(SIGMA) * noise) > before
+    return rises

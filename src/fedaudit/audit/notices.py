@@ -1,0 +1,57 @@
+"""What must be told beside a number: alarms, and whose knowledge it stands for."""
+
+from collections.abc import Sequence
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.audit.panel import Panel
+from fedaudit.stats import Block, auc
+from fedaudit.types import Estimate
+
+
+def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
+    """A score that is worse than guessing is an alarm, never a reason to flip it.
+
+    The error is shared among all results that are looked at: of forty at chance, one lies wholly below 0.5 at 95 %.
+    """
+    if found.high is None or found.high >= 0.5:
+        return []
+    high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
+    if high is None or high >= 0.5:
+        return []
+    # Without the number, which stands beside it: so the same alarm for many parties is told once.
+    return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
+
+
+def unscored(attack: BaseAttack, panels: Sequence[Panel]) -> list[str]:
+    """A few scores that are no numbers are counted against the attack, and told."""
+    seen = [panel for panel in panels if panel.defined(attack)]
+    count, of = sum(panel.unscored(attack) for panel in seen), sum(int(panel.judged(attack).sum()) for panel in seen)
+    told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
+    return [told] if count else []
+
+
+def sets_differ(blind: Estimate) -> list[str]:
+    """A blind baseline that succeeds: members and non-members were drawn differently."""
+    if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
+        return []
+    return [
+        f"Members and non-members differ without any model (blind AUC {blind.value:.3f}, "
+        f"{blind.low:.3f}-{blind.high:.3f}): only what attacks find beyond that can come from training."
+    ]
+
+
+def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
+    """Whose knowledge the reference models stand for: no figure of theirs is read without it."""
+    using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
+    outside = [name for name in using if name.startswith("outside-")]
+    informed = [name for name in using if name not in outside]
+    said = []
+    if informed:
+        said.append(
+            f"{', '.join(informed)}: the reference models were trained on each party's own records. This is a party's "
+            "audit of itself, and an upper estimate for anybody who does not hold these records."
+        )
+    if outside:
+        said.append(f"{', '.join(outside)}: the reference models were trained on data of the adversary's own alone.")
+    return said

@@ -1,0 +1,98 @@
+"""An adversary with a shadow model: whose model that is, and the records on which the adversary learns from it."""
+
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedaudit.adversary.vantage import GRANTS
+from fedaudit.audit.panel import Panel
+from fedaudit.types import (
+    Bools,
+    Candidates,
+    Game,
+    Measured,
+    ModelKind,
+    Records,
+    Role,
+    Round,
+    State,
+    Truth,
+    Vantage,
+    View,
+)
+
+if TYPE_CHECKING:
+    from fedaudit.learn.tasks import TorchTask
+
+Adversary = Literal["agg-sh", "agg-mal", "do-sh"]
+
+SHADOW = "(shadow)"  # beside the parties' names in what was observed of a round
+
+# who looks from where, at which models
+PLACES: dict[Adversary, tuple[Vantage, ModelKind]] = {
+    "agg-sh": (Vantage.SERVER, "local"),
+    "agg-mal": (Vantage.SERVER, "local"),
+    "do-sh": (Vantage.CLIENT, "global"),
+}
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """`game`: the adversary's own records; a member is what the shadow model is trained on.
+
+    `party`: whose local model is the shadow. Where nobody's is, the aggregator trains one from every broadcast, as a
+    party would (`training`: the fields of `tasks.Training`).
+    """
+
+    adversary: Adversary
+    game: Game
+    party: str | None = None
+    training: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def model(self) -> ModelKind:
+        return PLACES[self.adversary][1]
+
+    def measure(self, panel: Panel, round: Round, task: Any, last: bool) -> Measured | None:
+        """What the shadow model says about the adversary's records; nothing in a round without a shadow."""
+        started = time.perf_counter()
+        if self.party is not None and self.party not in round.sent:
+            return None
+        state = self._trained(round, task) if self.party is None else round.sent[self.party].state
+        seconds = time.perf_counter() - started
+        view = View(round.index, Vantage.SERVER, "local", SHADOW, GRANTS[Vantage.SERVER], state, round.broadcast)
+        measured = panel.measure(view, task, 0.0, last)
+        return replace(measured, seconds=measured.seconds + seconds)
+
+    def _trained(self, round: Round, task: "TorchTask") -> State:
+        from fedaudit.learn.tasks import Training
+
+        rng = np.random.default_rng([self.seed, round.index, zlib.crc32(SHADOW.encode())])
+        return task.train(round.broadcast, self.game.members(SHADOW), Training(**self.training), rng).state
+
+
+def own_game(own: Records, member: Bools) -> Game:
+    """An adversary's records as a game of its own: what its shadow is trained on, and what not."""
+    role = np.where(member, Role.MEMBER.value, Role.EVALUATION.value)
+    whose = np.full(len(own), SHADOW)
+    candidates = Candidates("record", own.id, whose, own, np.arange(len(own)), own.subject)
+    return Game(candidates, Truth(own.id, role))
+
+
+def split_own(own: Records, members: float, seed: int) -> Game:
+    """An aggregator's records: as large a share for training its shadow as the parties train on, the rest not."""
+    rng = np.random.default_rng([seed, 2])
+    member = np.zeros(len(own), bool)
+    member[rng.permutation(len(own))[: max(1, min(round(members * len(own)), len(own) - 1))]] = True
+    return own_game(own, member)
+
+
+def own_of_party(game: Game, party: str) -> Game:
+    """What a party knows of its own records."""
+    mine = game.candidates.party == party
+    return own_game(game.candidates.rows.take(mine), game.truth.mask(Role.MEMBER)[mine])

@@ -1,0 +1,67 @@
+"""A game in a file: who was trained on what. An npz of plain arrays: x, y, party, role, and where known id, subject."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.data.set_aside import identified
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import write_atomically
+from fedaudit.types import Candidates, Game, Role, Truth
+
+NEEDED = ("x", "y", "party", "role")
+MAX_BYTES = 16 * 2**30
+
+
+def save_game(game: Game, path: Path) -> None:
+    rows = game.candidates.rows
+    columns: dict[str, NDArray[Any]] = {
+        "x": rows.x, "y": rows.y, "id": rows.id, "party": game.candidates.party, "role": game.truth.role
+    }  # fmt: skip
+    if rows.subject is not None:
+        columns["subject"] = rows.subject
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **columns)
+    write_atomically(path, buffer.getvalue())
+
+
+def load_game(path: Path) -> Game:
+    """Roles are member, evaluation and calibration. Nothing executable is read."""
+    columns = _columns(path)
+    missing = [name for name in NEEDED if name not in columns]
+    if missing:
+        what = f"{path} has no {', '.join(missing)}"
+        raise FedauditError(
+            "game-file", what, f"Give an npz with {', '.join(NEEDED)} and, where known, id and subject."
+        )
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise FedauditError("game-file", f"{path}: the arrays have different lengths", "One row a record, in each.")
+    role, party = columns["role"].astype(np.str_), columns["party"].astype(np.str_)
+    unknown = sorted(set(role.tolist()) - {r.value for r in Role})
+    absent = [r.value for r in Role if r.value not in role]
+    if unknown or absent:
+        what = f"{path}: {f'unknown role {unknown[0][:40]!r}' if unknown else f'no record has the role {absent[0]!r}'}"
+        raise FedauditError("game-role", what, "Roles are member (trained on), evaluation and calibration (never).")
+    records, order = identified(path.name, columns["x"], columns["y"], columns.get("id"), columns.get("subject"))
+    candidates = Candidates("record", records.id, party[order], records, np.arange(len(records)), records.subject)
+    return Game(candidates, Truth(records.id, role[order]))
+
+
+def _columns(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
+                raise FedauditError("game-size", f"{path} is larger than 16 GiB", "Split it.", exit_code=REFUSED)
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise FedauditError("game-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
+    except (ValueError, zipfile.BadZipFile, KeyError):
+        raise FedauditError(
+            "game-unreadable", f"{path} is not an npz of plain arrays", "Write it with numpy.savez.", exit_code=REFUSED
+        ) from None

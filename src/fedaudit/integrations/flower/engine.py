@@ -1,0 +1,225 @@
+"""The federation of a configuration, trained by Flower's simulation: the same rounds from a runtime not ours.
+
+The server runs in a thread of this process and waits after each round until it has been audited. Parties run in Ray's
+worker processes, each of which prepares the configuration once and then trains as the plain loop does.
+"""
+
+import json
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+# Before Flower and Ray are imported: an auditor does not report to third parties.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.client.mod import secaggplus_mod
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+
+from fedaudit.config.schema import parse
+from fedaudit.errors import FedauditError
+from fedaudit.federation.simulate import party_rng
+from fedaudit.integrations.flower import secagg as flower_secagg
+from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
+from fedaudit.integrations.recorder import Recorder, sentences
+from fedaudit.integrations.states import matched
+from fedaudit.session.run import Prepared, planned, prepare
+from fedaudit.types import Plan, Round, State, Trained
+
+
+def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
+    """One `Round` for each plan, as it happens. Closing the iterator ends the simulation."""
+    funnel = Funnel(after)
+    server, client = ServerApp(), client_app(prepared, after)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        serve(grid, context, prepared, funnel, model)
+
+    def simulate() -> None:
+        quiet = logging.getLogger("flwr")
+        level = quiet.level
+        quiet.setLevel(logging.ERROR)
+        try:
+            run_simulation(server, client, len(prepared.parties), backend_config=_BACKEND)
+            funnel.done.put(None)
+        except BaseException as error:
+            funnel.done.put(error)
+        finally:
+            quiet.setLevel(level)
+
+    thread = threading.Thread(target=simulate, name="flower-simulation", daemon=True)
+    thread.start()
+    try:
+        yield from funnel.rounds()
+    finally:
+        funnel.stopped.set()
+        thread.join()
+
+
+_BACKEND: Any = {
+    "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    "init_args": {"include_dashboard": False, "log_to_driver": False},
+}
+
+
+# ------------------------------------------------------------------ the server
+
+
+def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
+    """The server's part: every planned round that is still to come, recorded into the funnel."""
+    try:
+        _serve(grid, context, prepared, funnel, model)
+    finally:
+        prepared.gaps.extend(sentences(funnel.gaps))
+
+
+def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
+    plans = planned(prepared)[funnel.after :]
+    start = prepared.task.initial(prepared.config.federation.seed) if model is None else model
+    names = _who_is_where(grid, len(prepared.parties))
+    if prepared.config.federation.secagg:
+        if prepared.defence.aggregate is not None:
+            what = "a defence at the server needs each party's update, which secure aggregation hides"
+            raise FedauditError("secagg-defence", what, "Take one of the two out, or train with the local engine.")
+        if prepared.settings.shadow and prepared.settings.shadow.party:
+            what = "do-sh needs the model of the party that attacks, and under secure aggregation it never arrives here"
+            raise FedauditError("secagg-adversary", what, "Take one of the two out, or train with the local engine.")
+        most = max(len(prepared.game.members(party.name)) for party in prepared.parties)
+        flower_secagg.run(grid, context, plans, names, start, funnel, most, funnel.after)
+        return
+    strategy = _Planned(plans, names, prepared, funnel.after)
+    recorded = RecordedStrategy(strategy, lambda: funnel, lambda reply: names[_sender(reply)], after=funnel.after)
+    recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
+
+
+class Funnel(Recorder):
+    """Hands rounds from the server's thread to the audit's, one at a time."""
+
+    def __init__(self, after: int):
+        super().__init__(None, strict=True)
+        self.after = after
+        self.made: queue.Queue[Round] = queue.Queue(maxsize=1)
+        self.done: queue.Queue[BaseException | None] = queue.Queue()
+        self.stopped = threading.Event()
+
+    def observe(self, round: Round) -> None:
+        while not self.stopped.is_set():
+            try:
+                return self.made.put(round, timeout=0.2)
+            except queue.Full:
+                continue
+        raise InterruptedError("the audit was stopped")
+
+    def rounds(self) -> Iterator[Round]:
+        while True:
+            try:
+                yield self.made.get(timeout=0.2)
+            except queue.Empty:
+                if self.made.empty() and not self.done.empty():
+                    error = self.done.get()
+                    if error is not None:
+                        raise error from None
+                    return
+
+
+class _Planned(FedAvg):
+    """Federated averaging as Flower does it, of the parties that the plan names."""
+
+    def __init__(self, plans: Sequence[Plan], names: Mapping[int, str], prepared: Prepared, after: int):
+        super().__init__(fraction_evaluate=0.0)
+        self.plans, self.names, self.prepared, self.after = plans, names, prepared, after
+        self.broadcast: State = {}
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.broadcast = _state(arrays, self.prepared)
+        wanted = set(self.plans[server_round - 1].parties)
+        nodes = [node for node, name in sorted(self.names.items(), key=lambda pair: pair[1]) if name in wanted]
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
+        return [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Flower's average, unless a defence does the server's part: then the very one of the plain loop."""
+        defence = self.prepared.defence.aggregate
+        if defence is None:
+            return super().aggregate_train(server_round, replies)
+        sent = {}
+        for reply in sorted(replies, key=lambda reply: self.names[_sender(reply)]):
+            if reply.has_error():  # the recording around this strategy tells of it
+                continue
+            metrics = reply.content.metric_records["metrics"]
+            state = _state(reply.content.array_records["arrays"], self.prepared)
+            sent[self.names[_sender(reply)]] = Trained(state, int(str(metrics[EXAMPLES])), 0.0)
+        rng = party_rng(self.prepared.config.federation.seed, self.after + server_round, "/aggregate")
+        return _arrays(defence(self.broadcast, sent, rng)), None
+
+
+def _who_is_where(grid: Grid, parties: int) -> dict[int, str]:
+    """Flower gives nodes numbers of its own: ask each who it is."""
+    while len(nodes := list(grid.get_node_ids())) < parties:
+        threading.Event().wait(0.2)
+    asked = [Message(RecordDict(), dst_node_id=node, message_type=MessageType.QUERY) for node in nodes]
+    replies = list(grid.send_and_receive(asked))
+    for reply in replies:
+        if reply.has_error():
+            raise RuntimeError(f"a party could not prepare: {reply.error.reason}")
+    return {_sender(reply): str(reply.content.config_records["who"]["party"]) for reply in replies}
+
+
+def _sender(message: Message) -> int:
+    return message.metadata.src_node_id
+
+
+# ------------------------------------------------------------------ the parties
+
+
+def client_app(about: Prepared, after: int) -> ClientApp:
+    """Only the configuration travels to the workers, as text; what is prepared from it stays there."""
+    text, secagg = json.dumps(about.config.as_dict()), about.config.federation.secagg
+    app = ClientApp(mods=[secaggplus_mod, flower_secagg.translated] if secagg else [])
+
+    @app.query()
+    def who(message: Message, context: Context) -> Message:
+        party = _prepared(text).parties[int(context.node_config["partition-id"])]
+        return Message(RecordDict({"who": ConfigRecord({"party": party.name})}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        prepared = _prepared(text)
+        seed = prepared.config.federation.seed
+        party = prepared.parties[int(context.node_config["partition-id"])]
+        index = after + int(str(message.content.config_records["config"]["server-round"]))
+        received = _state(message.content.array_records["arrays"], prepared)
+        trained = party.update(prepared.task, received, party_rng(seed, index, party.name))
+        if leave := prepared.defence.update:
+            trained = leave(received, trained, party_rng(seed, index, f"{party.name}/update"))
+        metrics = MetricRecord({EXAMPLES: trained.examples, EPOCH_SECONDS: trained.epoch_seconds})
+        return Message(RecordDict({"arrays": _arrays(trained.state), "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+@lru_cache(maxsize=1)
+def _prepared(text: str) -> Prepared:
+    return prepare(parse(json.loads(text)))
+
+
+def _state(arrays: ArrayRecord, prepared: Prepared) -> State:
+    like = prepared.task.initial(prepared.config.federation.seed)
+    return matched({name: array.numpy() for name, array in arrays.items()}, like, "a message")
+
+
+def _arrays(state: State) -> ArrayRecord:
+    return ArrayRecord({name: Array(value) for name, value in state.items()})

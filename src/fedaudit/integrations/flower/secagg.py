@@ -1,0 +1,222 @@
+"""Flower's SecAgg+, recorded: the server adds masked vectors, so that only their sum can be read.
+
+In this version of Flower the protocol is a workflow around a strategy of the older kind (`flwr.server.strategy`); the
+wrapper here is for those. What it is given as "results" is the sum, handed out once for each party: it records who took
+part and the sum, and no party's model.
+
+    with record_sum(FedAvg(...), out="runs/mine", model=Net, game=games, rounds=10, party=name_of) as strategy:
+        legacy = LegacyContext(context, config=ServerConfig(num_rounds=10), strategy=strategy)
+        DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, legacy)
+
+When the block ends, results and report are in `out`.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.common import (
+    Code,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    Parameters,
+    Scalar,
+    Status,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
+from flwr.compat.common.recorddict_compat import fitres_to_recorddict
+from flwr.server import LegacyContext, ServerConfig
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import FedAvg, Strategy
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
+from flwr.serverapp import Grid
+
+from fedaudit.data.set_aside import joined
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.loop import Model, make_auditor
+from fedaudit.integrations.recorder import Keep, Recorder, open_trace
+from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
+
+
+def _by_number(proxy: ClientProxy) -> str:
+    return f"node-{proxy.node_id}"
+
+
+def record_sum(
+    strategy: Strategy,
+    *,
+    out: str | Path,
+    rounds: int,
+    model: Model,
+    game: Game | Sequence[Game],
+    party: Callable[[ClientProxy], str] = _by_number,
+    vantages: Iterable[str] = (Vantage.CLIENT, Vantage.SECAGG_SERVER),
+    attacks: Iterable[str] | None = None,
+    fpr: Sequence[float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    keep: Keep = "signals",
+    strict: bool = False,
+) -> "RecordedSum":
+    """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`)."""
+    whole = game if isinstance(game, Game) else joined(*game)
+    auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
+    assert auditor.task is not None
+    recorder = Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+    return RecordedSum(strategy, recorder, list(auditor.task.initial(0)), party, out=Path(out))
+
+
+class RecordedSum(Strategy):
+    """`names`: the parameters' names, in order (`list(model.state_dict())`), which older strategies do not carry."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        recorder: Recorder,
+        names: Sequence[str],
+        party: Callable[[ClientProxy], str] = _by_number,
+        after: int = 0,
+        out: Path | None = None,
+    ):
+        self.strategy, self.recorder, self.names, self._party = strategy, recorder, tuple(names), party
+        self.out = out
+        self._broadcast: State | None = None
+        self._clock = time.perf_counter()
+        self._after = after  # a run that goes on counts from 1 again
+        self._waiting = 0  # the round that was begun and has no sum yet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not None:
+            self.recorder.broke_off(kind)
+        self.tell_if_halted()
+        self.recorder.finish(self.out.name if self.out else "recorded", self.out)
+
+    def tell_if_halted(self) -> None:
+        """When a round begins, and after the last: did the one before come to an end?"""
+        if self._waiting:
+            self.recorder.gap(
+                f"round {self._waiting} is empty: secure aggregation was halted, too few parties answered"
+            )
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        self.tell_if_halted()
+        self._waiting = self._after + server_round
+        with self.recorder.guard(f"round {self._waiting}: the broadcast is missing"):
+            self._broadcast = None
+            self._broadcast = self._state(parameters)
+        self._clock = time.perf_counter()
+        return self.strategy.configure_fit(server_round, parameters, client_manager)
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters | None, dict[str, Scalar]]:
+        elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
+        parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
+        with self.recorder.guard(f"round {index} is missing"):
+            if failures:
+                self.recorder.gap(f"round {index}: {len(failures)} parties failed")
+            if self._broadcast is not None and parameters is not None:
+                sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
+                made = self._state(parameters)
+                self.recorder.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
+        return parameters, metrics
+
+    def _state(self, parameters: Parameters) -> State:
+        return dict(zip(self.names, parameters_to_ndarrays(parameters), strict=True))
+
+    # ------------------------------------------------------------------ the rest is the strategy's own
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        return self.strategy.initialize_parameters(client_manager)
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        return self.strategy.configure_evaluate(server_round, parameters, client_manager)
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, dict[str, Scalar]]:
+        return self.strategy.aggregate_evaluate(server_round, results, failures)
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, dict[str, Scalar]] | None:
+        return self.strategy.evaluate(server_round, parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["strategy"], name)
+
+
+# ------------------------------------------------------------------ a whole federation under SecAgg+
+
+
+def run(
+    grid: Grid,
+    context: Context,
+    plans: Sequence[Plan],
+    nodes: Mapping[int, str],
+    start: State,
+    recorder: Recorder,
+    most_examples: int,
+    after: int = 0,
+) -> None:
+    """Train as planned, with Flower's own protocol between the parties and the server."""
+    if any(len(plan.parties) < 2 for plan in plans):
+        what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
+        raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
+    names = list(start)
+    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id], after)
+    legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
+    protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
+    DefaultWorkflow(fit_workflow=protocol)(grid, legacy)
+    strategy.tell_if_halted()
+
+
+class _Planned(FedAvg):
+    """Federated averaging of the parties that the plan names."""
+
+    def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State):
+        super().__init__(fraction_evaluate=0.0, initial_parameters=ndarrays_to_parameters(list(start.values())))
+        self.plans, self.nodes = plans, nodes
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        client_manager.wait_for(len(self.nodes), timeout=600)
+        wanted = set(self.plans[server_round - 1].parties)
+        given = FitIns(parameters, {"server-round": server_round})
+        return [(proxy, given) for proxy in client_manager.all().values() if self.nodes[proxy.node_id] in wanted]
+
+
+def translated(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A mod inside SecAgg+'s: an app with records of the newer kind takes part in a protocol of the older kind."""
+    if message.metadata.message_type != "train":
+        return call_next(message, context)
+    arrays = message.content.array_records["fitins.parameters"]
+    config = {"server-round": message.content.config_records["fitins.config"]["server-round"]}
+    message.content = RecordDict({"arrays": arrays, "config": ConfigRecord(config)})
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    sent = ndarrays_to_parameters([array.numpy() for array in reply.content.array_records["arrays"].values()])
+    examples = int(str(reply.content.metric_records["metrics"]["num-examples"]))
+    reply.content = fitres_to_recorddict(FitRes(Status(Code.OK, ""), sent, examples, {}), keep_input=False)
+    return reply

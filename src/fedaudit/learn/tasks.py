@@ -1,0 +1,272 @@
+"""Torch lives behind this: a model and a loss become outputs, training and nothing else."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedaudit.errors import FedauditError, suggest
+from fedaudit.learn.models import MODELS
+from fedaudit.types import Floats, Records, State, Trained
+
+FORWARD_ROWS = 4096  # rows in one forward pass at most,
+FORWARD_VALUES = 2**19  # and values: pictures in larger batches fall out of the processor's cache
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a party trains."""
+
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    epochs: int = 1
+    batch_size: int = 64
+    weight_decay: float = 0.0
+
+
+class TorchTask:
+    """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output."""
+
+    def __init__(self, build: Callable[[], nn.Module], classes: int):
+        self._build = build
+        self._module = build()
+        self._classes = classes
+        self._loss: nn.Module = nn.CrossEntropyLoss() if classes else nn.MSELoss()
+
+    @property
+    def classes(self) -> int:
+        return self._classes
+
+    @property
+    def architecture(self) -> nn.Module:
+        """The model as a module. Its parameters are scratch space: those of whichever state was looked at last."""
+        return self._module
+
+    def initial(self, seed: int) -> State:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self._build()
+        try:
+            return _to_numpy(module)
+        except (TypeError, RuntimeError) as error:  # bfloat16, sparse, another device
+            raise FedauditError(
+                "model-state",
+                f"the model's parameters cannot be stored: {str(error).splitlines()[0]}",
+                "Build it on the CPU, with dense float32 parameters.",
+            ) from None
+
+    def outputs(self, state: State, x: NDArray[Any]) -> Floats:
+        """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
+        module = self._load(state).eval()
+        with torch.inference_mode():
+            parts = [module(_tensor(part)).double() for part in _batches(x)]
+        return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
+
+    def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
+        """Outputs, and what went into the last linear layer (a 1 for its bias included), from one forward pass."""
+        module = self._load(state).eval()
+        seen: list[tuple[nn.Linear, torch.Tensor, torch.Tensor]] = []
+        calls: Counter[nn.Module] = Counter()
+
+        def remember(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            assert isinstance(layer, nn.Linear)
+            seen[:] = [(layer, inputs[0], output)]
+            calls[layer] += 1
+
+        hooks = [m.register_forward_hook(remember) for m in module.modules() if isinstance(m, nn.Linear)]
+        outputs, inputs = [], []
+        try:
+            with torch.inference_mode():
+                for part in _batches(x):
+                    calls.clear()
+                    out = module(_tensor(part))
+                    if not seen or seen[0][2].numel() != out.numel() or not _same(seen[0][2].view_as(out), out):
+                        raise FedauditError(
+                            "last-layer",
+                            "the model does not end in a linear layer, so the gradient of its last layer is not known "
+                            "from a forward pass",
+                            "Let it return the outputs of an nn.Linear, or leave out gradient-norm.",
+                        )
+                    layer, h, _ = seen[0]
+                    if calls[layer] > 1 or _shared(layer, module):
+                        raise FedauditError(
+                            "last-layer",
+                            "the weights of the model's last linear layer are used more than once in a pass, so the "
+                            "gradient of that layer is not known from what goes into it",
+                            "Leave out gradient-norm, gradient-series and attribute.",
+                        )
+                    outputs.append(out.double())
+                    inputs.append(h.double() if layer.bias is None else nn.functional.pad(h.double(), (0, 1), value=1))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.cat(outputs).numpy(), torch.cat(inputs).numpy()
+
+    def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """One loss per record, summed over its positions if it has several."""
+        each = nn.functional.cross_entropy if self._classes else nn.functional.mse_loss
+        outputs = outputs if self._classes else outputs.squeeze(-1)
+        return (
+            each(outputs, y, reduction="none").flatten(1).sum(1) if y.dim() > 1 else each(outputs, y, reduction="none")
+        )
+
+    def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
+        """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
+        return self.fit(self._load(state).train(), records, training, rng)
+
+    def fit(self, module: nn.Module, records: Records, training: Training, rng: np.random.Generator) -> Trained:
+        """Train this module, which may carry hooks of its own (see `fresh`)."""
+        optimizer = self.optimizer(module, training)
+        x, y = _tensor(records.x), _tensor(records.y)
+        started = time.perf_counter()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))  # dropout
+            for _ in range(training.epochs):
+                order = torch.from_numpy(rng.permutation(len(records)))
+                for batch in torch.split(order, training.batch_size):
+                    optimizer.zero_grad(set_to_none=True)
+                    self._loss(self._predict(module, x[batch]), y[batch]).backward()
+                    optimizer.step()
+        seconds = (time.perf_counter() - started) / training.epochs
+        return Trained(_to_numpy(module), len(records), seconds)
+
+    def fresh(self, state: State) -> nn.Module:
+        """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
+        module = self._build()
+        module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        return module.train()
+
+    def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
+        options = {"lr": training.lr, "weight_decay": training.weight_decay}
+        return OPTIMIZERS[training.optimizer](module.parameters(), **options)
+
+    def state_of(self, module: nn.Module) -> State:
+        return _to_numpy(module)
+
+    def check(self, state: State, records: Records) -> None:
+        """Refuse, before training, a model that does not fit the data or whose answers are not reproducible."""
+        few = records.x[:8]
+        try:
+            first, second = self.outputs(state, few), self.outputs(state, few)
+        except Exception as error:
+            raise FedauditError(
+                "model-data",
+                f"the model cannot take records of shape {records.x.shape[1:]}: {_in_words(error)}",
+                "Choose a model for this shape, or reshape the data.",
+            ) from None
+        wanted = [(len(few), self._classes)] if self._classes else [(len(few),), (len(few), 1)]
+        if first.shape not in wanted:
+            needed = f"{self._classes} classes are" if self._classes else "one value is"
+            raise FedauditError(
+                "model-outputs",
+                f"the model answers with shape {first.shape[1:]} where {needed} needed",
+                "Make its last layer as wide as that.",
+            )
+        if np.isnan(first).any():
+            raise FedauditError(
+                "model-nan",
+                "the model answers NaN before any training",
+                "Look at its initial weights, and whether the records' values are of ordinary size.",
+            )
+        if not np.array_equal(first, second):
+            raise FedauditError(
+                "model-random",
+                "the model answers the same records differently twice, in evaluation mode",
+                "Remove the randomness from its forward pass when `self.training` is false.",
+            )
+
+    def _predict(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = module(x)
+        return out if self._classes else out.squeeze(-1)
+
+    def _load(self, state: State) -> nn.Module:
+        self._module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        return self._module
+
+
+def _shared(layer: nn.Linear, module: nn.Module) -> bool:
+    """Is a parameter of the layer also another layer's?"""
+    others = (p for other in module.modules() if other is not layer for p in other.parameters(recurse=False))
+    own = {id(p) for p in layer.parameters()}
+    return any(id(p) in own for p in others)
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:
+    """Fixed by the records' shape, because the batch size can change the last bits."""
+    rows = min(FORWARD_ROWS, max(1, FORWARD_VALUES // max(1, math.prod(x.shape[1:]))))
+    return [x[i : i + rows] for i in range(0, len(x), rows)]
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Bit by bit, but for NaN: a model that diverged still ends in the layer it ends in."""
+    return torch.equal(a, b) or torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _to_numpy(module: nn.Module) -> State:
+    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
+
+
+def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
+    """A task around a model of ours, or the user's own `package.module:factory`."""
+    factory = MODELS.get(name) or _imported(name)
+
+    def build() -> nn.Module:
+        try:
+            made: object = factory(input_shape, classes, **options)
+        except FedauditError:
+            raise
+        except Exception as error:  # it was given a shape and a number, so its words quote no record
+            raise FedauditError(
+                "model-factory",
+                f"{name} cannot be called with (input_shape, classes, **options): {type(error).__name__}: {error}",
+                "Let it take these and return a torch.nn.Module; options come from [model.options].",
+            ) from error
+        if not isinstance(made, nn.Module):
+            raise FedauditError(
+                "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
+            )
+        return made
+
+    return TorchTask(build, classes)
+
+
+def _in_words(error: Exception) -> str:
+    """Torch speaks of shapes; what others raise may quote records, so only its kind and place are told."""
+    if type(error) is RuntimeError:
+        return str(error).partition("\n")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = str(Path(torch.__file__).parent)
+    place = next(frame for frame in reversed(frames) if not frame.filename.startswith(inside))
+    return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
+
+
+def _imported(name: str) -> Callable[..., nn.Module]:
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        raise FedauditError("unknown-model", f"unknown model {name!r}", suggest(name, MODELS))
+    try:
+        factory: Callable[..., nn.Module] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise FedauditError(
+            "model-import", f"cannot import {name!r}: {error}", "Run from where the package can be imported."
+        ) from None
+    return factory

@@ -1,0 +1,303 @@
+"""Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
+
+A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
+*safe* when the upper ends of all lie below it, and otherwise *undecided*.
+
+A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
+computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
+needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.errors import REFUSED, FedauditError, suggest
+from fedaudit.results import document as results
+from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.types import Bools, Estimate, Role
+
+PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
+MAX_SCORE_BYTES = 4 * 2**30
+SELECTORS = ("attack", "vantage", "party")
+ANY = "*"
+
+
+class Verdict(StrEnum):
+    SAFE = "safe"
+    VIOLATED = "violated"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What must not be. No attack: each vantage's primary one; no vantage: all; no party: pooled."""
+
+    text: str
+    metric: str
+    limit: float
+    attack: str | None = None
+    vantage: str | None = None
+    party: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One rule on one result. `low` is corrected for everything the gate looks at, `high` is as stored."""
+
+    rule: Rule
+    attack: str
+    vantage: str
+    model: str
+    party: str | None
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Gate:
+    findings: Sequence[Finding]
+    looked_at: int  # distinct intervals, among which the error of the lower ends is shared
+
+    @property
+    def exit_code(self) -> int:
+        verdicts = {finding.verdict for finding in self.findings}
+        if Verdict.VIOLATED in verdicts:
+            return FAILED
+        return UNDECIDED if Verdict.UNDECIDED in verdicts else PASSED
+
+
+# ------------------------------------------------------------------ rules
+
+
+def parse_rule(text: str) -> Rule:
+    """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out."""
+    chosen = dict[str, str]()
+    bracket = re.search(r"\[(.*?)\]", text)
+    if bracket:
+        for part in bracket[1].split(","):
+            key, _, value = (word.strip() for word in part.partition("="))
+            if key not in SELECTORS or not value or key in chosen:
+                raise _bad_rule(text, f"{part.strip()!r} is not one of {', '.join(f'{s}=...' for s in SELECTORS)}")
+            chosen[key] = value
+    bare = text.replace(bracket[0], " ") if bracket else text
+    match = re.fullmatch(r"\s*([a-z][^\s<>=\[\]]*)\s*>\s*(\S+)\s*", bare)
+    if not match:
+        raise _bad_rule(text, "it must compare one metric with one limit by '>'")
+    return Rule(text, _metric(text, match[1]), _limit(text, match[2]), **chosen)
+
+
+def _metric(text: str, word: str) -> str:
+    if not word.startswith("tpr@"):
+        return word
+    try:
+        return f"tpr@{float(word.removeprefix('tpr@')):g}"  # as results name it
+    except ValueError:
+        raise _bad_rule(text, f"{word!r} names no false-positive rate") from None
+
+
+def _limit(text: str, word: str) -> float:
+    try:
+        limit = float(word)
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
+        raise _bad_rule(text, f"{word!r} is not a number")
+    return limit
+
+
+def _bad_rule(text: str, why: str) -> FedauditError:
+    return FedauditError(
+        "gate-rule",
+        f"--fail-if {text!r}: {why}",
+        'Write it like "tpr@0.01 > 0.05" or "auc[attack=loss, party=*] > 0.6".',
+    )
+
+
+# ------------------------------------------------------------------ judging
+
+
+def judge(run: Path, rules: Sequence[Rule]) -> Gate:
+    """Every rule on every result it selects."""
+    if not rules:
+        raise FedauditError("gate-rule", "there is nothing to check", 'Give --fail-if "tpr@0.01 > 0.05".')
+    document = results.load(run)
+    try:
+        chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
+        looked_at = len({(_key(entry), rule.metric) for rule, entry in chosen})
+        scores = cache(lambda: load_scores(run))
+        partial = _partial(document)
+        return Gate([_find(rule, entry, looked_at, partial, scores) for rule, entry in chosen], looked_at)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FedauditError(
+            "results-unreadable", f"{run}: not a fedaudit result: {error!r}", "Audit again.", exit_code=REFUSED
+        ) from None
+
+
+def _partial(document: Mapping[str, Any]) -> str:
+    """Why not even a small risk is proof of safety: not everything that was asked for has been looked at."""
+    if str(document["run"]["status"]).startswith("interrupted"):
+        return "the run was interrupted"
+    return "part of the audit is missing" if document.get("degraded") else ""
+
+
+def _select(document: Mapping[str, Any], rule: Rule) -> list[Mapping[str, Any]]:
+    primary = {headline["vantage"]: headline["attack"] for headline in document["headlines"]}
+    entries = document["results"]
+    _known("vantage", rule.vantage, primary)
+    _known("attack", rule.attack, {entry["attack"] for entry in entries})
+    _known("party", rule.party, {entry["party"] for entry in entries} - {None})
+    found: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for vantage, attack in primary.items():
+        if rule.vantage in (None, ANY, vantage):
+            for entry in entries:
+                if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
+                    found[_key(entry)] = entry
+    measured = sorted({name for entry in found.values() for name in entry["estimates"]})
+    if rule.metric not in measured:
+        raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
+    return list(found.values())
+
+
+def _known(what: str, word: str | None, names: Iterable[str]) -> None:
+    if word not in (None, ANY) and word not in names:
+        raise FedauditError("gate-selector", f"this run has no {what} {word!r}", suggest(str(word), names))
+
+
+def _sees(vantage: str, entry: Mapping[str, Any]) -> bool:
+    """Results on global models are stored once, under the client; a server sees these models, too."""
+    also = vantage == "server" and (entry["vantage"], entry["model"]) == ("client", "global")
+    return bool(entry["vantage"] == vantage or also)
+
+
+def _attacks(attack: str, entry: Mapping[str, Any]) -> bool:
+    """`*` is every attack; blind is none, because it sees no model."""
+    return bool(entry["attack"] == attack or (attack == ANY and entry["attack"] != "blind"))
+
+
+def _of(party: str | None, entry: Mapping[str, Any]) -> bool:
+    return bool(entry["party"] == party or (party == ANY and entry["party"] is not None))
+
+
+def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry[name] for name in ("attack", "vantage", "model", "party"))
+
+
+def _find(rule: Rule, entry: Mapping[str, Any], looked_at: int, partial: str, scores: Any) -> Finding:
+    estimate = entry["estimates"].get(rule.metric) or {
+        "value": None,
+        "low": None,
+        "high": None,
+        "reason": "not measured",
+    }
+    low, high, note = estimate["low"], estimate["high"], ""
+    if low is not None and low > rule.limit and looked_at > 1:
+        confidence = 1 - (1 - estimate["confidence"]) / looked_at
+        low = _corrected(entry, rule.metric, confidence, scores())
+        if low is None:
+            note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
+    verdict = Verdict.UNDECIDED
+    if low is not None and low > rule.limit:
+        verdict = Verdict.VIOLATED
+    elif high is not None and high < rule.limit:
+        why_not = partial or _below_chance(entry)
+        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
+    note = note or (estimate["reason"] or "" if verdict is Verdict.UNDECIDED else "")
+    attack, vantage, model, party = _key(entry)
+    return Finding(rule, attack, vantage, model, party, estimate["value"], low, high, verdict, note)
+
+
+def _below_chance(entry: Mapping[str, Any]) -> str:
+    """A score that is wrong more often than guessing knows something: that is no proof of safety."""
+    high = entry["estimates"].get("auc", {}).get("high")
+    return "AUC is below 0.5: the score knows members, the wrong way round" if high is not None and high < 0.5 else ""
+
+
+# ------------------------------------------------------------------ intervals again, from the scores
+
+
+def load_scores(run: Path) -> dict[str, NDArray[Any]] | None:
+    """scores.parquet by column, or None where there is none."""
+    path = (run if run.is_dir() else run.parent) / results.SCORES
+    if not path.is_file():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.stat().st_size > MAX_SCORE_BYTES:
+            raise ValueError("larger than 4 GiB")
+        columns = ["subject", "party", "role", "attack", "model", "score", "reference"]
+        table = pq.read_table(path, columns=columns)
+        if table["subject"].null_count:
+            table = table.drop_columns("subject")
+        return {name: table[name].to_numpy() for name in table.column_names}
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise FedauditError(
+            "scores-unreadable", f"{path} cannot be read: {error}", "Audit again.", exit_code=REFUSED
+        ) from None
+
+
+def _corrected(
+    entry: Mapping[str, Any], metric: str, confidence: float, scores: dict[str, NDArray[Any]] | None
+) -> float | None:
+    """The lower end at another confidence; None where it cannot be had."""
+    if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
+        return None
+    blocks = _blocks(entry, scores)
+    stored = entry["estimates"][metric]
+    again = _estimate(blocks, metric, stored["confidence"])
+    same = all(_close(getattr(again, name), stored[name]) for name in ("value", "low", "high"))
+    if not same and entry["vantage"] == "outsider":
+        return None  # a defence answers outsiders otherwise, and those scores are not stored
+    if not same:
+        raise FedauditError(
+            "scores-differ",
+            f"{results.SCORES} does not give the {metric} of {entry['attack']} that {results.RESULTS} states",
+            "They are not of the same run: audit again.",
+            exit_code=REFUSED,
+        )
+    return _estimate(blocks, metric, confidence).low
+
+
+def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
+    if metric == "auc":
+        return auc(blocks, confidence)
+    return tpr_at_fpr(blocks, float(metric.removeprefix("tpr@")), confidence)
+
+
+def _close(a: float | None, b: float | None) -> bool:
+    return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0, abs_tol=1e-9))
+
+
+def _blocks(entry: Mapping[str, Any], scores: Mapping[str, NDArray[Any]]) -> list[Block]:
+    """As the auditor makes them: local models have one block for each party, global models one for all."""
+    mine = np.asarray((scores["attack"] == entry["attack"]) & (scores["model"] == entry["model"]))
+    party, parties = entry["party"], scores["party"]
+    if party is None and entry["model"] == "global":
+        wanted = [mine]
+    else:
+        wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
+    # A party that took part too seldom has no scores at all and is left out.
+    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
+
+
+def _block(mine: Bools, scores: Mapping[str, NDArray[Any]]) -> Block:
+    role = scores["role"]
+    members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
+    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
+    values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
+    subject = scores.get("subject")
+    names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
+    return Block(values[members], values[evaluation], values[calibration], names)

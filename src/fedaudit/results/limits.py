@@ -1,0 +1,51 @@
+"""A party's limit, in the words of the gate: "tpr@0.01 > 0.05". Crossed when the interval's lower end lies above it."""
+
+from collections.abc import Mapping
+
+from fedaudit.errors import FedauditError
+from fedaudit.results.gate import Rule, parse_rule
+from fedaudit.stats import needed_for_lower_end
+from fedaudit.types import Estimate, Game, Role
+
+
+def party_rule(text: str | None) -> Rule | None:
+    """A limit on what leaves this party, under its primary attack: there is nothing to select."""
+    if text is None:
+        return None
+    rule = parse_rule(text)
+    if rule.attack or rule.vantage or rule.party:
+        what = f"{text!r}: a party's limit speaks of the primary attack on what leaves it"
+        raise FedauditError("limit-selector", what, 'Write "tpr@0.01 > 0.05", without brackets.')
+    rate = _rate(rule)
+    if not 0 <= rule.limit < 1 or (rule.metric != "auc" and (rate is None or not 0 < rate < 1)):
+        what = f"{text!r} is not a limit on an AUC or on a TPR at an FPR between 0 and 1"
+        raise FedauditError("limit-metric", what, 'Write "tpr@0.01 > 0.05" or "auc > 0.6".')
+    return rule
+
+
+def rates(rules: list[Rule | None]) -> set[float]:
+    return {rate for rule in rules if rule is not None and (rate := _rate(rule)) is not None}
+
+
+def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
+    estimate = found.get(rule.metric) if rule is not None else None
+    return rule is not None and estimate is not None and estimate.low is not None and estimate.low > rule.limit
+
+
+def check_reachable(rule: Rule | None, game: Game, confidence: float) -> None:
+    """Refuse a limit that no outcome could ever cross, because too few records calibrate it."""
+    rate = None if rule is None else _rate(rule)
+    if rule is None or rate is None:
+        return
+    available, needed = int(game.truth.mask(Role.CALIBRATION).sum()), needed_for_lower_end(rate, confidence)
+    if available < needed:
+        raise FedauditError(
+            "limit-unreachable",
+            f"{rule.text!r} could never be found crossed: {available} calibration records are set aside, {needed} are "
+            "needed",
+            "Set more records aside, plan fewer rounds, or limit the AUC or the TPR at a larger FPR.",
+        )
+
+
+def _rate(rule: Rule) -> float | None:
+    return float(rule.metric.removeprefix("tpr@")) if rule.metric.startswith("tpr@") else None

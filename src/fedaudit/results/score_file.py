@@ -1,0 +1,225 @@
+"""The statistics alone, on a file of somebody's own scores."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedaudit.config.schema import DEFAULT_FPR
+from fedaudit.data.records import missing
+from fedaudit.errors import FedauditError, suggest
+from fedaudit.results.document import estimate_fields
+from fedaudit.stats import (
+    Block,
+    Bonferroni,
+    auc,
+    gdp_epsilon,
+    maximised_epsilon,
+    needed_for_value,
+    one_run_epsilon,
+    proved_epsilon,
+    random_half,
+    tpr_at_fpr,
+)
+from fedaudit.types import Bools, Estimate, Floats
+
+MAX_BYTES = 4 * 2**30
+YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
+
+
+def estimate(
+    path: Path,
+    fprs: tuple[float, ...] | None,
+    confidence: float,
+    delta: float | None = None,
+    attack: str | None = None,
+) -> dict[str, Any]:
+    """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
+
+    In a run's own scores.parquet, those of one attack on the global model.
+
+    With a delta also the four figures of epsilon, each under its own label.
+    """
+    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
+        if not 0 < value < 1:
+            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+    columns, of_a_run = _read(path, attack)
+    _refuse_missing(columns, path)
+    # Sorted by id, so that the order of rows cannot change a bit.
+    order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
+    ids = np.array(columns["id"], dtype=np.str_)[order]
+    member = _members(columns["member"], path)[order]
+    scores, dropped = _scores([columns["score"][i] for i in order], ids, path)
+    both = np.intersect1d(ids[member], ids[~member])
+    if len(both):
+        raise FedauditError(
+            "shared-id",
+            f"{path}: {len(both)} ids are both member and non-member, the first is {str(both[0])!r}",
+            "Decide.",
+        )
+    if len(np.unique(ids)) < len(ids):
+        raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
+    if not member.any() or member.all():
+        raise FedauditError("empty-set", f"{path}: members or non-members are missing", "Both are needed.")
+    subject = np.array(columns["subject"], dtype=np.str_)[order] if "subject" in columns else None
+    calibration = np.zeros(len(ids), bool)
+    calibration[~member] = random_half((ids if subject is None else subject)[~member], "score-calibration")
+    sets = (member, ~member & ~calibration, calibration)
+    names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
+    block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+    kept, notices = _reachable(fprs, len(block.calibration), int((~member).sum()))
+    found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
+    warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
+    if found[0].high is not None and found[0].high < 0.5:
+        warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
+    claimed: list[Estimate] = []
+    if delta is not None:
+        claimed = epsilons(scores, member, delta, confidence)
+        notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
+        if delta > 1 / len(ids):
+            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
+    return {
+        "schema": 1,
+        "file": path.name,
+        "estimates": {e.name: estimate_fields(e) for e in found},
+        "epsilons": {e.name: estimate_fields(e) for e in claimed},
+        "warnings": warnings,
+        "notices": notices,
+    }
+
+
+def _refuse_missing(columns: dict[str, list[Any]], path: Path) -> None:
+    for column in ("id", "subject"):
+        if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
+            raise FedauditError(
+                f"missing-{column}",
+                f"{path}: {column} is missing in {len(rows)} of {len(columns[column])} rows, the first is row "
+                f"{rows[0] + 1}",
+                f"Fill it in{', or remove the column' if column == 'subject' else ''}.",
+            )
+
+
+def _reachable(fprs: tuple[float, ...] | None, calibration: int, nonmembers: int) -> tuple[list[float], list[str]]:
+    """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
+    kept: list[float] = []
+    notices: list[str] = []
+    for fpr in fprs or DEFAULT_FPR:
+        if calibration >= needed_for_value(fpr):
+            kept.append(fpr)
+            continue
+        message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
+        message += f"there are {nonmembers}, of which {calibration} set it"
+        if fprs:
+            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
+        notices.append(f"{message}: it is left out.")
+    return kept, notices
+
+
+ASSUMPTIONS = (
+    "Epsilon: epsilon-bonferroni, -gdp and -maximised take every row for an independent run of the mechanism, with the "
+    "unit (member 1) or without; epsilon-one-run takes the rows for units of one run that fair coins put in or left "
+    "out. A figure whose assumption does not describe the file says nothing. Only kind 'proved' is a bound."
+)
+
+
+ONE_RUN = (
+    "These are units of one run, put in or left out in fixed shares and not by fair coins: epsilon-one-run (with "
+    "federation.members = 0.5) comes closest, and no figure is a proof."
+)
+
+
+def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> list[Estimate]:
+    """What was proved, what a Gaussian fit says, what the papers quote, and the one-run bound, at one delta."""
+    inside, outside = scores[member], scores[~member]
+    return [
+        proved_epsilon(inside, outside, delta, Bonferroni(), confidence),
+        gdp_epsilon(inside, outside, delta, confidence),
+        maximised_epsilon(inside, outside, delta, confidence),
+        one_run_epsilon(scores, member, delta, confidence),
+    ]
+
+
+def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
+    if not path.is_file():
+        raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
+    if path.stat().st_size > MAX_BYTES:
+        raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
+    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
+    if of_a_run:
+        columns = _of_attack(columns, attack, path)
+    elif attack:
+        raise FedauditError("attack", f"{path} is not the scores.parquet of a run", "Leave out --attack.")
+    for wanted in ("id", "member", "score"):
+        if wanted not in columns:
+            raise FedauditError("column", f"{path} has no column {wanted!r}", f"Rename it. {suggest(wanted, columns)}")
+    if not columns["id"]:
+        raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
+    return columns, of_a_run
+
+
+def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) -> dict[str, list[Any]]:
+    """Of the global model alone: scores of the parties' own models have a threshold each. Rows that helped to fit the
+    attack are left out."""
+    known = sorted({name for name, model in zip(columns["attack"], columns["model"], strict=True) if model == "global"})
+    chosen = attack or (known[0] if len(known) == 1 else None)
+    if chosen not in known:
+        what = f"{path} has no scores of {attack!r} on the global model" if attack else f"{path} holds several attacks"
+        raise FedauditError("attack", what, f"Name one with --attack: {', '.join(known)}.")
+    rows = zip(columns["attack"], columns["model"], columns["reference"], strict=True)
+    kept = [row for row, about in enumerate(rows) if about == (chosen, "global", False)]
+    found = {name: [columns[name][row] for row in kept] for name in ("id", "score", "role", "subject")}
+    if None in found["subject"]:
+        del found["subject"]
+    return found | {"member": [int(role == "member") for role in found.pop("role")]}
+
+
+def _read_parquet(path: Path) -> dict[str, list[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
+    except (pa.ArrowException, OSError) as error:
+        raise FedauditError("unreadable", f"{path} is not a parquet file: {error}", "Write it again.") from None
+    return columns
+
+
+def _read_csv(path: Path) -> dict[str, list[Any]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            rows = list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise FedauditError("unreadable", f"{path} is not a UTF-8 CSV file: {error}", "Write it again.") from None
+    return {name: [row[name] for row in rows] for name in reader.fieldnames or () if name}
+
+
+def _members(values: list[Any], path: Path) -> Bools:
+    words = [str(value).strip().lower() for value in values]
+    for row, word in enumerate(words):
+        if word not in YES | NO:
+            raise FedauditError("member", f"{path}: member in row {row + 1} is neither 0 nor 1", "Write 0 or 1.")
+    return np.array([word in YES for word in words])
+
+
+def _scores(values: list[Any], ids: Any, path: Path) -> tuple[Any, int]:
+    """Finite scores; a few missing ones count as the least suspicious, many are an error."""
+
+    def number(value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            return float("nan")
+
+    scores = np.array([number(value) for value in values])
+    bad = ~np.isfinite(scores)
+    if bad.mean() > 0.01:
+        first = str(ids[np.flatnonzero(bad)[0]])
+        raise FedauditError(
+            "nan-scores",
+            f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is {first!r}",
+            "Mend.",
+        )
+    return np.where(bad, -np.inf, scores), int(bad.sum())

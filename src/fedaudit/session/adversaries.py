@@ -1,0 +1,113 @@
+"""Adversaries with data and models of their own: what they are given before training, and what that is refused for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedaudit.adversary import attacks
+from fedaudit.adversary.attacks.attribute import Attribute
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.signals.references import is_outside
+from fedaudit.audit import Settings
+from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
+from fedaudit.config.schema import Audit, Config
+from fedaudit.data.reserve import reserve
+from fedaudit.errors import FedauditError
+from fedaudit.types import Dataset, Game, Records
+
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Defence
+
+
+def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
+    """The named attacks (None: the default ones), with the options that [audit] gives them."""
+    fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
+    guessing = attacks.ATTRIBUTE in (names or ())
+    if guessing and audit.attribute is None:
+        raise FedauditError(
+            "no-attribute",
+            "'attribute' guesses a hidden attribute, and none is named",
+            'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
+        )
+    others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
+    found = attacks.choose(others, audit.reference.spread, fusion)
+    return [*found, Attribute()] if guessing else found
+
+
+def chosen(config: Config) -> list[BaseAttack]:
+    """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
+    audit = config.audit
+    asked = choose(audit, audit.attacks)
+    check(audit, asked)
+    if audit.adversary is None:
+        return asked
+    series = [attack for attack in asked if attack.learns and not isinstance(attack, Attribute)]
+    others = [attack for attack in asked if not attack.learns]
+    if not series and not (audit.attacks and audit.attribute):
+        series = [entry.make() for entry in attacks.SHADOW.values()]
+    return [*others, *series, *([Attribute()] if audit.attribute else [])]
+
+
+def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
+    """Refuse attacks whose adversary is not named, and an adversary without its place to look from."""
+    if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
+        raise FedauditError(
+            "no-adversary",
+            "an attribute is guessed by a semi-honest adversary with a shadow model, and none is named",
+            'Set audit.adversary to "agg-sh" or "do-sh".',
+        )
+    if audit.adversary is None:
+        if learning := [attack.name for attack in asked if attack.learns]:
+            raise FedauditError(
+                "no-adversary",
+                f"{learning[0]} is an attack of somebody with a shadow model, and nobody is named",
+                'Set audit.adversary to "agg-sh", "agg-mal" or "do-sh".',
+            )
+        return
+    vantage, _ = PLACES[audit.adversary]
+    if vantage not in audit.vantages:
+        raise FedauditError(
+            "adversary-vantage",
+            f"{audit.adversary} looks from {vantage.value!r}, which is not among audit.vantages",
+            f"Add {vantage.value!r} there.",
+        )
+
+
+def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
+    """Whoever is outside gets a part of its own, as large as a party's, before anything is dealt out."""
+    outside = any(is_outside(signal) for attack in using for signal in attack.signals)
+    if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
+        return dataset, None
+    federation = config.federation
+    rng = np.random.default_rng([federation.seed, 1])
+    records, own = reserve(dataset.records, federation.parties + 1, rng)
+    return replace(dataset, records=records), own
+
+
+def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
+    """References that train as the parties do, where that is asked for."""
+    if not config.audit.reference.defended or settings.references is None:
+        return settings
+    if defence.gradient is None:
+        raise FedauditError(
+            "reference-undefended",
+            "audit.reference.defended is set, but no defence changes how the parties train",
+            "Take it out, or add dp-sgd, higradavg or clip-only to [[defences]].",
+        )
+    return replace(settings, references=replace(settings.references, gradient=defence.gradient))
+
+
+def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:
+    """The adversary's shadow: of the first party, for a party; on the reserved data, for an aggregator."""
+    adversary, federation = config.audit.adversary, config.federation
+    if adversary is None:
+        return None
+    if adversary == "do-sh":
+        first = game.parties[0]
+        return Shadow(adversary, own_of_party(game, first), first)
+    assert own is not None
+    share = federation.member_subjects or federation.members
+    own_game = split_own(own, share, federation.seed)
+    return Shadow(adversary, own_game, None, training, federation.seed)

@@ -1,0 +1,192 @@
+"""A run and its trace: begin or resume, record while training, and never stop training because the disk refuses."""
+
+import hashlib
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from fedaudit.audit import Auditor
+from fedaudit.audit.panel import say
+from fedaudit.config.schema import Config, parse
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.results import document as results
+from fedaudit.trace.segments import DamagedError
+from fedaudit.trace.store import RUN, Store, load_manifest
+from fedaudit.types import Bools, Game, Observation, Round, State
+
+Tell = Callable[[str], None]  # something the user should know now
+
+
+def fingerprint(game: Game) -> str:
+    """The records and their roles: a trace belongs to one game, whatever the file is called."""
+    found = hashlib.sha256()
+    candidates = game.candidates
+    for names in (candidates.id, candidates.party, game.truth.role, candidates.rows.id):
+        found.update(json.dumps(names.tolist()).encode())
+    for array in (candidates.rows.x, candidates.rows.y):
+        found.update(f"{array.dtype.str} {array.shape}".encode())
+        for part in range(0, len(array), 4096):  # in pieces: never a second copy of the data
+            found.update(array[part : part + 4096].tobytes())
+    return found.hexdigest()
+
+
+def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
+    try:
+        return parse(dict(manifest["config"]))
+    except (FedauditError, KeyError, TypeError) as error:
+        raise FedauditError(
+            "run-config", f"the configuration in {directory / RUN} cannot be read: {error}", "Start anew with --force.",
+            exit_code=REFUSED,
+        ) from None  # fmt: skip
+
+
+def check_config(directory: Path, config: Config) -> None:
+    """Refuse, before anything is read, a directory that holds a run of another configuration."""
+    if not (directory / RUN).exists():
+        return
+    there = _flat(config_of(load_manifest(directory), directory).as_dict())
+    here = _flat(config.as_dict())
+    for field in sorted(there.keys() | here.keys()):
+        if there.get(field) != here.get(field):
+            raise _refused(directory, field, there.get(field, "not set"), here.get(field, "not set"))
+
+
+def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Refuse to go on with other records or another starting model under the same configuration."""
+    for field, what in (("data", "the records"), ("start", "the model to start from")):
+        if field in here and there.get(field) != here[field]:
+            raise _refused(directory, what, str(there.get(field))[:12], str(here[field])[:12])
+
+
+def _refused(directory: Path, field: str, there: object, here: object) -> FedauditError:
+    return FedauditError(
+        "other-run",
+        f"{directory} holds a run with another configuration: {field} was {there!r} and is now {here!r}",
+        "Choose another folder with --out, or replace that run with --force.",
+        exit_code=REFUSED,
+    )
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
+
+
+class Recording:
+    """The trace of a run in progress. When it can no longer be written, `trouble` says so, and the run goes on."""
+
+    def __init__(self, store: Store, begun: bool):
+        self.store, self.begun = store, begun
+        self.trouble: str | None = None
+        self.warnings: list[str] = []
+
+    @classmethod
+    def start(cls, directory: Path, manifest: Mapping[str, Any], force: bool) -> Self:
+        try:
+            if not force and (directory / RUN).exists():
+                store = Store.resume(directory)
+                try:
+                    check_same(directory, store.manifest, manifest)
+                except FedauditError:
+                    store.close()
+                    raise
+                return cls(store, begun=True)
+            store = Store.create(directory, manifest)
+            for name in (results.RESULTS, results.SCORES, results.REPORT):  # of the run that is being replaced
+                (directory / name).unlink(missing_ok=True)
+            return cls(store, begun=False)
+        except OSError as error:
+            raise FedauditError(
+                "not-writable", f"cannot write to {directory}: {error.strerror}", "Choose another folder with --out."
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def finished(self) -> dict[str, Any] | None:
+        """The results of a run that needs no more training."""
+        directory = self.store.directory
+        return results.load(directory) if self.store.finished and (directory / results.RESULTS).is_file() else None
+
+    def resume(self, auditor: Auditor, tell: Tell) -> tuple[int, State | None]:
+        """Bring the auditor to where the run stopped; the round and the model from which it goes on."""
+        store = self.store
+        if not self.begun or not store.lineage.newest:
+            return 0, None
+        torn = " (the line after it was only half written)" if store.torn else ""
+        tell(f"Resuming after round {store.lineage.newest}{torn}.")
+        try:
+            model = store.released()
+        except DamagedError as error:
+            raise FedauditError(
+                "model-damaged", f"cannot resume: {error}",
+                f"`fedaudit audit {store.directory}` still reads what was recorded; --force starts anew.",
+                exit_code=REFUSED,
+            ) from None  # fmt: skip
+        self.warnings += [*store.warnings(), *feed(store, auditor)]
+        auditor.released = model
+        self._safely(store.resumed)
+        return store.lineage.newest, model
+
+    def append(self, round: Round, seen: Observation | None) -> None:
+        self._safely(lambda: self.store.append(round, seen), f" at round {round.index}")
+
+    def end(self, status: str, right: Bools | None) -> None:
+        self._safely(lambda: self.store.end(status, right))
+
+    def _safely(self, act: Callable[[], object], where: str = "") -> None:
+        if self.trouble:
+            return
+        try:
+            act()
+        except Exception as error:
+            reason = getattr(error, "strerror", None) or say(error)
+            kept = f"{self.store.directory} holds the rounds up to {self.store.lineage.newest}"
+            self.trouble = f"Recording stopped{where} ({reason}). Training and audit went on; {kept}."
+
+
+def feed(store: Store, auditor: Auditor) -> list[str]:
+    """All stored rounds into an auditor, as if they happened now. Says which were damaged and left out."""
+    told = []
+    for entry in store.entries():
+        try:
+            if auditor.task and entry.kept and entry.commit and not auditor.wants(entry.round) <= set(entry.names):
+                auditor.observe(store.round(entry))
+            elif seen := store.observation(entry):
+                auditor.absorb(seen)
+            elif not entry.commit:
+                auditor.last_round = entry.round  # nothing to see, but it is over
+        except DamagedError as error:
+            told.append(f"Round {entry.round}: {error}. That round is left out: a gap, not a zero.")
+    for entry in reversed(store.entries()):  # for attacks that look at the last models alone
+        if entry.kept and entry.commit and auditor.wants_models():
+            with suppress(DamagedError):
+                auditor.expect(store.round(entry))
+    return told
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until what was taken in is also recorded; then they count."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    watched = (signal.SIGINT, signal.SIGTERM)
+    former = [signal.signal(number, lambda got, _: caught.append(got)) for number in watched]
+    try:
+        yield
+    finally:
+        for number, handler in zip(watched, former, strict=True):
+            signal.signal(number, handler)
+    if caught:
+        raise KeyboardInterrupt

@@ -1,0 +1,233 @@
+"""What a trace, or a probe of the mechanism itself, shows about noise, clipping and averaging. No attack is needed."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedaudit.session.verify.claim import Claim
+from fedaudit.types import Floats, Records, Round, State, Trained
+
+ERROR = 1e-6  # chance of calling right noise too little, for each array looked at
+ROUNDING = 1e-3  # relative: what is declared is rounded, and models are kept in float32
+MOST = 200_000  # coordinates of an array that are looked at
+ROUNDS = 20  # rounds of a trace whose noise is looked at; norms and counts are taken of all
+
+CONSTANT, BY_NUMBER, BY_EXAMPLES = "a constant denominator", "the number that came", "weights by examples"
+
+Arrays = dict[str, Floats]
+Way = tuple[str, bool]  # of averaging: what the sum is divided by, and whether the server clipped first
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Vectors that should be Gaussian of standard deviation `std`, plus something unknown of norm at most `slack`."""
+
+    label: str
+    arrays: Arrays
+    std: float
+    slack: float = 0.0
+
+    def lacking(self, names: Iterable[str]) -> bool | None:
+        """Do these arrays together hold less noise than declared? None: it could not be told from so few numbers."""
+        vectors = [self.arrays[name] for name in names]
+        size = sum(v.size for v in vectors)
+        floor = self.std * float(np.sqrt(stats.chi2.ppf(ERROR, size))) if size else 0.0
+        if floor <= self.slack:
+            return None
+        return float(np.sqrt(sum(float(v @ v) for v in vectors))) + self.slack < floor
+
+    def exceeding(self) -> bool:
+        """Is there more than the declared noise can be? Then some of it is something else, or nobody knows what."""
+        size = sum(v.size for v in self.arrays.values())
+        ceiling = self.std * float(np.sqrt(stats.chi2.isf(ERROR, size))) if size else 0.0
+        return _norm(self.arrays) > ceiling * (1 + ROUNDING) + self.slack
+
+    def without(self, names: Collection[str]) -> "Noise":
+        return replace(self, arrays={key: v for key, v in self.arrays.items() if key not in names})
+
+    def measured(self) -> float:
+        size = sum(v.size for v in self.arrays.values())
+        return float(np.sqrt(sum(float(v @ v) for v in self.arrays.values()) / max(size, 1)))
+
+
+@dataclass
+class Evidence:
+    """Collected in one pass over the rounds."""
+
+    noises: list[Noise] = field(default_factory=list)
+    pairs: list[Noise] = field(default_factory=list)  # differences between draws that must be independent
+    norms: list[tuple[str, float]] = field(default_factory=list)  # of what left each party, where it left without noise
+    present: list[int] = field(default_factory=list)  # parties in each round
+    fits: dict[Way, float] = field(default_factory=dict)  # energy left over under each way of averaging
+    uncovered: set[str] = field(default_factory=set)  # arrays that changed and can carry no noise
+    constant: set[str] = field(default_factory=set)  # arrays that nobody ever changed: they need no noise
+    masked: bool = False  # some updates were recorded as a sum only
+    abandoned: list[str] = field(default_factory=list)  # rounds that were released before the server went back
+    moved: float | None = None  # by how much replacing one unit moved one step, in units of the allowed 2C
+    batches: list[int] = field(default_factory=list)  # their sizes inside a party, where they could be watched
+    drawn_from: tuple[int, float] = (0, 1.0)  # how many records, and the chance of each
+    rounds: int = 0
+
+
+# ------------------------------------------------------------------ from a trace
+
+
+def from_trace(claim: Claim, rounds: Iterable[Round]) -> Evidence:
+    return from_branches(claim, ((0, round) for round in rounds))
+
+
+def from_branches(claim: Claim, rounds: Iterable[tuple[int, Round]]) -> Evidence:
+    """Rounds, each with the number of its branch: what a server took back was released all the same."""
+    found, changed, draws = Evidence(), set[str](), list[list[Noise]]()
+    again: dict[int, Noise] = {}  # the first noise of each round number, whatever its branch
+    looked_at: Counter[int] = Counter()
+    for branch, round in rounds:
+        label = f"round {round.index}" + (f" of branch {branch}" if branch else "")
+        found.rounds += 1
+        found.present.append(len(round.sent))
+        readable = {party: trained for party, trained in round.sent.items() if trained.state}
+        found.masked |= len(readable) < len(round.sent)
+        moved = {key for key in round.broadcast if _changed(round, readable, key)}
+        changed |= moved
+        found.constant |= round.broadcast.keys()
+        found.uncovered |= {key for key in moved if _is_whole(round.broadcast[key])}
+        if claim.said.where == "aggregate":
+            found.norms += [
+                (f"{label}, {party}", _norm(_change(round.broadcast, trained.state, most=None)))
+                for party, trained in readable.items()
+            ]
+        looked_at[branch] += 1
+        if looked_at[branch] > ROUNDS:
+            continue
+        drawn = list(_drawn(claim, replace(round, sent=readable), label, found))
+        if drawn and (twin := again.setdefault(round.index, drawn[0])) is not drawn[0]:
+            draws.append([twin, drawn[0]])
+        draws.append(drawn)
+        found.noises += drawn
+    found.constant -= changed
+    found.noises = [noise.without(found.constant) for noise in found.noises]
+    draws = [[noise.without(found.constant) for noise in drawn] for drawn in draws if drawn]
+    found.pairs = [_difference(a, b) for drawn in draws for a, b in pairwise(drawn)]  # of parties, of branches
+    found.pairs += [_difference(a[0], b[0]) for a, b in pairwise(draws) if a[0].label != b[0].label]  # of two rounds
+    found.pairs += [pair for noise in found.noises if not noise.slack for pair in _layers(noise)]
+    return found
+
+
+def _drawn(claim: Claim, round: Round, label: str, found: Evidence) -> Iterator[Noise]:
+    residual = None if found.masked else _averaging(claim, round, label, found)
+    if claim.said.where == "aggregate" and residual:
+        yield residual
+    elif claim.said.where == "update":
+        for party in sorted(round.sent):
+            change = _change(round.broadcast, round.sent[party].state)
+            yield Noise(f"{label}, {party}", change, claim.noise_std, claim.said.clip)
+
+
+def _averaging(claim: Claim, round: Round, label: str, found: Evidence) -> Noise | None:
+    """What the server added: the aggregate less the mean of what was sent, under each way of taking that mean.
+
+    Updates are recorded as they arrive, and a server may clip them after that: each way is tried with and without.
+    """
+    if not round.sent:
+        return None
+    changes = {party: _change(round.broadcast, trained.state) for party, trained in round.sent.items()}
+    scale = {
+        party: claim.said.clip / max(_norm(_change(round.broadcast, trained.state, most=None)), claim.said.clip)
+        for party, trained in round.sent.items()
+    }
+    total = sum(trained.examples for trained in round.sent.values())
+    denominator = claim.said.denominator or float(claim.said.rate * (claim.said.parties or len(changes)))
+    means = {
+        CONSTANT: dict.fromkeys(changes, 1 / denominator),
+        BY_NUMBER: dict.fromkeys(changes, 1 / len(changes)),
+        BY_EXAMPLES: {p: round.sent[p].examples / max(total, 1) for p in changes},
+    }
+    applied = _change(round.broadcast, round.aggregate)
+    left: dict[Way, Arrays] = {}
+    for (mean, weights), clipped in product(means.items(), (False, True)):
+        part = {p: w * (scale[p] if clipped else 1.0) for p, w in weights.items()}
+        left[mean, clipped] = {
+            key: applied[key] / claim.said.server_lr - sum(w * changes[p][key] for p, w in part.items())
+            for key in applied
+        }
+    for way, residual in left.items():
+        found.fits[way] = found.fits.get(way, 0.0) + _norm(residual) ** 2
+    best = min(left, key=lambda way: _norm(left[way]))
+    return Noise(label, left[best], claim.noise_std / denominator)
+
+
+def _difference(a: Noise, b: Noise) -> Noise:
+    """Independent noise leaves sqrt 2 of it in the difference; the same noise leaves none."""
+    arrays = {key: a.arrays[key] - b.arrays[key] for key in a.arrays}
+    return Noise(f"{a.label} and {b.label}", arrays, a.std * 2**0.5, a.slack + b.slack)
+
+
+def _layers(noise: Noise) -> Iterator[Noise]:
+    for (first, a), (second, b) in pairwise(sorted(noise.arrays.items())):
+        size = min(a.size, b.size)
+        difference = {first: a[:size] - b[:size]}
+        yield Noise(f"{noise.label}: arrays {first} and {second}", difference, noise.std * 2**0.5)
+
+
+# ------------------------------------------------------------------ from the mechanism itself
+
+Train = Callable[[Records, np.random.Generator], Trained]  # one step of SGD with rate 1 on all records
+
+
+def from_probe(claim: Claim, state: State, records: Records, train: Train, units: NDArray[Any], lr: float) -> Evidence:
+    """One step, with other noise and then with one unit replaced by an outlier and the same noise.
+
+    `units` says whose each record is. The step divides by the number of records.
+    """
+    found, size = Evidence(), len(records)
+    same = train(records, np.random.default_rng(0)).state
+    steps = [_change(state, train(records, np.random.default_rng(seed)).state) for seed in range(4)]
+    std = claim.noise_std * lr / size
+    found.constant = {key for key in steps[0] if not any(step[key].any() for step in steps)}
+    for seed, (a, b) in enumerate(pairwise(steps)):
+        drawn = Noise(f"probe {seed + 1}", {key: a[key] - b[key] for key in a}, std * 2**0.5).without(found.constant)
+        found.noises.append(drawn)
+        found.pairs.append(drawn)
+        found.pairs += list(_layers(drawn))
+    moved = []
+    for scale in (-30.0, 30.0):
+        x = records.x.copy()
+        x[units == units[0]] = x[units == units[0]] * scale
+        other = train(replace(records, x=x), np.random.default_rng(0)).state
+        moved.append(_norm(_change(same, other, most=None)))
+    found.moved = max(moved) / (2 * claim.said.clip * lr / size)
+    return found
+
+
+# ------------------------------------------------------------------ arithmetic
+
+
+def _change(broadcast: State, state: State, most: int | None = MOST) -> Arrays:
+    """In float64 and flat, of what can carry noise; a random part of very large arrays, the same one each time."""
+    found = {}
+    for key, value in broadcast.items():
+        if not _is_whole(value) and value.size:
+            flat = state[key].astype(np.float64).ravel() - value.astype(np.float64).ravel()
+            if most and flat.size > most:
+                flat = flat[np.random.default_rng(0).choice(flat.size, most, replace=False)]
+            found[key] = flat
+    return found
+
+
+def _norm(arrays: Mapping[str, Floats]) -> float:
+    return float(np.sqrt(sum(float(v @ v) for v in arrays.values())))
+
+
+def _is_whole(value: NDArray[Any]) -> bool:
+    return not np.issubdtype(value.dtype, np.floating)
+
+
+def _changed(round: Round, sent: Mapping[str, Trained], key: str) -> bool:
+    states = (round.aggregate, *(trained.state for trained in sent.values()))
+    return any(not np.array_equal(state[key], round.broadcast[key]) for state in states)

@@ -1,5 +1,0 @@
-"""Models that an adversary trains beside the federation. Nothing here imports torch before a model is trained."""
-
-from fedaudit.shadow.references import References
-
-__all__ = ["References"]

@@ -1,0 +1,151 @@
+"""Which rounds belong together. A round is known by its index and the models it started from and ended with.
+
+The same round delivered again is harmless; a party that answers twice, differently, is a conflict; a round that does
+not start from the last aggregate opens a branch, because the server went back to an older model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedaudit.trace.segments import Key, Part
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What is remembered of what a party sent."""
+
+    state: str  # digest
+    examples: int
+    epoch_seconds: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One recorded round. Models are named by their digests."""
+
+    round: int
+    branch: int
+    commit: bool
+    broadcast: str
+    aggregate: str
+    parties: dict[str, Delivered]
+    signals: str | None  # checksum of the signals file; None: nothing was measured
+    names: tuple[str, ...]
+    parts: tuple[Part, ...]
+    kept: bool  # the models themselves are on disk
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a delivered round belongs: it is known, it continues the current branch, or it opens another."""
+
+    known: Entry | None = None
+    opens: bool = False
+    origin: int | None = None  # the round whose aggregate it starts from; 0: the first broadcast; None: unknown
+
+
+class Lineage:
+    """All recorded rounds, and the branch that leads to the newest one. Built by applying the journal's events."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[int, int], Entry] = {}
+        self.current: dict[int, Entry] = {}
+        self.conflicts: set[tuple[int, int, Key, str]] = set()
+        self.branch = 0
+        self.resumed: list[int] = []
+        self.ended: Mapping[str, Any] | None = None
+        self.notes: list[str] = []
+
+    @property
+    def newest(self) -> int:
+        return max(self.current, default=0)
+
+    @property
+    def released(self) -> Entry | None:
+        """The last round of the current branch whose result was kept."""
+        return max((e for e in self.current.values() if e.commit), key=lambda e: e.round, default=None)
+
+    def place(self, index: int, broadcast: str, aggregate: str) -> Place:
+        for entry in self.entries.values():
+            if (entry.round, entry.broadcast, entry.aggregate) == (index, broadcast, aggregate):
+                return Place(known=entry)
+        if not self.current:
+            return Place()
+        origin = self._origin(index, broadcast)
+        if index <= self.newest:
+            return Place(opens=True, origin=origin)
+        last = self.released.round if self.released else 0
+        lost = origin is None and index > self.newest + 1  # rounds are missing in between, so nothing can be said
+        return Place(opens=origin != last and not lost, origin=origin)
+
+    def _origin(self, index: int, broadcast: str) -> int | None:
+        before = [e for _, e in sorted(self.current.items(), reverse=True) if e.round < index]
+        for entry in before:
+            if entry.commit and entry.aggregate == broadcast:
+                return entry.round
+        first = min(self.current)
+        return 0 if first == 1 and self.current[first].broadcast == broadcast else None
+
+    # ------------------------------------------------------------------ events
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "round":
+            self._round(event)
+        elif kind == "late":
+            entry = self.entries[event["branch"], event["round"]]
+            entry.parties[event["party"]] = Delivered(**event["sent"])
+            self._note(f"Round {entry.round}: the answer of party {event['party']!r} came late.")
+        elif kind == "conflict":
+            self.conflicts.add((event["branch"], event["round"], event["party"], event["state"]))
+            whose = f"party {event['party']!r} answered"
+            self._note(f"Round {event['round']}: {whose} twice, differently. The first answer counts.")
+        elif kind == "resumed":
+            self.resumed.append(event["round"])
+        elif kind == "ended":
+            self.ended = event
+
+    def _round(self, event: Mapping[str, Any]) -> None:
+        entry = Entry(
+            int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
+            {name: Delivered(**sent) for name, sent in event["parties"].items()},
+            event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
+        )  # fmt: skip
+        if event["opens"]:
+            self._open(entry, event["origin"])
+        self.branch = entry.branch
+        self.current[entry.round] = self.entries[entry.branch, entry.round] = entry
+
+    def _open(self, entry: Entry, origin: int | None) -> None:
+        last = entry.round - 1 if origin is None else min(origin, entry.round - 1)
+        left_out = sorted(r for r in self.current if r > last)
+        started = (
+            "an unknown model" if origin is None else f"the model of round {origin}" if origin else "the first model"
+        )
+        told = f"Round {entry.round} started from {started}, not from the last one: the server went back"
+        rest = f"; its earlier {spans(left_out)} {'is' if len(left_out) == 1 else 'are'} left out" if left_out else ""
+        self._note(f"{told}{rest}.")
+        self.current = {r: e for r, e in self.current.items() if r <= last}
+
+    def _note(self, sentence: str) -> None:
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def missing(self) -> list[int]:
+        """Rounds before the newest that nobody recorded."""
+        known = {entry.round for entry in self.entries.values()}
+        return [r for r in range(1, self.newest) if r not in known]
+
+
+def spans(rounds: list[int]) -> str:
+    """`round 3`, `rounds 3-5 and 9`: for sentences."""
+    groups: list[list[int]] = []
+    for r in rounds:
+        if groups and groups[-1][-1] == r - 1:
+            groups[-1].append(r)
+        else:
+            groups.append([r])
+    words = [str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in groups]
+    joined = " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+    return f"round{'s' if len(rounds) != 1 else ''} {joined}"

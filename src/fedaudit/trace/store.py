@@ -1,0 +1,338 @@
+"""A trace on disk: one directory, append-only, whole after a kill at any byte.
+
+    run.json              schema, configuration and its hash, package versions, seed, guarantee
+    journal.jsonl         one line for each event, with a checksum; a round exists when its line does
+    signals/00017.parquet record id, round, party (null: the global model), one column for each signal
+    rounds/00017/         broadcast, party-NAME, aggregate as safetensors (`keep = "snapshots"` only)
+    model-00017.safetensors  the newest aggregate, from which an unfinished run goes on (`keep = "signals"` only)
+
+Rounds may come from any runtime: `append` takes them late, twice or again, and says what it made of them.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import Lock, sweep, write_atomically
+from fedaudit.trace import journal
+from fedaudit.trace.lineage import Delivered, Entry, Lineage, spans
+from fedaudit.trace.segments import (
+    DamagedError,
+    checksum,
+    digest,
+    pack_signals,
+    pack_state,
+    read_bytes,
+    unpack_signals,
+    unpack_state,
+)
+from fedaudit.types import Bools, Observation, Round, State, Trained
+
+SCHEMA = 1
+RUN, JOURNAL, SIGNALS, ROUNDS = "run.json", "journal.jsonl", "signals", "rounds"
+MAX_MANIFEST = 64 * 2**20
+
+Manifest = Mapping[str, Any]
+Outcome = Literal["new", "repeated", "changed", "branch"]
+
+
+class Store:
+    """Opened by `create` or `resume` (one writer, locked) or by `read` (anybody, at any time)."""
+
+    def __init__(self, directory: Path, manifest: Manifest, lock: Lock | None = None):
+        self.directory, self.manifest, self._lock = directory, manifest, lock
+        self.snapshots = manifest.get("keep") == "snapshots"
+        self._journal = journal.Journal(directory / JOURNAL) if lock else None
+        reading = self._journal.reading if self._journal else journal.read(directory / JOURNAL)
+        self.torn = reading.torn
+        self.lineage = Lineage()
+        self.damaged_lines = list(reading.damaged)
+        for event in reading.events:
+            try:
+                self.lineage.apply(event)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                self.damaged_lines.append(event["n"])
+
+    # ------------------------------------------------------------------ opening and closing
+
+    @classmethod
+    def create(cls, directory: Path, manifest: Manifest) -> Self:
+        """A new, empty trace. `manifest` needs `keep`: "signals" or "snapshots"."""
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = Lock(directory)
+        clear(directory)
+        manifest = {"schema": SCHEMA, **manifest}
+        write_atomically(directory / RUN, json.dumps(manifest, indent=1) + "\n")
+        return cls(directory, manifest, lock)
+
+    @classmethod
+    def resume(cls, directory: Path) -> Self:
+        """Go on writing where the last writer stopped."""
+        manifest = load_manifest(directory)
+        lock = Lock(directory)
+        sweep(directory)
+        return cls(directory, manifest, lock)
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        return cls(directory, load_manifest(directory))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._journal:
+            self._journal.close()
+        if self._lock:
+            self._lock.release()
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, round: Round, seen: Observation | None = None) -> Outcome:
+        """Record a round and what was measured in it. What `branch` means for an audit in progress: build it anew."""
+        sent = {
+            name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
+            for name, trained in round.sent.items()
+        }
+        broadcast, aggregate = digest(round.broadcast), digest(round.aggregate)
+        place = self.lineage.place(round.index, broadcast, aggregate)
+        if place.known:
+            return self._again(place.known, round, sent)
+        entry = Entry(
+            round.index,
+            self.lineage.branch + place.opens,
+            round.commit,
+            broadcast,
+            aggregate,
+            sent,
+            None,
+            (),
+            (),
+            False,
+        )
+        parts, names, signals = [], set(), None
+        if seen:
+            blob = pack_signals(round.index, seen.of)
+            write_atomically(self._signals_file(entry), blob)
+            signals = checksum(blob)
+            names = {name for of in seen.of.values() for name in of.values}
+            parts = [
+                [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
+                for k, of in seen.of.items()
+            ]
+        self._write_models(entry, round)
+        self._record({
+            "event": "round", "round": round.index, "branch": entry.branch, "opens": place.opens,
+            "origin": place.origin, "commit": round.commit, "broadcast": broadcast, "aggregate": aggregate,
+            "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": self.snapshots,
+            "signals": signals, "names": sorted(names), "parts": parts,
+        })  # fmt: skip
+        self._drop_older_models()
+        return "branch" if place.opens else "new"
+
+    def resumed(self) -> None:
+        self._record({"event": "resumed", "round": self.lineage.newest})
+
+    def end(self, status: str, right: Bools | None) -> None:
+        """The run is over or interrupted; `right`: which records the released model answers rightly."""
+        packed = None if right is None else base64.b64encode(np.packbits(right).tobytes()).decode()
+        self._record({"event": "ended", "round": self.lineage.newest, "status": status, "right": packed})
+
+    def _again(self, known: Entry, round: Round, sent: Mapping[str, Delivered]) -> Outcome:
+        """The same round once more: what is the same is ignored, what is new is added, what differs is kept beside."""
+        outcome: Outcome = "repeated"
+        for name, delivered in sent.items():
+            before = known.parties.get(name)
+            where = {"round": known.round, "branch": known.branch, "party": name}
+            if before is None:
+                if known.kept:
+                    write_atomically(self._model_file(known, name), pack_state(round.sent[name].state))
+                self._record({"event": "late", **where, "sent": vars(delivered)})
+                outcome = "changed"
+            elif (
+                before.state != delivered.state
+                and (known.branch, known.round, name, delivered.state) not in self.lineage.conflicts
+            ):
+                if known.kept:
+                    path = self._model_file(known, name)
+                    beside = path.with_name(f"{path.stem}~conflict-{delivered.state[:16]}.safetensors")
+                    write_atomically(beside, pack_state(round.sent[name].state))
+                self._record({"event": "conflict", **where, "state": delivered.state})
+                outcome = "changed"
+        return outcome
+
+    def _write_models(self, entry: Entry, round: Round) -> None:
+        if not self.snapshots:
+            if round.commit:
+                write_atomically(self._newest_file(entry), pack_state(round.aggregate))
+            return
+        for name, trained in round.sent.items():
+            write_atomically(self._model_file(entry, name), pack_state(trained.state))
+        write_atomically(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
+        if self._holder_of(entry.broadcast) is None:  # else it lies there as an earlier round's aggregate
+            write_atomically(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
+
+    def _record(self, event: journal.Event) -> None:
+        if self._journal is None:
+            raise FedauditError("read-only", f"{self.directory} was opened for reading", "Open it with Store.resume.")
+        self._journal.append(event)
+        self.lineage.apply(event)
+
+    def _drop_older_models(self) -> None:
+        released = self.lineage.released
+        keep = self._newest_file(released) if released else None
+        for path in self.directory.glob("model-*.safetensors"):
+            if path != keep:
+                path.unlink()
+
+    # ------------------------------------------------------------------ reading
+
+    def entries(self) -> list[Entry]:
+        """The rounds that lead to the newest one, in order."""
+        return [entry for _, entry in sorted(self.lineage.current.items())]
+
+    def observation(self, entry: Entry) -> Observation | None:
+        """What was measured in a round, bit for bit. Raises DamagedError when it is not what was written."""
+        if entry.signals is None:
+            return None
+        path = self._signals_file(entry)
+        with _named(path):
+            return Observation(entry.round, unpack_signals(read_bytes(path), entry.signals, entry.parts))
+
+    def round(self, entry: Entry) -> Round:
+        """A round as it was exchanged. Needs snapshots; raises DamagedError when they are not what was written."""
+        sent = {
+            name: Trained(self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds)
+            for name, of in entry.parties.items()
+        }
+        holder = self._holder_of(entry.broadcast)
+        path = self._round_file(holder, "aggregate") if holder else self._round_file(entry, "broadcast")
+        broadcast = self._load(path, entry.broadcast)
+        aggregate = self._load(self._round_file(entry, "aggregate"), entry.aggregate)
+        return Round(entry.round, broadcast, sent, aggregate, entry.commit)
+
+    def rounds(self) -> Iterator[Round]:
+        """The trace, as far as its models were kept."""
+        return (self.round(entry) for entry in self.entries() if entry.kept)
+
+    def released(self) -> State | None:
+        """The newest aggregate: what an unfinished run goes on from."""
+        entry = self.lineage.released
+        if entry is None:
+            return None
+        path = self._round_file(entry, "aggregate") if entry.kept else self._newest_file(entry)
+        return self._load(path, entry.aggregate)
+
+    @property
+    def finished(self) -> bool:
+        ended = self.lineage.ended
+        return bool(ended and ended["status"] == "complete" and ended["round"] == self.lineage.newest)
+
+    def right(self, n: int) -> Bools | None:
+        """Which of the n records the released model answers rightly, if the run came to that."""
+        ended = self.lineage.ended
+        if not ended or ended["round"] != self.lineage.newest or not ended["right"]:
+            return None
+        bits = np.unpackbits(np.frombuffer(base64.b64decode(ended["right"]), np.uint8))
+        return bits[:n].astype(bool) if n <= len(bits) < n + 8 else None
+
+    def warnings(self) -> list[str]:
+        """What was odd about the rounds: damaged lines, gaps, conflicts, branches."""
+        lines = [f"Line {n} of {JOURNAL} is damaged and was passed over." for n in sorted(self.damaged_lines)]
+        missing = self.lineage.missing()
+        gaps = [f"There is no record of {spans(missing)}: a gap, not a zero."] if missing else []
+        return [*lines, *gaps, *self.lineage.notes]
+
+    def _load(self, path: Path, expected: str) -> State:
+        with _named(path):
+            return unpack_state(read_bytes(path), expected)
+
+    # ------------------------------------------------------------------ names of files: never taken from the journal
+
+    def _name(self, entry: Entry) -> str:
+        return f"{int(entry.round):05d}" + (f".{int(entry.branch)}" if entry.branch else "")
+
+    def _signals_file(self, entry: Entry) -> Path:
+        return self.directory / SIGNALS / f"{self._name(entry)}.parquet"
+
+    def _newest_file(self, entry: Entry) -> Path:
+        return self.directory / f"model-{self._name(entry)}.safetensors"
+
+    def _round_file(self, entry: Entry, what: str) -> Path:
+        return self.directory / ROUNDS / self._name(entry) / f"{what}.safetensors"
+
+    def _model_file(self, entry: Entry, party: str) -> Path:
+        return self._round_file(entry, f"party-{safe_name(party)}")
+
+    def _holder_of(self, model: str) -> Entry | None:
+        """A kept round whose aggregate is this model."""
+        return next((e for e in self.lineage.entries.values() if e.kept and e.aggregate == model), None)
+
+
+class _named:
+    """Damage is told with the file's name."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DamagedError):
+            raise DamagedError(f"{self.path.parent.name}/{self.path.name} {error}") from None
+
+
+def safe_name(name: str) -> str:
+    """A file name for any string: itself when harmless, else what is harmless of it and a hash (case counts, too)."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,39}", name):
+        return name
+    harmless = re.sub("[^A-Za-z0-9_-]", "", name)[:24]
+    return f"{harmless}~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+def load_manifest(directory: Path) -> Manifest:
+    """run.json, or why it is not read. A newer schema is refused, an older one is read."""
+    path = directory / RUN
+    if not path.is_file():
+        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Name a folder that `fedaudit run` wrote.")
+    if path.stat().st_size > MAX_MANIFEST:
+        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Start anew.", exit_code=REFUSED)
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        schema = int(manifest["schema"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise FedauditError(
+            "run-unreadable", f"{path} is not what fedaudit wrote", "Start anew with --force.", exit_code=REFUSED
+        ) from None
+    if schema > SCHEMA:
+        raise FedauditError(
+            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}", "Update fedaudit.",
+            exit_code=REFUSED,
+        )  # fmt: skip
+    loaded: Manifest = manifest
+    return loaded
+
+
+def clear(directory: Path) -> None:
+    """Remove a trace, and nothing else that may lie in its directory."""
+    sweep(directory)
+    for path in (directory / RUN, directory / JOURNAL, *directory.glob("model-*.safetensors")):
+        path.unlink(missing_ok=True)
+    for folder in (SIGNALS, ROUNDS):
+        shutil.rmtree(directory / folder, ignore_errors=True)
+
+
+def _finite(seconds: float) -> float:
+    return float(seconds) if math.isfinite(seconds) else 0.0

@@ -1,0 +1,157 @@
+"""Other parties' updates as the null, and whose update fits best: against the same done record by record."""
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pytest
+
+from fedaudit.adversary.attacks.peers import FedMIA, Source
+from fedaudit.adversary.signals import measure
+from fedaudit.adversary.vantage import local_views
+from fedaudit.audit.source import naming
+from fedaudit.errors import FedauditError
+from fedaudit.results.document import SCHEMA_FILE, as_document
+from fedaudit.session.run import describe, prepare, rounds
+from fedaudit.types import Audit, Estimate, Floats
+from tests.worlds import config, null_world, watch
+
+LAYERS = 3  # two, and both together
+
+
+def tables(rounds: int = 6, n: int = 30, parties: int = 4) -> Floats:
+    """Rounds x records x parties x layers, layer 1 least varying; party 2 is away in every third round, and once
+    everybody but the target is."""
+    values = np.random.default_rng(0).normal(0, [1.0, 0.5, 0.1], size=(rounds, n, parties, LAYERS))
+    values[::3, :, 2] = np.nan
+    values[4, :, 1:] = np.nan
+    return values
+
+
+def observed(attack: FedMIA | Source, series: Floats) -> Floats:
+    """Scores after all rounds; fitted on the first ten records."""
+    reduction = attack.reduce(series.shape[1])
+    for index, now in enumerate(series):
+        values = {"gradient-cosine": now[:, 0], "peer-cosine": now[:, 1:].reshape(len(now), -1)}
+        reduction.observe(index + 1, values)
+    features = reduction.features()
+    return attack.fit(features[:10]).score(features)
+
+
+def test_fedmia_is_the_mean_distance_above_the_others() -> None:
+    series = tables()
+    expected = np.zeros(30)
+    compared = [now[:, :, 1] for now in series if not np.isnan(now[0, 1:]).all()]
+    for now in compared:
+        others = [[v for v in row[1:] if not np.isnan(v)] for row in now]
+        spread = np.sqrt(np.mean([np.var(o, ddof=1) for o in others]))
+        expected += [(row[0] - np.mean(o)) / spread for row, o in zip(now, others, strict=True)]
+    assert len(compared) == 5
+    assert observed(FedMIA(), series) == pytest.approx(expected / 5, abs=1e-12)
+
+
+def test_source_names_whoever_has_the_largest_mean() -> None:
+    series = tables()
+    means = np.nanmean(series[:, :, :, 1], axis=0)
+    scores = observed(Source(), series)
+    assert np.array_equal(scores > 0, means.argmax(axis=1) == 0)
+    assert scores == pytest.approx(means[:, 0] - means[:, 1:].max(axis=1), abs=1e-12)
+
+
+def test_two_parties_have_no_spread_and_one_has_no_peers() -> None:
+    pair = tables()[1:2, :, :2]
+    assert observed(FedMIA(), pair) == pytest.approx(pair[0, :, 0, 1] - pair[0, :, 1, 1])
+    alone = np.where(np.arange(2)[None, None, :, None] == 0, pair, np.nan)
+    assert np.isnan(observed(FedMIA(), alone)).all()
+    assert np.isnan(observed(Source(), alone)).all()
+
+
+def test_every_party_has_its_place() -> None:
+    """The signal under one party's view: the others' cosines by name, NaN for the absent."""
+    prepared = prepare(config(federation={"parties": 3}))
+    round = next(rounds(prepared))
+    names = ["party-0", "party-1", "party-2", "party-9"]
+    rows = prepared.game.candidates.rows.take(np.arange(40))
+    views = {view.party: view for view in local_views(round, names)}
+    alone = {p: measure(["gradient-cosine"], v, rows, prepared.task)["gradient-cosine"] for p, v in views.items()}
+    found = measure(["peer-cosine", "gradient-cosine"], views["party-1"], rows, prepared.task)
+    assert found["gradient-cosine"] == pytest.approx(alone["party-1"], abs=1e-6)
+    first, second, away = np.split(found["peer-cosine"], 3, axis=1)
+    assert first == pytest.approx(alone["party-0"], abs=1e-6)
+    assert second == pytest.approx(alone["party-2"], abs=1e-6)
+    assert np.isnan(away).all()
+
+
+# ------------------------------------------------------------------ whole audits
+
+ASKED = {"audit": {"attacks": ["loss", "fedmia", "source"]}}
+
+
+def entries(audit: Audit, attack: str) -> dict[str | None, dict[str, Estimate]]:
+    return {r.party: dict(r.estimates) for r in audit.results if r.attack == attack}
+
+
+def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
+    """Three parties that overfit: the right one is named, and both questions have their answer; global models none."""
+    federation = {"parties": 3, "rounds": 10, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4}
+    prepared = prepare(config(federation=federation, **ASKED))
+    audit = watch(prepared)
+    assert audit.failed == {}
+    assert {r.model for r in audit.results if r.attack in ("fedmia", "source")} == {"local"}
+    found = entries(audit, "source")
+    accuracy = found[None]["accuracy"]
+    assert accuracy.low is not None
+    assert accuracy.low > 1 / 3
+    assert "auc-other-party" not in found[None]
+    for party in prepared.game.parties:
+        assert {"auc", "auc-other-party", "accuracy"} <= set(found[party])
+        elsewhere = found[party]["auc-other-party"]
+        sizes = {p: len(prepared.game.members(p)) for p in prepared.game.parties}
+        assert (elsewhere.n_pos, elsewhere.n_neg) == (sizes[party], sum(sizes.values()) - sizes[party])
+        assert elsewhere.value is not None
+        assert elsewhere.value > 0.6
+    fedmia = entries(audit, "fedmia")[None]["auc"]
+    assert fedmia.low is not None
+    assert fedmia.low > 0.5
+    assert any("names the party" in notice for notice in audit.notices)
+    document = as_document(audit, describe(prepared, prepared.auditor, "t11", 1.0))
+    jsonschema.validate(json.loads(json.dumps(document)), json.loads(SCHEMA_FILE.read_text()))
+
+
+def test_K8_nobody_is_named_in_a_null_world() -> None:
+    audit = watch(null_world(config(federation={"parties": 3, "rounds": 6}, **ASKED)))
+    accuracy = entries(audit, "source")[None]["accuracy"]
+    assert accuracy.low is not None
+    assert accuracy.high is not None
+    assert accuracy.low <= 1 / 3 <= accuracy.high
+    fedmia = entries(audit, "fedmia")[None]["auc"]
+    assert fedmia.low is not None
+    assert fedmia.high is not None
+    assert fedmia.low <= 0.5 <= fedmia.high
+
+
+def test_only_a_server_sees_the_peers() -> None:
+    with pytest.raises(FedauditError, match="'fedmia' looks at local models"):
+        prepare(config(audit={"vantages": ["client"], "attacks": ["loss", "fedmia"]}))
+    with pytest.raises(FedauditError, match="none of the attacks looks at the global models that 'client' sees"):
+        prepare(config(audit={"attacks": ["fedmia"]}))
+    headlines = watch(prepare(config(audit={"vantages": ["server"], "attacks": ["fedmia"]}))).headlines
+    assert [(h.attack, h.model, h.compared) for h in headlines] == [("fedmia", "local", 1)]
+
+
+def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[int] = []
+
+    def fit(self: Source, reference: Floats) -> Source:
+        rows.append(len(reference))
+        return replace(self, layer=0)
+
+    prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["loss", "source"]}))
+    watch(prepared)
+    panels = prepared.auditor.each
+    (attack,) = [a for a in prepared.settings.attacks if isinstance(a, Source)]
+    monkeypatch.setattr(Source, "fit", fit)
+    for party in (None, "party-1"):
+        naming(attack, panels, party, 0.95)
+    assert rows == [sum(int(panel.reference.sum()) for panel in panels.values())] * 2

@@ -1,0 +1,104 @@
+"""What every attack must do: one row here for each. A new attack is added to `ROWS`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedaudit.adversary.attacks import BLIND, REGISTRY, choose
+from fedaudit.adversary.signals import NEEDS
+from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
+from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.errors import FedauditError
+
+# attack -> the signals it reads
+ROWS = {
+    "fta-confidence": ("confidence",),
+    "fta-loss": ("loss",),
+    "fta-logit": ("logit",),
+    "loss": ("loss",),
+    "modified-entropy": ("modified-entropy",),
+    "fed-loss": ("loss",),
+    "back-front-diff": ("loss",),
+    "back-front-ratio": ("loss",),
+    "delta-diff": ("loss",),
+    "delta-ratio": ("loss",),
+    "gradient-norm": ("gradient-norm",),
+    "merlin": ("merlin",),
+    **{
+        f"fta-{metric}-{option}": (metric,)
+        for metric in ("confidence", "loss", "logit")
+        for option in ("printed", "degree2", "degree3", "degree4")
+    },
+    "kta-confidence": ("confidence", "reference-confidence", INSIDE),
+    "kta-loss": ("loss", "reference-loss", INSIDE),
+    "kta-logit": ("logit", "reference-logit", INSIDE),
+    "lira": ("logit", "plain-reference-logit", INSIDE),
+    "rmia": ("logit", "plain-reference-logit", INSIDE),
+    "rmia-slope": ("logit", "reference-logit", INSIDE),
+    "distillation": ("logit", "distilled-reference-logit", INSIDE),
+    "distillation-fraction": ("logit", "distilled-reference-logit", INSIDE),
+    "outside-kta-confidence": ("confidence", "outside-reference-confidence"),
+    "outside-lira": ("logit", "outside-plain-reference-logit"),
+    "outside-rmia": ("logit", "outside-plain-reference-logit"),
+    "gradient-cosine": ("gradient-cosine",),
+    "gradient-diff": ("gradient-diff",),
+    "gradient-norm-all": ("gradient-norm-all",),
+    "fusion": ("gradient-cosine", "confidence"),
+    "fedmia": ("gradient-cosine", "peer-cosine"),
+    "source": ("gradient-cosine", "peer-cosine"),
+}
+
+
+def test_every_attack_has_a_row() -> None:
+    assert set(ROWS) == set(REGISTRY)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_attack_contract(name: str) -> None:
+    attack = REGISTRY[name].make()
+    assert attack.name == name
+    assert attack.signals == ROWS[name]
+    assert set(attack.signals) <= set(NEEDS) | set(OF_REFERENCES) | {INSIDE}
+    assert dataclasses.is_dataclass(attack)
+    assert attack == REGISTRY[name].make()  # nothing but hyperparameters
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_higher_means_member(name: str) -> None:
+    """Candidate 0 is learnt fast and made the update, the others neither; all level off. Every attack ranks 0 first."""
+    attack = REGISTRY[name].make()
+    rng = np.random.default_rng(0)
+    reduction = attack.reduce(20)
+    for round in range(1, 11):
+        logit = np.array([6, *rng.normal(2, 0.1, 19)]) * (1 - np.exp(-0.5 * (round - 1))) - 2
+        values = from_outputs(np.column_stack([logit, np.zeros(20)]), np.zeros(20, int), SIGNALS, np.ones((20, 1)))
+        values["merlin"] = np.array([0.9] + [0.6] * 19)
+        agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
+        values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
+        values["peer-cosine"] = rng.normal(0, 0.1, (20, 3 * 2))  # three other parties, who did not have it
+        reduction.observe(round, values | references(round))
+    features = reduction.features()
+    fitted = attack.fit(features[1:]) if attack.fits else attack
+    scores = fitted.score(features)
+    assert scores[0] > scores[1:].max()
+
+
+def references(round: int) -> dict[str, np.ndarray]:
+    """Four models with the record, which learn it fast, and four without it; the same for all candidates."""
+    inside = np.arange(8) < 4
+    height = np.where(inside, 6, 2) + 0.1 * np.arange(8)
+    logit = np.tile(height * (1 - np.exp(-0.5 * (round - 1))) - 2, (20, 1))
+    metrics = {"logit": logit, "loss": np.logaddexp(0, -logit), "confidence": 1 / (1 + np.exp(-logit))}
+    return {INSIDE: np.tile(inside, (20, 1))} | {name: metrics[metric] for name, (_, metric) in OF_REFERENCES.items()}
+
+
+def test_unknown_attack_suggests() -> None:
+    with pytest.raises(FedauditError, match="Did you mean 'fta-loss'"):
+        choose(["fta-los"])
+
+
+def test_default_and_blind() -> None:
+    assert [a.name for a in choose(None)] == [name for name, entry in REGISTRY.items() if entry.default]
+    assert [a.name for a in choose([BLIND, "loss", "loss"])] == ["loss"]

@@ -1,0 +1,93 @@
+"""Many models at once, against one model after the other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.adversary.shadow.models import Loop, Stacked, beside, is_mlp, steps_of
+from fedaudit.learn.models import mlp
+from fedaudit.learn.tasks import Training
+
+N = 6
+
+
+def world(classes: int) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(101, 3, 4)))
+    targets = torch.from_numpy(rng.dirichlet(np.ones(classes), 101) if classes else rng.normal(size=(101, 1)))
+    sets = [np.sort(rng.permutation(101)[: 50 + i % 2]) for i in range(N)]  # 50 and 51: the last batches differ
+    return x, targets, [steps_of(sets, 16, rng) for _ in range(3)]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("classes", [5, 0])
+def test_stacked_equals_the_plain_loop(classes: int, optimizer: str) -> None:
+    x, targets, epochs = world(classes)
+    torch.manual_seed(0)
+    module = mlp((3, 4), classes, hidden=(9, 7)).double()
+    training = Training(optimizer, lr=1e-2)
+    fast, slow = Stacked(module, N, training, classes), Loop(module, N, training, classes)
+    for steps in epochs:
+        fast.epoch(x, targets, steps)
+        slow.epoch(x, targets, steps)
+    found, expected = fast.outputs(x), slow.outputs(x)
+    assert found.shape == (N, 101, max(classes, 1))
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
+    assert not torch.allclose(expected[0], expected[1], atol=1e-3)  # they did learn different things
+
+
+def test_two_at_a_time_equals_one_after_the_other() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(80, 1, 8, 8)).astype(np.float32))
+    targets = torch.from_numpy(rng.dirichlet(np.ones(3), 80).astype(np.float32))
+    steps = steps_of([rng.permutation(80)[:40] for _ in range(4)], 16, rng)
+    found = []
+    for workers in (1, 2):
+        models = Loop(module, 4, Training(), 3, workers)
+        models.epoch(x, targets, steps)
+        found.append(models.outputs(x))
+    assert torch.equal(*found)
+
+
+def test_every_set_is_used_once_and_in_equal_batches() -> None:
+    rng = np.random.default_rng(1)
+    sets = [np.arange(0, 64), np.arange(10, 75)]  # 64 fits in one batch of 64, 65 does not
+    steps = steps_of(sets, 64, rng)
+    assert len(steps) == 2
+    for model, rows in enumerate(sets):
+        assert np.array_equal(np.sort(np.concatenate([step[model] for step in steps])), rows)
+        assert min(len(step[model]) for step in steps) >= 32
+
+
+@pytest.mark.parametrize(
+    ("module", "stacked"),
+    [
+        (mlp((4,), 3, hidden=(8, 8)), True),
+        (mlp((4,), 3, hidden=()), True),
+        (nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), False),
+        (nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)), False),
+        (nn.Sequential(nn.Linear(4, 8), nn.ReLU()), False),
+        (nn.Linear(4, 3), False),
+    ],
+)
+def test_only_what_the_stacked_way_can_do_is_stacked(module: nn.Module, stacked: bool) -> None:
+    assert is_mlp(module) is stacked
+    assert isinstance(beside(module, 4, Training(), 3), Stacked) is stacked
+
+
+def test_dropout_is_not_trained_in_two_threads() -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    models = beside(module, 4, Training(), 3)
+    assert isinstance(models, Loop)
+    assert models.workers == 1
+
+
+def test_no_batch_is_empty() -> None:
+    """An odd number of records leaves one half smaller than the other: all models take the smaller number of steps."""
+    steps = steps_of([np.arange(4), np.arange(4, 9)], 1, np.random.default_rng(0))
+    assert [[len(batch) for batch in step] for step in steps] == [[1, 2], [1, 1], [1, 1], [1, 1]]

@@ -1,0 +1,183 @@
+"""Gradient signals on real federations, against gradients formed one by one; and known answers for their products."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from fedaudit.adversary.signals import measure, slow
+from fedaudit.adversary.signals.gradients import statistics
+from fedaudit.adversary.vantage import GRANTS, global_view, local_views
+from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.session.run import prepare, rounds
+from fedaudit.stats import auc
+from fedaudit.stats.blocks import Block
+from fedaudit.types import Floats, Grant, Records, Vantage, View
+from tests.worlds import config
+
+SIGNALS = ("gradient-cosine", "gradient-diff", "gradient-norm-all")
+
+
+def test_cosine_diff_and_norm_are_those_of_the_whole_gradients() -> None:
+    prepared = prepare(config())
+    round = next(rounds(prepared))
+    rows = prepared.game.candidates.rows.take(np.arange(0, 300, 29))
+    for view in [*local_views(round), global_view(round, Vantage.CLIENT)]:
+        found = measure(SIGNALS, view, rows, prepared.task)
+        assert found["gradient-cosine"].shape == (len(rows), 3)  # two layers, and both together
+        assert view.received is round.broadcast
+        module = prepared.task.fresh(round.broadcast).eval()
+        names = [name for name, _ in module.named_parameters()]
+        update = [torch.from_numpy(round.broadcast[name] - view.state[name]) for name in names]
+        for i in range(len(rows)):
+            out = module(torch.from_numpy(rows.x[i : i + 1]))
+            loss = nn.functional.cross_entropy(out, torch.from_numpy(rows.y[i : i + 1]))
+            gradient = torch.autograd.grad(loss, list(module.parameters()))
+            for column, of_layer in enumerate([slice(0, 2), slice(2, 4), slice(0, 4)]):
+                g = torch.cat([part.flatten() for part in gradient[of_layer]]).double()
+                u = torch.cat([part.flatten() for part in update[of_layer]]).double()
+                assert found["gradient-cosine"][i, column] == pytest.approx(
+                    float(g @ u / (g.norm() * u.norm())), abs=1e-5
+                )
+                assert found["gradient-diff"][i, column] == pytest.approx(float(u.norm() - (u - g).norm()), abs=1e-5)
+            assert found["gradient-norm-all"][i] == pytest.approx(float(g.norm()), rel=1e-5)
+
+
+def test_an_update_made_of_one_record_points_where_its_gradient_points() -> None:
+    """One SGD step on one record: cosine 1 with itself, whatever the step size; so members are positive."""
+    prepared = prepare(config())
+    rows, task = prepared.game.candidates.rows, prepared.task
+    received = task.initial(0)
+    one = rows.take(np.array([5]))
+    sent = task.train(received, one, Training("sgd", 0.01), np.random.default_rng(0)).state
+    view = View(1, Vantage.SERVER, "local", "party-0", GRANTS[Vantage.SERVER], sent, received)
+    found = measure(["gradient-cosine"], view, rows.take(np.arange(10)), task)["gradient-cosine"][:, -1]
+    assert found[5] == pytest.approx(1.0, abs=1e-4)
+    assert np.delete(found, 5).max() < 0.999
+
+
+def test_nothing_learnt_is_no_evidence() -> None:
+    prepared = prepare(config())
+    state = prepared.task.initial(0)
+    view = View(1, Vantage.SERVER, "local", "party-0", GRANTS[Vantage.SERVER], state, state)
+    found = measure(["gradient-cosine"], view, prepared.game.candidates.rows, prepared.task)
+    assert not found["gradient-cosine"].any()
+
+
+def test_order_and_company_do_not_matter() -> None:
+    prepared = prepare(config())
+    view = next(local_views(next(rounds(prepared))))
+    rows = prepared.game.candidates.rows.take(np.arange(200))
+    order = np.random.default_rng(0).permutation(200)
+    straight = measure(SIGNALS, view, rows, prepared.task)
+    shuffled = measure(SIGNALS, view, rows.take(order), prepared.task)
+    for name in SIGNALS:
+        assert straight[name][order] == pytest.approx(shuffled[name], rel=1e-4, abs=1e-6)
+
+
+def test_who_sees_consecutive_models() -> None:
+    round = next(rounds(prepare(config())))
+    for vantage in Vantage:
+        grants = GRANTS[vantage]
+        sees = {Grant.WEIGHTS, Grant.EVERY_ROUND} <= grants
+        assert (global_view(round, vantage).received is not None) == sees
+
+
+@pytest.mark.parametrize("vantage", ["outsider", "label-only-client"])
+def test_gradient_attacks_need_weights(vantage: str) -> None:
+    with pytest.raises(FedauditError, match=r"'gradient-cosine' needs .*weights"):
+        prepare(config(audit={"vantages": [vantage], "attacks": ["gradient-cosine"]}))
+
+
+# ------------------------------------------------------------------ refused or announced before training
+
+
+def flat_records(n: int = 30) -> Records:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(n, 6)).astype(np.float32), rng.integers(0, 3, n)
+    return Records(x, y, np.arange(n).astype(np.str_))
+
+
+def test_models_without_gradients_of_their_own_are_refused() -> None:
+    def mixing() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3))
+
+    task = TorchTask(mixing, 3)
+    assert slow(["loss"], task.initial(0), flat_records(), task) is None
+    with pytest.raises(FedauditError, match="records-mixed"):
+        slow(["gradient-cosine"], task.initial(0), flat_records(), task)
+
+
+def test_slow_layers_are_announced() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.head = nn.Parameter(torch.ones(6)), nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.head(x * self.scale)
+            return out
+
+    task = TorchTask(Scaled, 3)
+    why = slow(["gradient-cosine"], task.initial(0), flat_records(), task)
+    assert why is not None
+    assert "the model itself" in why
+    task = build_task("mlp", (6,), 3, {})
+    assert slow(["gradient-cosine"], task.initial(0), flat_records(), task) is None
+
+
+# ------------------------------------------------------------------ known answers
+
+
+class Mean(nn.Module):
+    """loss = -<w, x>: every record's gradient is -x, and one full step of SGD moves w by the mean of the records."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(d, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layer(x)
+        return out
+
+
+class MeanTask(TorchTask):
+    def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return -outputs[:, 0]
+
+
+def products(parts: Floats, record: Floats, task: MeanTask) -> Floats:
+    """<g, u> of the record with the update of each redraw: parts is redraws x n x d."""
+    received = task.initial(0)
+    sent = [
+        {"layer.weight": received["layer.weight"] + part.mean(axis=0, keepdims=True).astype(np.float32)}
+        for part in parts
+    ]
+    rows = Records(record[None].astype(np.float32), np.zeros(1, np.int64), np.array(["z"]))
+    inner: Floats = statistics(task, received, sent, rows).inner[0, 0].numpy()
+    return inner
+
+
+@pytest.mark.parametrize(("n", "s"), [(8, 1), (20, 1), (8, 3)])
+def test_K13_K14_mean_updates(n: int, s: int) -> None:
+    """Replace s of n records by a subject's: AUC of <z, update> over redraws is Phi(|S| / sqrt(2n - s)).
+
+    For one record (s = 1, K13) S = z and the score is <g, u>; for a subject (K14) it is the sum over its records.
+    """
+    d, redraws = 5, 4000
+    rng = np.random.default_rng(n + s)
+    task = MeanTask(lambda: Mean(d), 1)
+    subject = rng.normal(size=(s, d))
+    total = subject.sum(axis=0)
+    outside = rng.normal(size=(redraws, n, d))
+    inside = rng.normal(size=(redraws, n, d))
+    inside[:, :s] = subject
+    scores = [products(world, total, task) for world in (inside, outside)]
+    found = auc([Block(scores[0], scores[1], scores[1])], 0.999)
+    expected = stats.norm.cdf(np.linalg.norm(total) / np.sqrt(2 * n - s))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= expected <= found.high
+    assert found.value == pytest.approx(expected, abs=0.02)

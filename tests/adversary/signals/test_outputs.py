@@ -1,0 +1,181 @@
+"""Signals from outputs, against their definitions."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+from torch import nn
+
+from fedaudit.adversary.signals import measure, why_not
+from fedaudit.adversary.signals.merlin import COPIES, SIGMA
+from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
+from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask
+from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+
+
+def view(state: State, round: int = 1) -> View:
+    return View(round, Vantage.CLIENT, "global", None, frozenset(Grant), state)
+
+
+def records(n: int, classes: int) -> Records:
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, classes, n) if classes else rng.normal(size=n)
+    return Records(rng.normal(size=(n, 6)), y, np.arange(n).astype(str))
+
+
+def test_signals_equal_their_definitions() -> None:
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(0, 3, (50, 7)), rng.integers(0, 7, 50)
+    found = from_outputs(z, y, ["logit", "loss", "confidence"])
+    p = softmax(z, axis=1)[np.arange(50), y]
+    assert found["confidence"] == pytest.approx(p, abs=1e-12)
+    assert found["loss"] == pytest.approx(-log_softmax(z, axis=1)[np.arange(50), y], abs=1e-12)
+    assert found["logit"] == pytest.approx(np.log(p / (1 - p)), abs=1e-9)
+
+
+def test_T23_confident_records_do_not_tie() -> None:
+    """In float32 these five losses are all exactly 0; here they keep their order."""
+    z = np.zeros((5, 10), np.float32)
+    z[:, 3] = [20, 30, 40, 50, 60]
+    loss = from_outputs(z.astype(np.float64), np.full(5, 3), ["loss"])["loss"]
+    assert np.all(np.diff(loss) < 0)
+    assert np.all(loss > 0)
+
+
+def test_modified_entropy_equals_its_definition() -> None:
+    rng = np.random.default_rng(1)
+    z, y = rng.normal(0, 3, (200, 7)), rng.integers(0, 7, 200)
+    p, rows = softmax(z, axis=1), np.arange(200)
+    others = p * np.log(1 - p)
+    others[rows, y] = 0
+    expected = -(1 - p[rows, y]) * np.log(p[rows, y]) - others.sum(axis=1)
+    assert from_outputs(z, y, ["modified-entropy"])["modified-entropy"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_T23_sure_answers_right_or_wrong_stay_finite_and_in_order() -> None:
+    z = np.zeros((6, 4))
+    z[:3, 0] = [40, 80, 300]  # right and surer
+    z[3:, 1] = [40, 80, 300]  # wrong and surer
+    found = from_outputs(z, np.zeros(6, int), ["modified-entropy"])["modified-entropy"]
+    assert np.isfinite(found).all()
+    assert np.all(np.diff(found[:3]) < 0)
+    assert np.all(np.diff(found[3:]) > 0)
+
+
+# ------------------------------------------------------------------ the last layer's gradient
+
+
+def autograd_norms(model: nn.Module, x: Floats, y: Any, classes: int) -> list[float]:
+    """One backward pass for each record."""
+    layer = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
+    loss = nn.CrossEntropyLoss() if classes else nn.MSELoss()
+    norms = []
+    for i in range(len(x)):
+        model.zero_grad()
+        out = model(torch.from_numpy(x[i : i + 1]))
+        loss(out if classes else out.squeeze(-1), torch.from_numpy(y[i : i + 1])).backward()
+        gradients = [p.grad.flatten() for p in layer.parameters() if p.grad is not None]
+        norms.append(float(torch.cat(gradients).norm()))
+    return norms
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("classes", [5, 2, 0])
+def test_gradient_norm_equals_autograd(classes: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, max(classes, 1), bias=bias)]
+    model = nn.Sequential(*layers).double()
+    task = TorchTask(lambda: model, classes)
+    rows = records(30, classes)
+    found = measure(["gradient-norm", "loss"], view(task.initial(0)), rows, task)
+    assert found["gradient-norm"] == pytest.approx(autograd_norms(model, rows.x, rows.y, classes), abs=1e-10)
+    assert found["loss"] == pytest.approx(measure(["loss"], view(task.initial(0)), rows, task)["loss"], abs=0)
+
+
+def test_all_output_signals_come_from_one_forward_pass() -> None:
+    passes = 0
+
+    class Counting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            nonlocal passes
+            passes += 1
+            return super().forward(x)
+
+    task = TorchTask(lambda: Counting(6, 3).double(), 3)
+    assert set(measure(SIGNALS, view(task.initial(0)), records(20, 3), task)) == set(SIGNALS)
+    assert passes == 1
+
+
+class Scaled(nn.Module):
+    """Does not end in its linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = 2 * self.layer(x.float())
+        return out
+
+
+def test_a_model_that_does_not_end_in_a_linear_layer_has_no_gradient_norm() -> None:
+    task = TorchTask(Scaled, 3)
+    reason = why_not(["gradient-norm"], task.initial(0), records(5, 3), task)
+    assert reason is not None
+    assert "does not end in a linear layer" in reason
+    assert why_not(["loss"], task.initial(0), records(5, 3), task) is None
+
+
+# ------------------------------------------------------------------ regression
+
+
+def test_a_regression_has_a_squared_error_and_no_logit() -> None:
+    task = TorchTask(lambda: nn.Linear(6, 1).double(), 0)
+    rows, state = records(9, 0), task.initial(0)
+    predicted = rows.x @ state["weight"][0] + state["bias"][0]
+    assert measure(["loss"], view(state), rows, task)["loss"] == pytest.approx((predicted - rows.y) ** 2, rel=1e-12)
+    with pytest.raises(FedauditError, match="regression"):
+        measure(["logit"], view(state), rows, task)
+
+
+# ------------------------------------------------------------------ merlin
+
+
+def test_merlin_counts_how_often_noise_makes_the_loss_rise() -> None:
+    torch.manual_seed(0)
+    task = TorchTask(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), 3)
+    given = records(40, 3)
+    rows = Records(given.x.astype(np.float32), given.y, given.id)
+    state = task.initial(0)
+    found = measure(["merlin"], view(state, round=7), rows, task)["merlin"]
+    rng = np.random.default_rng([7, COPIES])
+    before = measure(["loss"], view(state), rows, task)["loss"]
+    rises = np.zeros(40)
+    for _ in range(100):
+        noisy = rows.x + np.float32(SIGMA) * rng.standard_normal((40, 6), dtype=np.float32)
+        rises += measure(["loss"], view(state), Records(noisy, rows.y, rows.id), task)["loss"] > before
+    assert np.array_equal(found, rises / 100)
+    assert 0 < found.std() < 0.5
+    assert np.array_equal(found, measure(["merlin"], view(state, round=7), rows, task)["merlin"])
+
+
+def test_merlin_finds_the_dip() -> None:
+    """A record at the minimum of its loss: every noisy copy is worse."""
+
+    class Dip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centre = nn.Parameter(torch.zeros(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            distance = ((x - self.centre) ** 2).sum(1)
+            return torch.stack([-distance, distance], 1)
+
+    task = TorchTask(Dip, 2)
+    rows = Records(np.array([[0.0] * 6, [1.0] * 6], np.float32), np.zeros(2, np.int64), np.array(["a", "b"]))
+    found = measure(["merlin"], view(task.initial(0)), rows, task)["merlin"]
+    assert found[0] == 1.0
+    assert 0.2 < found[1] < 0.8

@@ -1,0 +1,286 @@
+"""The command line as a user meets it: real processes, exit codes, messages, files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from fedaudit.results.document import SCHEMA_FILE
+
+SMALL = """
+[data]
+name = "digits"
+[federation]
+parties = 2
+rounds = 3
+[model]
+hidden = [16]
+"""
+
+
+def fedaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedaudit", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "small.toml").write_text(SMALL)
+    return folder, fedaudit("run", "small.toml", "--repeats", "2", cwd=folder)
+
+
+def test_run_ends_with_a_table_a_verdict_and_a_report(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "fta-confidence" in done.stdout
+    assert "sees the global models" in done.stdout
+    assert (folder / "runs/small/report.html").read_text().startswith("<!doctype html>")
+    assert (folder / "runs/small/scores.parquet").is_file()
+
+
+def test_results_follow_the_published_schema(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    document = json.loads((finished[0] / "runs/small/results.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
+    assert document["run"]["status"] == "complete"
+    assert {entry["seed"] for entry in document["run"]["repeats"]} == {0, 1}
+    for entry in document["results"]:
+        for estimate in entry["estimates"].values():  # no naked number
+            assert estimate["method"]
+            assert estimate["value"] is None or estimate["low"] <= estimate["value"] <= estimate["high"]
+            assert estimate["value"] is not None or estimate["reason"]
+
+
+def test_report_again_needs_neither_torch_nor_sklearn(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    first = (folder / "runs/small/report.html").read_text()
+    (folder / "runs/small/report.html").unlink()
+    code = (
+        "import sys; sys.argv = ['fedaudit', 'report', 'runs/small']\n"
+        "import fedaudit.cli.commands\n"
+        "try: fedaudit.cli.commands.main()\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "assert not {'torch', 'sklearn'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    assert (folder / "runs/small/report.html").read_text() == first
+
+
+def test_a_finished_run_is_attacked_again_and_protected(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, _ = finished
+    again = fedaudit("audit", "runs/small", "--attack", "loss", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    first, second = (
+        json.loads((folder / path / "results.json").read_text()) for path in ("runs/small", "runs/small/audit")
+    )
+    found = {(r["vantage"], r["model"], r["party"]): r["estimates"] for r in first["results"] if r["attack"] == "loss"}
+    assert found == {
+        (r["vantage"], r["model"], r["party"]): r["estimates"] for r in second["results"] if r["attack"] == "loss"
+    }
+    for wrong in (["--out", "runs/small"], ["--out", "runs/small/seed-1"], ["--attack", "loss", "--attack", "loss"]):
+        refused = fedaudit("audit", "runs/small", *wrong, cwd=folder)
+        assert refused.returncode == 2, wrong
+        assert "holds a run" in refused.stderr or "given twice" in refused.stderr
+    assert json.loads((folder / "runs/small/results.json").read_text()) == first
+    other = fedaudit("run", "small.toml", "--set", "federation.lr=0.5", cwd=folder)
+    assert other.returncode == 5
+    assert "federation.lr was 0.001 and is now 0.5" in " ".join(other.stderr.split())
+
+
+def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['fedaudit', '--help']\n"
+        "import fedaudit.cli.commands\n"
+        "try: fedaudit.cli.commands.main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'torch', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("federation.ronds=3", "Did you mean 'rounds'"),
+        ('audit.attacks=["fta-confidense"]', "Did you mean 'fta-confidence'"),
+        ("data.name=digit", "Did you mean 'digits'"),
+        ("model.name=mpl", "Did you mean 'mlp'"),
+        ("federation.parties=2000", "none of the three may be empty"),
+        ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
+        ('audit.vantages=["outsider"]', "'outsider' does not see"),
+        ("data.name=npz", "needs data.path"),
+        ('audit.vantages=["client", "client"]', "client is named twice"),
+        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is named twice"),
+        ("model.name=odd:raises", "ValueError: no such width"),
+    ],
+)
+def test_bad_input_is_exit_2_before_training(tmp_path: Path, change: str, says: str) -> None:
+    (tmp_path / "odd.py").write_text("def raises(shape, classes): raise ValueError('no such width')")
+    (tmp_path / "small.toml").write_text(SMALL.replace("hidden = [16]", "" if "odd:" in change else "hidden = [16]"))
+    done = fedaudit("run", "small.toml", "--set", change, cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
+    assert fedaudit("run", "none.toml", cwd=tmp_path).returncode == 2
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert (done.returncode, "results.json" in done.stderr) == (2, True)
+
+
+def with_a_broken(function: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command, with one function of ours that raises."""
+    module, name = function.rsplit(".", 1)
+    code = (
+        f"import sys, {module}, fedaudit.cli.commands\n"
+        "def broken(*arguments): raise ValueError('secret')\n"
+        f"{module}.{name} = broken\n"
+        "sys.argv[0] = 'fedaudit'\n"
+        "fedaudit.cli.commands.main()"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"TMPDIR": str(cwd), "COLUMNS": "400"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
+    done = with_a_broken("fedaudit.cli.catalogue.catalogue", "list", "data", cwd=tmp_path)
+    assert done.returncode == 6
+    assert "[fault] ValueError" in done.stderr
+    assert "secret" not in done.stderr
+    (written,) = tmp_path.glob("fedaudit-*.txt")
+    assert str(written) in done.stderr
+    assert "ValueError: secret" in written.read_text()
+
+
+def test_F15_a_report_that_cannot_be_rendered_leaves_the_numbers(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL + '[audit]\nattacks = ["loss"]\n')
+    done = with_a_broken("fedaudit.report.html.write", "run", "small.toml", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert "The report could not be rendered" in done.stderr
+    assert "loss" in done.stdout
+    document = json.loads((tmp_path / "runs/small/results.json").read_text())
+    assert document["run"]["status"] == "complete"
+    assert (tmp_path / "runs/small/scores.parquet").is_file()
+    assert with_a_broken("fedaudit.report.html.write", "report", "runs/small", cwd=tmp_path).returncode == 4
+    assert fedaudit("report", "runs/small", cwd=tmp_path).returncode == 0
+
+
+def test_F16_an_older_schema_is_read(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    document = json.loads((finished[0] / "runs/small/results.json").read_text())
+    del document["degraded"], document["failed"], document["exposed"]  # what a first version did not have
+    (tmp_path / "results.json").write_text(json.dumps({**document, "schema": 0}))
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fta-confidence" in done.stdout
+
+
+def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps({"schema": 99, "run": {}, "results": []}))
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 5
+    assert "Update fedaudit" in done.stderr
+    (tmp_path / "results.json").write_text("{")
+    assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
+
+
+@pytest.mark.parametrize("what", ["attacks", "data", "models"])
+def test_lists(tmp_path: Path, what: str) -> None:
+    done = fedaudit("list", what, cwd=tmp_path)
+    assert done.returncode == 0
+    assert {"attacks": "fta-confidence", "data": "baskets", "models": "mlp"}[what] in done.stdout
+
+
+def test_list_of_nothing(tmp_path: Path) -> None:
+    assert fedaudit("list", "atacks", cwd=tmp_path).returncode == 2
+
+
+PRESSES_CTRL_C = """
+import itertools, os, signal
+from torch import nn
+
+batches = itertools.count(1)
+
+class Net(nn.Module):
+    def __init__(self, inputs, classes):
+        super().__init__()
+        self.layer = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        if self.training and next(batches) == 40:  # in the middle of a later round
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.layer(x)
+
+def net(input_shape, classes):
+    return Net(input_shape[0], classes)
+"""
+
+
+def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C)
+    (tmp_path / "long.toml").write_text(
+        SMALL.replace("rounds = 3", "rounds = 300").replace("hidden = [16]", 'name = "mine:net"')
+    )
+    done = fedaudit("run", "long.toml", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr  # part of the audit is missing
+    document = json.loads((tmp_path / "runs/long/results.json").read_text())
+    assert document["run"]["status"].startswith("interrupted at round ")
+    assert "interrupted" in " ".join(done.stdout.split()).lower()
+
+
+def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== 100"))  # 60 batches a run: in the second
+    (tmp_path / "six.toml").write_text(
+        SMALL.replace("rounds = 3", "rounds = 6").replace("hidden = [16]", 'name = "mine:net"')
+    )
+    done = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert not (tmp_path / "runs/six/seed-2").exists()
+    stopped = json.loads((tmp_path / "runs/six/seed-1/results.json").read_text())
+    assert stopped["run"]["status"].startswith("interrupted at round ")
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0]
+    assert document["degraded"] == [
+        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. The same command goes on from there.",
+        "Repeat with seed 2: not trained.",
+    ]
+    assert "Repeat with seed 1: interrupted" in " ".join(done.stdout.split())
+    (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== -1"))
+    again = fedaudit("run", "six.toml", "--repeats", "3", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    document = json.loads((tmp_path / "runs/six/results.json").read_text())
+    assert [entry["seed"] for entry in document["run"]["repeats"]] == [0, 1, 2]
+    assert document["degraded"] == []
+    assert not any("Repeat" in line for line in document["warnings"])
+
+
+def test_T24_repeats_do_not_share_their_seeds(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The runs differ in their split and in their model; a seed that was used twice would make the spread too small."""
+    folder = finished[0] / "runs/small"
+    manifests = [json.loads((path / "run.json").read_text()) for path in (folder, folder / "seed-1")]
+    for field in ("seed", "data", "start"):
+        assert manifests[0][field] != manifests[1][field], field
+
+
+def test_score_prints_and_writes(tmp_path: Path) -> None:
+    lines = [f"m{i},1,{i % 50 + 30}" for i in range(200)] + [f"n{i},0,{i % 50}" for i in range(600)]
+    (tmp_path / "s.csv").write_text("\n".join(["id,member,score", *lines]))
+    done = fedaudit("score", "s.csv", "--out", "found.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "tpr@0.01" in done.stdout
+    assert json.loads((tmp_path / "found.json").read_text())["estimates"]["auc"]["n_pos"] == 200
+    lost = fedaudit("score", "s.csv", "--out", "nowhere/found.json", cwd=tmp_path)
+    assert (lost.returncode, "there is no folder nowhere" in lost.stderr) == (2, True)
+    assert not (tmp_path / "nowhere").exists()

@@ -1,0 +1,265 @@
+"""An ordinary PyTorch loop with the audit beside it: the training never notices, the report says what is missing."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.loop import Recording, record
+from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.types import Observation, Round, Trained
+from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
+
+
+def loop(audit: Recording | None, model: nn.Module, rounds: range, seed: int = 0) -> None:
+    """Federated averaging as somebody might have written it, with one line for the audit."""
+    for round in rounds:
+        updates = {}
+        for party in PARTIES:
+            local = copy.deepcopy(model)
+            train(local, part(party)[0], seed=seed + round)
+            updates[party] = local.state_dict()
+        model.load_state_dict(mean(updates))
+        if audit is not None:
+            audit.observe(round, model, updates=updates)
+
+
+def recorded(out: Path, model: nn.Module, **options: Any) -> Recording:
+    return record(model, games(), out=out, rounds=4, attacks=("fta-confidence", "loss"), **options)
+
+
+def seeded() -> nn.Module:
+    torch.manual_seed(0)
+    return net()
+
+
+def scores(audit: Recording) -> list[object]:
+    assert audit.recorder.auditor is not None
+    return audit.recorder.auditor.score_table()["score"]
+
+
+def text(document: dict[str, Any]) -> str:
+    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+
+
+def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
+    plain, watched = seeded(), seeded()
+    loop(None, plain, range(1, 5))
+    with recorded(tmp_path / "run", watched) as audit:
+        loop(audit, watched, range(1, 5))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
+    )
+    document = json.loads((tmp_path / "run/results.json").read_text())
+    jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
+    assert document["run"]["status"] == "complete"
+    assert document["run"]["rounds"] == 4
+    assert {(e["vantage"], e["model"]) for e in document["results"]} == {("client", "global"), ("server", "local")}
+    assert (tmp_path / "run/report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "run/scores.parquet").is_file()
+
+
+def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
+    """The obvious twin: the same states as Rounds through the Auditor, by hand."""
+    from fedaudit.data.set_aside import joined
+    from fedaudit.integrations.loop import make_auditor
+    from fedaudit.integrations.states import numpy_state
+
+    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), 3, ("client", "server"), None, None, 0.95, 0)
+    with record(model, games(), out=tmp_path, rounds=3) as audit:
+        for round in range(1, 4):
+            before, updates = numpy_state(model.state_dict()), {}
+            for party in PARTIES:
+                local = copy.deepcopy(model)
+                train(local, part(party)[0], seed=round)
+                updates[party] = local.state_dict()
+            model.load_state_dict(mean(updates))
+            audit.observe(round, model, updates=updates)
+            sent = {p: Trained(numpy_state(s), len(part(p)[0]), 1.0) for p, s in updates.items()}
+            by_hand.observe(Round(round, before, sent, numpy_state(model.state_dict())))
+    assert by_hand.score_table()["score"] == scores(audit)
+
+
+def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, watched = seeded(), seeded()
+    loop(None, plain, range(1, 5))
+    with recorded(tmp_path, watched) as audit:
+        auditor = audit.recorder.auditor
+        assert auditor is not None
+        real = auditor.measure
+
+        def broken(round: Round) -> Observation | None:
+            if round.index == 2:
+                raise ValueError("record 17 was [0.1, 0.2]")
+            return real(round)
+
+        monkeypatch.setattr(auditor, "measure", broken)
+        loop(audit, watched, range(1, 5))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), watched.state_dict().values(), strict=True)
+    )
+    assert audit.document is not None
+    assert "recorded with gaps" in text(audit.document)
+    assert "Round 2 is missing: ValueError in test_torch_loop.py" in text(audit.document)
+    assert "record 17" not in text(audit.document)  # a foreign message may quote data
+    assert "Round 2 is missing" in (tmp_path / "report.html").read_text()
+
+
+def test_F4_strict_lets_it_out(tmp_path: Path) -> None:
+    model = seeded()
+    with pytest.raises(FedauditError, match=r"missing: 2\.weight"), recorded(tmp_path, model, strict=True) as audit:
+        audit.observe(1, {k: v for k, v in model.state_dict().items() if k != "2.weight"})
+
+
+def test_B6_names_are_listed_both_ways(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 3))
+        audit.observe(3, {f"module.{k}": v for k, v in model.state_dict().items()})
+        loop(audit, model, range(4, 5))
+    assert audit.document is not None
+    assert "missing: 0.weight" in text(audit.document)
+    assert "unknown: module.0.weight" in text(audit.document)
+    assert "Round 4 starts from" not in text(audit.document)
+
+
+def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 3))
+        before = scores(audit)
+        audit.observe(2, model)  # the same global model, but no updates: other content
+        assert scores(audit) == before
+    assert audit.document is not None
+    assert "Round 2 came again with other content" in text(audit.document)
+
+
+def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
+    """What the loop threw away is left out, and the audit is that of the branch that was kept."""
+    model = seeded()
+    with recorded(tmp_path / "back", model) as audit:
+        loop(audit, model, range(1, 2))
+        old = copy.deepcopy(model.state_dict())
+        loop(audit, model, range(2, 4))
+        model.load_state_dict(old)
+        audit.model = {k: v.numpy() for k, v in old.items()}
+        loop(audit, model, range(2, 4), seed=50)
+    straight = seeded()
+    with recorded(tmp_path / "straight", straight) as other:
+        loop(other, straight, range(1, 2))
+        loop(other, straight, range(2, 4), seed=50)
+    assert scores(audit) == scores(other)
+    assert audit.document is not None
+    assert "Round 2 started from the model of round 1, not from the last one: the server went back" in text(
+        audit.document
+    )
+
+
+def test_a_loop_that_was_killed_goes_on(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path / "one", model) as whole:
+        loop(whole, model, range(1, 5))
+    model = seeded()
+    first = recorded(tmp_path / "two", model)
+    loop(first, model, range(1, 3))
+    first.recorder.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
+    with recorded(tmp_path / "two", model) as second:
+        loop(second, model, range(3, 5))
+    assert scores(second) == scores(whole)
+    assert second.document is not None
+    assert "Resuming after round 2" in text(second.document)
+
+
+def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path) -> None:
+    def training() -> None:
+        model = seeded()
+        with recorded(tmp_path, model) as audit:
+            loop(audit, model, range(1, 4))
+            raise RuntimeError("loader broke")
+
+    with pytest.raises(RuntimeError, match="loader"):
+        training()
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["run"]["rounds"] == 3
+    assert "The training ended with RuntimeError after round 3." in document["warnings"]
+
+
+def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        for round in range(1, 4):
+            train(model, part("north")[0], seed=round)
+            audit.observe(round, model)
+    assert audit.document is not None
+    assert {e["vantage"] for e in audit.document["results"]} == {"client"}
+    assert "nothing is said about the server" in text(audit.document)
+
+
+def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
+    model = seeded()
+    with recorded(tmp_path / "run", model) as audit:
+        loop(audit, model, range(1, 2))
+        with full_disk():
+            loop(audit, model, range(2, 4))
+            audit.recorder.finish("run", tmp_path / "run")
+        assert audit.document is not None
+        assert audit.document["run"]["rounds"] == 3
+        assert "Recording stopped at round 2 (File too large)" in text(audit.document)
+    assert not (tmp_path / "run/signals/00002.parquet").exists()
+
+
+def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedauditError, match="cannot write"):
+        recorded(tmp_path / "file" / "run", seeded())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"rounds": 1}, "rounds: Input should be greater than or equal to 2, got 1"),
+        ({"rounds": "three"}, "rounds: Input should be a valid integer"),
+        ({"rounds": None}, "rounds: Input should be a valid integer"),
+        ({"vantages": ["sever"]}, "vantages.0: Input should be 'outsider'"),
+        ({"vantages": "server"}, "vantages: Input should be a valid tuple"),
+        ({"confidence": float("nan")}, "confidence: Input should be a finite number"),
+        ({"confidence": 1.5}, "confidence: Input should be less than 1"),
+        ({"fpr": [2]}, "fpr.0: Input should be less than 1"),
+        ({"fpr": np.array([0.01, np.nan])}, "fpr.1: Input should be a finite number"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"keep": "everything"}, "keep: Input should be 'signals' or 'snapshots'"),
+        ({"game": []}, "a game is wanted, and none is given"),
+        ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
+        ({"attacks": ["fta"]}, "unknown attack"),
+        ({"attacks": ["loss", "loss"]}, "loss is named twice"),
+        ({"vantages": ["client", "client"]}, "client is named twice"),
+        ({"fpr": [0.0001]}, "calibration non-members"),
+    ],
+)
+def test_wrong_use_is_refused_before_training(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"game": games(), "out": tmp_path / "run", "rounds": 4}
+    with pytest.raises(FedauditError, match=says):
+        record(seeded(), **(given | change))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_with_too_few_outputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="4 outputs"):
+        record(nn.Linear(64, 4), games(), out=tmp_path, rounds=4)
+
+
+def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
+    model = seeded()
+    with record(net, games(), out=tmp_path, rounds=4) as audit:
+        audit.observe(0, model)
+        loop(audit, model, range(1, 4))
+    assert audit.document is not None
+    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
+    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]

@@ -1,0 +1,119 @@
+"""Models of ours: what they are made of, what they refuse, and that they can be averaged."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.cli import catalogue
+from fedaudit.config.schema import parse
+from fedaudit.data.records import dataset
+from fedaudit.errors import FedauditError
+from fedaudit.federation.simulate import Trainer, average, federate
+from fedaudit.learn.models import MODELS
+from fedaudit.learn.tasks import Training, build_task
+from fedaudit.types import Plan, Records, Trained
+
+
+def images(n: int = 24, size: int = 8, seed: int = 0) -> Records:
+    rng = np.random.default_rng(seed)
+    return dataset("images", rng.normal(size=(n, 3, size, size)), rng.integers(0, 4, n), id=np.arange(n)).records
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("classes", [4, 0])
+def test_every_model_trains_on_images_and_knows_its_last_layer(name: str, classes: int) -> None:
+    task = build_task(name, (3, 8, 8), classes, {})
+    rows = images()
+    if not classes:
+        rows = Records(rows.x, rows.y.astype(np.float32), rows.id)
+    state = task.initial(0)
+    task.check(state, rows)
+    trained = task.train(state, rows, Training(lr=1e-3, epochs=2, batch_size=8), np.random.default_rng(0))
+    outputs, last = task.last_layer(trained.state, rows.x)
+    assert outputs.shape == (24, max(classes, 1))
+    assert np.array_equal(last[:, -1], np.ones(24))  # the bias
+    assert not np.array_equal(outputs, task.outputs(state, rows.x))
+
+
+def parameters(name: str, shape: tuple[int, ...], classes: int, **options: Any) -> int:
+    return sum(p.numel() for p in MODELS[name](shape, classes, **options).parameters())
+
+
+def test_sizes_are_those_of_the_papers() -> None:
+    assert parameters("linear", (600,), 100) == 60_100
+    assert parameters("mlp", (600,), 100, hidden=(512, 256, 128)) == 484_836
+    # 5 x 5 x 32, 5 x 5 x 32 x 64, 7 x 7 x 64 x 2048, 2048 x 62, with biases: LEAF's 6.6 million
+    assert parameters("leaf-cnn", (1, 28, 28), 62) == 832 + 51_264 + 6_424_576 + 127_038
+    # He et al.: 0.27 and 0.85 million for 20 and 56 layers; 1 x 1 shortcuts add 2,752
+    assert 0.26e6 < parameters("resnet20", (3, 32, 32), 10) < 0.28e6
+    assert 0.84e6 < parameters("resnet56", (3, 32, 32), 10) < 0.87e6
+    for name, depth in (("resnet8", 8), ("resnet20", 20), ("resnet56", 56)):
+        layers = [m for m in MODELS[name]((3, 32, 32), 10).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+        assert len(layers) == depth + 2  # and the two shortcuts
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(32, 3), (28, 3), (8, 2)])
+def test_the_cnn_has_as_many_blocks_as_its_images_bear(size: int, blocks: int) -> None:
+    for filters in (16, 32, 64):
+        model = MODELS["cnn"]((3, size, size), 10, filters=filters)
+        widths = [m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)]
+        assert widths == [filters * 2**i for i in range(blocks)]
+        assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
+
+
+@pytest.mark.parametrize("name", ["cnn", "leaf-cnn", "resnet8"])
+@pytest.mark.parametrize("shape", [(64,), (8, 8), (3, 2, 8)])
+def test_images_of_another_shape_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(FedauditError, match="channels, height, width") as caught:
+        build_task(name, shape, 4, {})
+    assert caught.value.code == "model-shape"
+
+
+def test_group_norm_by_default_and_batch_norm_on_request() -> None:
+    def kinds(**options: str) -> set[str]:
+        return {type(m).__name__ for m in MODELS["resnet8"]((3, 8, 8), 4, **options).modules() if "Norm" in repr(m)}
+
+    assert "GroupNorm" in kinds()
+    assert "BatchNorm2d" not in kinds()
+    assert "BatchNorm2d" in kinds(norm="batch")
+    assert "GroupNorm" not in kinds(norm="batch")
+
+
+def test_B8_batch_norm_survives_averaging() -> None:
+    task = build_task("resnet8", (3, 8, 8), 4, {"norm": "batch"})
+    parties = [Trainer(f"p{i}", images(16 + 8 * i, seed=i), Training(batch_size=8)) for i in range(3)]
+    *_, last = federate(task, parties, [Plan(("p0", "p1", "p2"))] * 2, 0)
+    counters = [value for name, value in last.aggregate.items() if name.endswith("num_batches_tracked")]
+    assert counters
+    for counter in counters:
+        assert isinstance(counter, np.ndarray)
+        assert counter.dtype == np.int64
+    assert {key: value.dtype for key, value in last.aggregate.items()} == {
+        key: value.dtype for key, value in last.broadcast.items()
+    }
+    task.outputs(last.aggregate, images().x)
+
+
+def test_B8_a_counter_loses_nothing_to_rounding() -> None:
+    for sizes in ([3, 7, 11], [1, 1, 1], [49, 1, 3]):
+        sent = {str(i): Trained({"n": np.array(5)}, size, 0.0) for i, size in enumerate(sizes)}
+        assert average(sent)["n"] == 5
+
+
+def test_keys_of_another_model_are_refused() -> None:
+    assert parse({"model": {"name": "cnn", "filters": 16}}).model.arguments() == {"filters": 16}
+    assert parse({"model": {"name": "mine:net", "options": {"a": 1}}}).model.arguments() == {"a": 1}
+    for wrong in ({"name": "cnn", "hidden": [9]}, {"filters": 16}, {"name": "cnn", "norm": "batch"}):
+        with pytest.raises(FedauditError, match="belongs to"):
+            parse({"model": wrong})
+    with pytest.raises(FedauditError, match="your own model"):
+        parse({"model": {"options": {"a": 1}}})
+    config = parse({"model": {"name": "resnet8", "norm": "batch"}})
+    assert parse(config.as_dict()) == config
+
+
+def test_every_model_is_in_the_catalogue() -> None:
+    assert [name for name in catalogue.MODELS if ":" not in name] == list(MODELS)

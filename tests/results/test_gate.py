@@ -1,0 +1,234 @@
+"""Verdicts follow from intervals: on a real run that leaks, and on that run changed in one thing."""
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
+from fedaudit.results.document import load, save, save_scores
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
+from fedaudit.session.run import run
+from fedaudit.stats import Block, auc, tpr_at_fpr
+from tests.worlds import config
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "leaky"
+    settings = config(
+        federation={"rounds": 12, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4},
+        audit={"attacks": ["fta-confidence", "loss"], "fpr": [0.01, 0.1]},
+    )
+    run(settings, out, lambda _what, _steps: nullcontext(lambda: None))
+    return out
+
+
+def check(path: Path, *texts: str) -> Gate:
+    return judge(path, [parse_rule(text) for text in texts])
+
+
+def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
+    shutil.copytree(leaky, tmp_path / "run")
+    document = load(tmp_path / "run")
+    change(document)
+    save(document, tmp_path / "run")
+    return tmp_path / "run"
+
+
+# ------------------------------------------------------------------ rules
+
+
+def test_rules_are_read() -> None:
+    assert parse_rule("tpr@0.01 > 0.05") == Rule("tpr@0.01 > 0.05", "tpr@0.01", 0.05)
+    text = "tpr@1e-2[attack=loss, vantage = client,party=*]>.05"
+    assert parse_rule(text) == Rule(text, "tpr@0.01", 0.05, "loss", "client", "*")
+    assert parse_rule("auc > 0.6 [party=party-1]").party == "party-1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "auc", "auc < 0.6", "auc >= 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
+     "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5"],
+)  # fmt: skip
+def test_wrong_rules_are_refused(text: str) -> None:
+    with pytest.raises(FedauditError, match="gate-rule") as raised:
+        parse_rule(text)
+    assert raised.value.exit_code == WRONG_USE
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("auc[attack=los] > 0.6", "gate-selector", "'loss'"),
+        ("auc[vantage=outsider] > 0.6", "gate-selector", "client"),
+        ("auc[party=nobody] > 0.6", "gate-selector", "Known"),
+        ("tpr@0.3 > 0.6", "gate-metric", "tpr@0.01"),
+    ],
+)
+def test_what_the_run_does_not_have(leaky: Path, text: str, code: str, hint: str) -> None:
+    with pytest.raises(FedauditError, match=hint) as raised:
+        check(leaky, text)
+    assert (raised.value.code, raised.value.exit_code) == (code, WRONG_USE)
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+def stored(path: Path, attack: str, model: str, party: str | None = None, metric: str = "auc") -> dict[str, Any]:
+    (found,) = [
+        r["estimates"][metric]
+        for r in load(path)["results"]
+        if (r["attack"], r["model"], r["party"]) == (attack, model, party)
+    ]
+    return dict(found)
+
+
+def test_one_result_is_judged_by_its_stored_interval(leaky: Path) -> None:
+    e = stored(leaky, "loss", "global")
+    where = "[attack=loss, vantage=client]"
+    for limit, code in (
+        (e["low"] - 1e-6, FAILED),
+        (e["low"] + 1e-6, UNDECIDED),
+        (e["value"], UNDECIDED),
+        (e["high"] - 1e-6, UNDECIDED),
+        (e["high"] + 1e-6, PASSED),
+    ):
+        gate = check(leaky, f"auc{where} > {limit:.9f}")
+        assert (gate.exit_code, gate.looked_at) == (code, 1)
+
+
+def test_by_default_the_primary_attack_of_every_vantage(leaky: Path) -> None:
+    gate = check(leaky, "auc > 0.999")
+    assert [(f.attack, f.vantage, f.model, f.party) for f in gate.findings] == [
+        ("fta-confidence", "client", "global", None),
+        ("fta-confidence", "server", "local", None),
+    ]
+    assert gate.exit_code == PASSED
+
+
+def test_a_server_sees_the_global_models_too(leaky: Path) -> None:
+    gate = check(leaky, "auc[vantage=server, attack=loss] > 0.999")
+    assert {f.model for f in gate.findings} == {"local", "global"}
+    assert {f.model for f in check(leaky, "auc[vantage=client] > 0.999").findings} == {"global"}
+
+
+def test_T4_several_results_share_the_error_of_their_lower_ends(leaky: Path) -> None:
+    """Independent recomputation: one block of loss scores on global models, at 1 - 0.05 / 4."""
+    gate = check(leaky, "auc[attack=*] > 0.5", "auc[attack=loss, vantage=client] > 0.501")
+    assert gate.looked_at == 4  # the second rule looks at nothing new
+    scores = load_scores(leaky)
+    assert scores is not None
+    mine = (scores["attack"] == "loss") & (scores["model"] == "global")
+    sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
+    (finding,) = [f for f in gate.findings if f.rule.limit == 0.501]
+    assert finding.low == auc([Block(*sets)], 1 - 0.05 / 4).low
+    assert finding.low is not None
+    assert finding.low < stored(leaky, "loss", "global")["low"]
+    assert finding.high == stored(leaky, "loss", "global")["high"]
+    assert gate.exit_code == FAILED
+
+
+def test_a_lower_end_that_correction_moves_below_the_limit_decides_nothing(leaky: Path) -> None:
+    uncorrected = stored(leaky, "loss", "global")["low"]
+    limit = uncorrected - 1e-4
+    assert check(leaky, f"auc[attack=loss, vantage=client] > {limit}").exit_code == FAILED
+    both = check(leaky, f"auc[attack=loss, vantage=client] > {limit}", "auc[attack=loss, vantage=server] > 0.9999")
+    assert next(f.verdict for f in both.findings if f.model == "global") is Verdict.UNDECIDED
+
+
+def test_every_party_and_every_metric(leaky: Path) -> None:
+    gate = check(leaky, "auc[party=*] > 0.9999", "tpr@0.01[party=*] > 0.9999")
+    assert {f.party for f in gate.findings} == {"party-0", "party-1"}
+    assert gate.looked_at == 8
+    none = [f for f in gate.findings if f.value is None]
+    assert all(f.verdict is Verdict.UNDECIDED and "more calibration" in f.note for f in none)
+
+
+def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(leaky: Path) -> None:
+    assert stored(leaky, "loss", "local", metric="tpr@0.1")["low"] > 0.02
+    gate = check(leaky, "tpr@0.1[attack=loss] > 0.02")
+    (local,) = [f for f in gate.findings if f.model == "local"]
+    scores = load_scores(leaky)
+    assert scores is not None
+    blocks = []
+    for party in ("party-0", "party-1"):
+        mine = (scores["attack"] == "loss") & (scores["model"] == "local") & (scores["party"] == party)
+        sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
+        blocks.append(Block(*sets))
+    assert local.low == tpr_at_fpr(blocks, 0.1, 1 - 0.05 / 2).low
+
+
+# ------------------------------------------------------------------ what is not safe, and what is refused
+
+
+def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
+    def invert(document: dict[str, Any]) -> None:
+        for result in document["results"]:
+            result["estimates"]["auc"] |= {"value": 0.3, "low": 0.2, "high": 0.4}
+
+    gate = check(changed(leaky, tmp_path, invert), "auc[vantage=client] > 0.6")
+    assert gate.exit_code == UNDECIDED
+    assert "wrong way round" in gate.findings[0].note
+
+
+def test_F14_an_interrupted_run_can_fail_but_not_pass(leaky: Path, tmp_path: Path) -> None:
+    run = changed(leaky, tmp_path, lambda d: d["run"].update(status="interrupted at round 3"))
+    assert check(run, "auc[attack=loss, vantage=client] > 0.9999").exit_code == UNDECIDED
+    assert check(run, "auc[attack=loss, vantage=client] > 0.0001").exit_code == FAILED
+
+
+def test_without_scores_nothing_is_corrected_and_so_nothing_fails(leaky: Path, tmp_path: Path) -> None:
+    run = changed(leaky, tmp_path, lambda _: None)
+    (run / "scores.parquet").unlink()
+    gate = check(run, "auc > 0.0001")
+    assert gate.exit_code == UNDECIDED
+    assert "scores.parquet" in gate.findings[0].note
+    assert check(run, "auc > 0.9999").exit_code == PASSED  # passing needs no correction
+    assert check(run, "auc[vantage=client] > 0.0001").exit_code == FAILED  # one result needs none
+
+
+def refused(path: Path, text: str) -> str:
+    with pytest.raises(FedauditError) as raised:
+        check(path, text)
+    assert raised.value.exit_code == REFUSED
+    return raised.value.code
+
+
+def test_scores_of_another_run_are_refused(leaky: Path, tmp_path: Path) -> None:
+    run = changed(leaky, tmp_path, lambda _: None)
+    columns = pq.read_table(run / "scores.parquet").to_pydict()
+    columns["score"] = np.random.default_rng(0).permutation(columns["score"]).tolist()
+    save_scores([columns], run)
+    assert refused(run, "auc > 0.0001") == "scores-differ"
+    (run / "scores.parquet").write_bytes(b"not parquet")
+    assert refused(run, "auc > 0.0001") == "scores-unreadable"
+
+
+@pytest.mark.parametrize("part", ["headlines", "results"])
+def test_a_document_without_its_parts_is_refused(leaky: Path, tmp_path: Path, part: str) -> None:
+    run = changed(leaky, tmp_path, lambda d: d.update({part: [{"vantage": "client"}]}))
+    assert refused(run, "auc > 0.5") == "results-unreadable"
+
+
+def test_F16_a_newer_schema_is_refused(leaky: Path, tmp_path: Path) -> None:
+    run = changed(leaky, tmp_path, lambda d: d.update(schema=99))
+    assert refused(run, "auc > 0.5") == "schema-newer"
+
+
+@pytest.mark.parametrize(("rule", "code"), [("auc > 0.0001", 1), ("auc > 0.9999", 0), ("auc > x", 2)])
+def test_the_command_says_it_by_its_exit_code_and_without_torch(leaky: Path, rule: str, code: int) -> None:
+    program = "import sys; from fedaudit.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "gate", str(leaky), "--fail-if", rule], capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert json.dumps(rule)[1:-1].split(" >")[0] in done.stdout + done.stderr

@@ -1,0 +1,39 @@
+"""Which attacks an adversary brings along, and what is refused before training."""
+
+from typing import Any
+
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.session.adversaries import chosen
+from fedaudit.session.run import prepare
+from tests.worlds import config, watch
+
+
+def names(**audit: Any) -> list[str]:
+    return [attack.name for attack in chosen(config(audit=audit))]
+
+
+def test_nobody_gets_attacks_that_were_not_asked_for() -> None:
+    assert names(adversary="agg-sh", attacks=["gradient-series"]) == ["gradient-series"]
+    assert names(adversary="agg-sh", attacks=["loss"]) == ["loss", "gradient-series", "logit-series", "cs-mia"]
+    assert "fusion" in names(adversary="agg-sh")
+    attribute = {"attribute": {"name": "area"}, "adversary": "agg-sh"}
+    assert names(attacks=["attribute"], **attribute) == ["attribute"]
+    assert names(attacks=["loss", "attribute"], **attribute) == ["loss", "attribute"]
+
+
+@pytest.mark.parametrize("adversary", ["agg-sh", "agg-mal"])
+def test_a_series_attack_alone(adversary: str) -> None:
+    asked: dict[str, Any] = {"adversary": adversary, "attacks": ["gradient-series"]}
+    small: dict[str, Any] = {"data": {"name": "diabetes"}, "federation": {"rounds": 2}}
+    with pytest.raises(FedauditError, match="none of the attacks looks at the global models"):
+        prepare(config(audit=asked, **small))
+    audit = watch(prepare(config(audit=asked | {"vantages": ["server"]}, **small)))
+    assert audit.failed == {}
+    assert [h.attack for h in audit.headlines] == ([] if adversary == "agg-mal" else ["gradient-series"])
+
+
+def test_how_to_ask_for_an_attribute() -> None:
+    with pytest.raises(FedauditError, match=r"\[audit\.attribute\] name"):
+        chosen(config(audit={"attacks": ["attribute"]}))
