@@ -2,9 +2,7 @@
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from fedaudit.files import write_atomically
 from fedaudit.report import charts, parties, sections, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import clean_tree, mapping, text
@@ -30,18 +29,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 def write(results: Mapping[str, Any], path: Path) -> None:
     """Render to a file; whoever reads it sees the old page or the new one, never half of one."""
-    page = render(results)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomically(path, render(results))
 
 
 def _view(results: Mapping[str, Any]) -> dict[str, Any]:
