@@ -35,7 +35,7 @@ def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]
 def watch(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
-    return prepared.auditor.finish()
+    return prepared.auditor.snapshot()
 
 
 def null_world(settings: Config) -> Prepared:

@@ -8,11 +8,13 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedaudit.audit.attributes import Guesses, Probe, conclusion, difference, one_hot, told_apart
+from fedaudit.adversary.signals.attribute import Probe
+from fedaudit.audit.judge.attribute import Guesses, conclusion, difference, told_apart
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.report.html import render
 from fedaudit.results import document as results
+from fedaudit.session.attributes import one_hot
 from fedaudit.session.run import describe, prepare
 from fedaudit.types import Audit, Estimate, Records
 from tests.worlds import config, null_world, watch

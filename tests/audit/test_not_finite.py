@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.audit.panel import finite
+from fedaudit.audit.score import finite
 from fedaudit.errors import FedauditError
 from fedaudit.session.run import prepare, run
 from tests.worlds import config, silent, watch

@@ -92,12 +92,13 @@ def test_fusion_adds_attacks_that_look_at_the_last_model_alone() -> None:
     prepared = prepare(config(audit={"vantages": ["client"], **asked}))
     audit = watch(prepared)
     assert audit.failed == {}
-    panel, by_name = prepared.auditor.everyone, {a.name: a for a in prepared.settings.attacks}
-    expected = np.zeros(len(panel.id))
+    sight, by_name = prepared.auditor.panels.everyone, {a.name: a for a in prepared.settings.attacks}
+    scores = prepared.auditor.case().scores
+    expected = np.zeros(len(sight.id))
     for name in parts:
-        known = by_name[name].score(panel.reductions[name].features()[panel.reference])
-        expected += (panel.scores(by_name[name]) - known.mean()) / known.std()
-    assert panel.scores(by_name["fusion"]) == pytest.approx(expected)
+        known = by_name[name].score(sight.reductions[name].features()[sight.reference])
+        expected += (scores.of(sight, by_name[name]) - known.mean()) / known.std()
+    assert scores.of(sight, by_name["fusion"]) == pytest.approx(expected)
 
 
 def test_references_are_refused_behind_bent_answers() -> None:

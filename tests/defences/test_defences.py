@@ -392,9 +392,8 @@ def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
 
 def test_memguard_alone_with_an_outsider() -> None:
     prepared = digits([{"name": "memguard", "strength": 1.0}], ("outsider",))
-    assert prepared.outsider is None
     observed(prepared)
-    assert prepared.auditor.finish().headlines[0].vantage == "outsider"
+    assert prepared.auditor.snapshot().headlines[0].vantage == "outsider"
 
 
 def test_guarded_parties_are_their_own_kind() -> None:

@@ -188,7 +188,7 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
     twin = make_auditor(net, whole, 3, ["client", "server"], ["fta-confidence", "loss"], None, 0.95, 0)
     for round in everything(saved(tmp_path / "again")):
         twin.observe(round)
-    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.finish().results}
+    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.snapshot().results}
     for entry in document["results"]:
         assert entry["estimates"]["auc"]["value"] == by_hand[entry["attack"], entry["model"], entry["party"]]
     assert any("costs are in seconds" in notice.lower() for notice in document["notices"])

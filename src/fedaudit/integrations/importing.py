@@ -55,7 +55,7 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: St
     settings = Settings(
         audit.vantages, attacks.choose(audit.attacks), planned, audit.fpr, audit.confidence, config.federation.seed
     )
-    settings.check()
+    settings = settings.checked(asked=audit.attacks is not None)
     settings = settings.suited_to(task, initial, rows, asked=audit.attacks is not None)
     return Auditor(task, game, settings)
 

@@ -28,7 +28,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.types import Game, Round, State, Trained, Vantage
+from fedaudit.types import UNSEEN, Game, Round, State, Trained, Vantage
 
 Model = TorchTask | nn.Module | Callable[[], nn.Module]
 
@@ -109,7 +109,7 @@ class Recording:
                 f"round {round}: what the parties started from is not known, so their models are left out"
             )
             sent = {}
-        self.recorder.observe(Round(round, made if before is None else before, sent, made))
+        self.recorder.observe(Round(round, before or UNSEEN, sent, made))
 
     def __enter__(self) -> Self:
         self.clock = time.perf_counter()
@@ -148,7 +148,7 @@ def make_auditor(
         audit.confidence,
         federation.seed,
     )
-    settings.check()
+    settings = settings.checked(asked=attacks is not None)
     task = as_task(model, game)
     initial = task.initial(0)
     task.check(initial, game.candidates.rows)

@@ -7,7 +7,7 @@ model (F7) never reaches the training, unless `strict`. What is missing is writt
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,12 @@ from fedaudit.results import document as results
 from fedaudit.session.recording import Recording, feed, fingerprint
 from fedaudit.session.run import Staged, describe
 from fedaudit.trace.lineage import Place
-from fedaudit.trace.segments import digest
-from fedaudit.types import Dataset, Observation, Round, Vantage
+from fedaudit.trace.segments import digest, digest_of_seen
+from fedaudit.types import Dataset, Observation, Round
 
 log = logging.getLogger("fedaudit")
 
+NO_LOCAL_MODEL = "no party's own model was observed, so nothing is said about the server"
 TOLD = 50  # gaps listed in a report; the rest are counted
 
 Keep = Literal["signals", "snapshots"]
@@ -77,12 +78,20 @@ class Recorder:
         self.gap(f"the training ended with {error.__name__} after round {self.last}")
         self.strict = False
 
+    def account(self) -> dict[str, Any]:
+        """What happened so far, for whoever goes on with it."""
+        return {"gaps": list(self.gaps), "notes": list(self.notes), "seen": {str(r): d for r, d in self.seen.items()}}
+
+    def take_over(self, account: Mapping[str, Any]) -> None:
+        self.gaps, self.notes = list(account["gaps"]), list(account["notes"])
+        self.seen = {int(round): digests for round, digests in account["seen"].items()}
+
     # ------------------------------------------------------------------ one round
 
     def observe(self, round: Round) -> None:
         with self.guard(f"round {round.index} is missing"):
-            start, made = digest(round.broadcast), digest(round.aggregate)
-            place = self.trace.store.lineage.place(round.index, start, made) if self.trace else Place()
+            start, made = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
+            place = self.trace.store.lineage.place(round.moment, start, made) if self.trace else Place()
             if self._is_repeated(round, place, start, made):
                 return
             seen = self.auditor.measure(round) if self.auditor else None
@@ -138,7 +147,9 @@ class Recorder:
             with self.guard(f"results could not be written to {out}"):
                 self._write(self.document, out)
         if self.trace is not None:
-            self.trace.end("with gaps" if self.gaps else "complete", self.auditor.right if self.auditor else None)
+            self.trace.end(
+                "with gaps" if self.gaps else "complete", self.auditor.right_answers() if self.auditor else None
+            )
             self.trace.store.close()
         self.closed = True
         return self.document
@@ -146,11 +157,11 @@ class Recorder:
     def _document(self, name: str) -> dict[str, Any] | None:
         if self.auditor is None:
             return None
-        self._drop_what_was_never_seen(self.auditor)
-        found = self.auditor.finish()
+        found = self.auditor.snapshot()
         lost = [self.trace.trouble] if self.trace and self.trace.trouble else []
         odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
-        missing = [*sentences(self.gaps), *lost]
+        unseen = [NO_LOCAL_MODEL] if self.auditor.unseen else []
+        missing = [*sentences([*self.gaps, *unseen]), *lost]
         about = self._about(name)
         seen, planned = self.auditor.last_round, self.auditor.settings.rounds
         partly = f"up to round {seen} of {planned}" if seen < planned else ""
@@ -174,15 +185,6 @@ class Recorder:
         seconds = time.perf_counter() - self.started
         about = describe(Staged(Config(), dataset, game, settings), self.auditor, name, seconds)
         return about | {"config": {}, "config_hash": "", "seed": settings.seed}
-
-    def _drop_what_was_never_seen(self, auditor: Auditor) -> None:
-        """Without any local model there is nothing to say about a server that sees local models."""
-        if not auditor.each or any(panel.epoch_seconds for panel in auditor.each.values()):
-            return
-        self.gap("no party's own model was observed, so nothing is said about the server")
-        rest = tuple(v for v in auditor.settings.vantages if v is not Vantage.SERVER)
-        auditor.settings = replace(auditor.settings, vantages=rest or (Vantage.CLIENT,))
-        auditor.each = {}
 
     def _write(self, document: dict[str, Any], out: Path) -> None:
         from fedaudit.report.html import write

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.audit.auditor import Auditor
-from fedaudit.types import Headline, Role
+from fedaudit.types import Headline, Role, Vantage
 
 MOST = 20
 
@@ -23,23 +23,24 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> d
     headline = max(headlines, key=lambda h: h.estimates["auc"].value or 0.0)
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
     rows: list[tuple[float, float, str, str, str]] = []
-    for panel in auditor.panels(headline.model):
-        if not panel.defined(attack):
+    found = auditor.case().scores
+    for sight in auditor.panels.of(Vantage(headline.vantage), headline.model):
+        if not found.defined(sight, attack):
             continue
-        scores, calibration = panel.scores(attack), np.sort(panel.block(attack).calibration)
+        scores, calibration = found.of(sight, attack), np.sort(found.block(sight, attack).calibration)
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
-        names = panel.candidates.subject
-        subject = panel.id if names is None else names[panel.index]
-        for i in np.flatnonzero(panel.role == Role.MEMBER.value):
-            rows.append((float(above[i]), -float(scores[i]), str(panel.party[i]), str(panel.id[i]), str(subject[i])))
+        names = sight.candidates.subject
+        subject = sight.id if names is None else names[sight.index]
+        for i in np.flatnonzero(sight.role == Role.MEMBER.value):
+            rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
     records = [
         {"id_hash": _hashed(key, name), "party": party, "score": -minus, "share_of_calibration_above": above}
         for above, minus, party, name, _ in sorted(rows)[:MOST]
     ]
-    found = {"attack": headline.attack, "vantage": headline.vantage, "records": records}
+    table = {"attack": headline.attack, "vantage": headline.vantage, "records": records}
     if auditor.game.candidates.subject is not None:
-        found["subjects"] = _subjects(rows, key)
-    return found
+        table["subjects"] = _subjects(rows, key)
+    return table
 
 
 def _subjects(rows: list[tuple[float, float, str, str, str]], key: str) -> list[dict[str, Any]]:

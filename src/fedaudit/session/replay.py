@@ -53,6 +53,7 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     """The attacks and where they look from; refused is what a trace cannot show."""
     audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
     told = () if names else tuple(map(str, store.manifest.get("notices", ())))
+    asked_for = names
     names = names or [str(name) for name in store.manifest.get("attacks", ())]
     attacks = choose(audit, names or None)
     check(audit, attacks)
@@ -69,8 +70,7 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
             )
     settings = replace(staged.settings, attacks=attacks, notices=told)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
-    settings.check()
-    return settings
+    return settings.checked(asked=bool(asked_for))
 
 
 def without_served_answers(settings: Settings, config: Config) -> Settings:
@@ -102,11 +102,12 @@ def must_measure(store: Store, settings: Settings) -> bool:
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
     """What the released model answers rightly: as recorded, or, for a run that was cut short, asked once more."""
-    auditor.right = store.right(len(staged.game.candidates))
-    if auditor.right is None and staged.dataset.classes:
-        try:
-            auditor.released = store.released()
-        except DamagedError as error:
-            return [f"The accuracy of the released model is missing: {error}."]
-        auditor.task = auditor.task or build(staged)
+    right = store.right(len(staged.game.candidates))
+    if right is not None or not staged.dataset.classes:
+        auditor.release(None, right)
+        return []
+    try:
+        auditor.release(store.released(), task=auditor.task or build(staged))
+    except DamagedError as error:
+        return [f"The accuracy of the released model is missing: {error}."]
     return []

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit import __version__, data
-from fedaudit.adversary import attacks
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit import Auditor, Settings, attributes
+from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
 from fedaudit.data import partition
 from fedaudit.data.twins import twins
-from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import START
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.secagg import masked
 from fedaudit.privacy import accounting
@@ -29,9 +28,10 @@ from fedaudit.privacy.accounting import Promise
 from fedaudit.results import document as results
 from fedaudit.results.exposure import most_exposed
 from fedaudit.session import adversaries as adversary
+from fedaudit.session import attributes
 from fedaudit.session.recording import Recording, Tell, check_config, fingerprint, unbroken
 from fedaudit.trace.segments import digest
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Round, State, Vantage
+from fedaudit.types import Audit, Dataset, Game, Moment, Party, Plan, Role, Round, State
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -65,7 +65,6 @@ class Prepared:
     settings: Settings
     auditor: Auditor
     defence: "Defence"
-    outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
     isolation: "Isolation | None" = None  # what a malicious aggregator does instead
     gaps: list[str] = field(default_factory=list)  # what an engine was planned to do and could not
 
@@ -75,7 +74,7 @@ class Prepared:
 
 
 # The rounds after a given one, from its model on: as they happen, whoever makes them
-Engine = Callable[[Prepared, int, State | None], Iterator[Round]]
+Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 
 
 def stage(config: Config) -> Staged:
@@ -138,14 +137,16 @@ def prepare(config: Config) -> Prepared:
 
     staged = stage(config)
     federation, dataset, game = config.federation, staged.dataset, staged.game
-    staged.settings.check()
+    asked = config.audit.attacks is not None
+    staged.settings.checked(asked)
     task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
-    settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
+    settings = replace(staged.settings, serve=defence.serve).checked(asked)
+    settings = settings.suited_to(task, initial, dataset.records, asked)
     settings = replace(adversary.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
@@ -156,27 +157,7 @@ def prepare(config: Config) -> Prepared:
         learning = [attack for attack in settings.attacks if attack.learns]
         isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
         settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
-    auditor, outsider = auditors(task, game, settings, defence)
-    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider, isolation)
-
-
-def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defence") -> tuple[Auditor, Auditor | None]:
-    """Whoever holds the weights, and whoever gets answers only: one auditor for both unless the answers are bent."""
-    from fedaudit.defences import Served
-
-    holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
-    if defence.serve is None or len(holders) == len(settings.vantages):
-        return Auditor(task, game, settings), None
-    for attack in settings.attacks:
-        if set(attack.signals) & set(OF_REFERENCES):
-            raise FedauditError(
-                "served-references",
-                f"attack {attack.name!r} compares with reference models in every round, and behind {defence.name!r} an "
-                "outsider gets bent answers of the last model only",
-                "Take the attack, or the vantage 'outsider', out of [audit].",
-            )
-    outsider = Auditor(Served(task, defence.serve), game, replace(settings, vantages=(Vantage.OUTSIDER,)))
-    return (Auditor(task, game, replace(settings, vantages=holders)), outsider) if holders else (outsider, None)
+    return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings), defence, isolation)
 
 
 def planned(prepared: Prepared) -> list[Plan]:
@@ -186,7 +167,7 @@ def planned(prepared: Prepared) -> list[Plan]:
     return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
 
 
-def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
+def rounds(prepared: Prepared, after: Moment = START, model: State | None = None) -> Iterator[Round]:
     """The local engine: the plain loop, in this process."""
     from fedaudit.federation.simulate import federate
 
@@ -216,7 +197,7 @@ def run(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
         after, model = recording.resume(auditor, tell)
-        with progress("Training and auditing", config.federation.rounds - after) as step:
+        with progress("Training and auditing", config.federation.rounds - after.round) as step:
             try:
                 for round in (engine or rounds)(prepared, after, model):
                     seen = auditor.measure(round)
@@ -234,7 +215,7 @@ def run(
             seconds = time.perf_counter() - started
             odd, lost = recording.warnings, recording.trouble
             document = conclude(prepared, auditor, out, out.name, seconds, odd, lost)
-            recording.end(document["run"]["status"], auditor.right)
+            recording.end(document["run"]["status"], auditor.right_answers())
     return document
 
 
@@ -275,17 +256,11 @@ def conclude(
 
 
 def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
-    """What was found. Whoever gets answers only asks the released model, once, at the end."""
-    found = auditor.finish()
+    """What was found, in the federation and, where parties were isolated, in those federations of two."""
+    found = auditor.snapshot()
     if isinstance(about, Prepared) and about.isolation:
         found = about.isolation.add_to(found)
-    outsider = about.outsider if isinstance(about, Prepared) else None
-    if not outsider or auditor.released is None:
-        return found
-    outsider.observe(Round(auditor.last_round, auditor.released, {}, auditor.released))
-    seen = outsider.finish()
-    asked = [result for result in seen.results if result.attack != attacks.BLIND]
-    return replace(found, results=[*found.results, *asked], headlines=[*found.headlines, *seen.headlines])
+    return found
 
 
 def manifest(prepared: Prepared) -> dict[str, Any]:

@@ -26,12 +26,12 @@ from fedaudit.audit import Auditor
 from fedaudit.config.arguments import checked
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.frozen import blind_arrays, freeze, thaw
+from fedaudit.integrations.frozen import freeze, thaw
 from fedaudit.integrations.loop import Model, make_auditor
 from fedaudit.integrations.recorder import Recorder
 from fedaudit.integrations.states import matched
 from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
-from fedaudit.types import Estimate, Game, ModelKind, Round, State, Trained, Vantage
+from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Round, State, Trained, Vantage
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
 
@@ -161,10 +161,9 @@ class PartyAudit:
         if index == planned + 1:
             watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
         gaps = len(watch.recorder.gaps)
-        watch.recorder.observe(Round(index, received, sent, received))
+        watch.recorder.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
         model: ModelKind = "local" if sent else "global"
-        primary = watch.auditor.primary(watch.auditor.settings.vantages[0])
-        found = watch.auditor.history.get((primary.name, model), {}).get(index, {}) if primary else {}
+        found = watch.auditor.after(index, watch.auditor.settings.vantages[0], model)
         what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
         what = what if sent else f"{party} is masked, so only the global model is seen"
         log.info(
@@ -189,7 +188,7 @@ class PartyAudit:
         auditor = watch.auditor
         (vantage,), (party,) = auditor.settings.vantages, auditor.game.parties
         if self.halt_if is None:
-            return None if auditor.primary(vantage) else "every attack failed"
+            return None if auditor.case().primary(vantage) else "every attack failed"
         attack, limit = auditor.settings.primary(vantage), f"the limit {self.halt_if.text!r} is not checked"
         if attack is None:
             return f"{limit}: nobody attacks"
@@ -198,19 +197,19 @@ class PartyAudit:
         estimate = found.get(self.halt_if.metric)
         if estimate is not None:
             return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
-        panel = auditor.each[party] if model == "local" else auditor.everyone
+        seen = auditor.panels.sight(vantage, model, party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
-        return None if panel.rounds < needed else f"{limit}: {attack.name} has no value after {panel.rounds} rounds"
+        return None if seen < needed else f"{limit}: {attack.name} has no value after {seen} rounds"
 
     def _keep(self, watch: _Watch, context: Context, party: str, write: bool) -> None:
-        """Into the context what the next round goes on from; it is taken before results, whose making changes it."""
-        arrays, text = freeze(watch.recorder, watch.auditor)
+        """Into the context what the next round goes on from; what interim results lack is none of its business."""
+        account = watch.recorder.account()
         try:
             if write and watch.out is not None:
                 watch.written = watch.auditor.last_round
                 watch.recorder.finish(party, watch.out)
         finally:
-            arrays |= blind_arrays(watch.auditor)
+            arrays, text = freeze(account, watch.auditor)
             context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
             context.state[f"{watch.key}.json"] = ConfigRecord({"json": text, "written": watch.written})
 

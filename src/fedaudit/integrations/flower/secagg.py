@@ -183,7 +183,9 @@ def run(
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id], after)
+    strategy = RecordedSum(
+        _Planned(plans, nodes, start, after), recorder, names, lambda proxy: nodes[proxy.node_id], after
+    )
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)
@@ -193,16 +195,16 @@ def run(
 class _Planned(FedAvg):
     """Federated averaging of the parties that the plan names."""
 
-    def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State):
+    def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State, after: int):
         super().__init__(fraction_evaluate=0.0, initial_parameters=ndarrays_to_parameters(list(start.values())))
-        self.plans, self.nodes = plans, nodes
+        self.plans, self.nodes, self.after = plans, nodes, after
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         client_manager.wait_for(len(self.nodes), timeout=600)
         wanted = set(self.plans[server_round - 1].parties)
-        given = FitIns(parameters, {"server-round": server_round})
+        given = FitIns(parameters, {"server-round": self.after + server_round})
         return [(proxy, given) for proxy in client_manager.all().values() if self.nodes[proxy.node_id] in wanted]
 
 

@@ -24,7 +24,7 @@ from fedaudit.integrations.loop import Model, make_auditor
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched
 from fedaudit.trace.segments import digest
-from fedaudit.types import Game, Round, State, Trained, Vantage
+from fedaudit.types import Game, Moment, Round, State, Trained, Vantage
 
 EXAMPLES, EPOCH_SECONDS = "num-examples", "epoch-seconds"
 MASKED = "secaggplus_configs"  # the record that Flower's SecAgg+ puts into every reply
@@ -92,7 +92,7 @@ class RecordedStrategy(Strategy):
         open_recorder: Callable[[], Recorder],
         party: Callable[[Message], str] | None = None,
         out: Path | None = None,
-        after: int = 0,
+        when: Callable[[int], Moment] | None = None,
     ):
         self.strategy, self.out, self._open = strategy, out, open_recorder
         self.recorder = open_recorder()  # now, so that wrong use is refused before training
@@ -102,14 +102,16 @@ class RecordedStrategy(Strategy):
         self._broadcast: dict[str, Array] = {}
         self._asked: frozenset[int] = frozenset()
         self._clock = time.perf_counter()
-        self._offset = after  # a restarted server counts from 1 again
+        self._offset = 0  # a restarted server counts from 1 again
+        self._when = when or (lambda server_round: Moment(self._offset + server_round))
         self._behind = Behind()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        self._broadcast = dict(arrays.items())
+        sent_out = next((record for m in messages for record in m.content.array_records.values()), arrays)
+        self._broadcast = dict(sent_out.items())
         self._asked = frozenset(message.metadata.dst_node_id for message in messages)
         if server_round == 1:
             self.settle()
@@ -123,14 +125,15 @@ class RecordedStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         elapsed = time.perf_counter() - self._clock
         messages = list(replies)
-        index = self._offset + server_round
+        when = self._when(server_round)
+        index = when.round
         seen: list[_Reply] | None = None
         with self.recorder.guard(f"round {index} is missing"):
             seen = [self._copied(message) for message in messages]
         arrays, metrics = self.strategy.aggregate_train(server_round, messages)
         if seen is not None:
             made = None if arrays is None else dict(arrays.items())
-            self._behind.do(partial(self._process, index, self._broadcast, self._asked, seen, made, elapsed))
+            self._behind.do(partial(self._process, when, self._broadcast, self._asked, seen, made, elapsed))
         return arrays, metrics
 
     def settle(self) -> None:
@@ -181,7 +184,7 @@ class RecordedStrategy(Strategy):
 
     def _process(
         self,
-        index: int,
+        when: Moment,
         broadcast: Mapping[str, Array],
         asked: frozenset[int],
         replies: Sequence[_Reply],
@@ -189,7 +192,7 @@ class RecordedStrategy(Strategy):
         elapsed: float,
     ) -> None:
         """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are told, not guessed."""
-        silent = len(asked - {reply.node for reply in replies})
+        index, silent = when.round, len(asked - {reply.node for reply in replies})
         for count, what in ((sum(reply.failed for reply in replies), "failed"), (silent, "did not answer")):
             if count:
                 self.recorder.gap(f"round {index}: {count} of {len(asked)} parties {what}")
@@ -208,7 +211,8 @@ class RecordedStrategy(Strategy):
             elif made is None:
                 self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")
             after = start if made is None else self._state(made, f"round {index}, aggregate")
-            self.recorder.observe(Round(index, start, sent, after, commit=made is not None or bool(sent)))
+            commit = not when.probe and (made is not None or bool(sent))
+            self.recorder.observe(Round(index, start, sent, after, commit, when.probe))
 
     def _take(self, index: int, reply: _Reply, elapsed: float, sent: dict[str, Trained]) -> None:
         if len(reply.records) != 1:
