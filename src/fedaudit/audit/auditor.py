@@ -29,6 +29,7 @@ from fedaudit.types import (
     Audit,
     AuditResult,
     Bools,
+    Cost,
     Curve,
     Estimate,
     Floats,
@@ -258,9 +259,9 @@ class Auditor:
                 panels = self.panels(model) if party is None else [self.each[party]]
                 estimates = judge(attack, of, panels, self.shadow, self.classes, self.settings.confidence)
                 if estimates:
-                    epochs, round = self.epochs(attack, model, panels), self.last_round
+                    cost, round = Cost(self.epochs(attack, model, panels)), self.last_round
                     found.append(
-                        AuditResult(attack.name, vantage.value, model, "attribute", party, round, estimates, epochs)
+                        AuditResult(attack.name, vantage.value, model, "attribute", party, round, estimates, cost)
                     )
         return found
 
@@ -286,7 +287,8 @@ class Auditor:
         warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
         if isinstance(attack, Source):
             found |= naming(attack, self.each, party, self.settings.confidence)
-        return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, epochs, warnings)
+        cost = Cost(epochs)
+        return AuditResult(attack.name, vantage.value, model, unit, party, self.last_round, found, cost, warnings)
 
     def _blind(self) -> AuditResult:
         started = time.perf_counter()
@@ -295,7 +297,7 @@ class Auditor:
         epochs = (time.perf_counter() - started) / max(self.everyone.epoch_seconds, 1e-9)
         vantage = self.settings.vantages[0]
         unit = self.game.candidates.unit
-        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, self.last_round, found, epochs)
+        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, self.last_round, found, Cost(epochs))
 
     # ------------------------------------------------------------------ what is quoted
 

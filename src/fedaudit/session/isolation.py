@@ -23,6 +23,7 @@ from fedaudit.types import (
     Audit,
     AuditResult,
     Candidates,
+    Cost,
     Estimate,
     Floats,
     Game,
@@ -112,7 +113,7 @@ class Isolation:
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
             warnings = below_chance(name, blocks, estimates["auc"], looked_at)
             entries.append(
-                AuditResult(name, "server", "local", unit, party, rounds, estimates, epochs, warnings, curves)
+                AuditResult(name, "server", "local", unit, party, rounds, estimates, Cost(epochs), warnings, curves)
             )
         return entries
 

@@ -12,7 +12,7 @@ from fedaudit.adversary.signals import measure
 from fedaudit.adversary.vantage import local_views
 from fedaudit.audit.source import naming
 from fedaudit.errors import FedauditError
-from fedaudit.results.document import SCHEMA_FILE, as_document
+from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.session.run import describe, prepare, rounds
 from fedaudit.types import Audit, Estimate, Floats
 from tests.worlds import config, null_world, watch
@@ -115,8 +115,8 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     assert fedmia.low is not None
     assert fedmia.low > 0.5
     assert any("names the party" in notice for notice in audit.notices)
-    document = as_document(audit, describe(prepared, prepared.auditor, "t11", 1.0))
-    jsonschema.validate(json.loads(json.dumps(document)), json.loads(SCHEMA_FILE.read_text()))
+    document = Document.of(audit, describe(prepared, prepared.auditor, "t11", 1.0))
+    jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
 
 
 def test_K8_nobody_is_named_in_a_null_world() -> None:
