@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -323,28 +323,49 @@ class Evidence:
 
 # ------------------------------------------------------------------ what leaves the tool
 
+
+@dataclass(frozen=True)
+class Rule:
+    """What the published schema asks of a field beyond its type: a keyword of JSON Schema and its value."""
+
+    keyword: str
+    value: Any
+
+
+# How a field stands in results.json: always, if it has no default; if it has one, only while it differs from it.
+# Marked otherwise are those that are written all the same, with another field, or as the key of a mapping.
+ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
+
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
+Count = Annotated[int, Rule("minimum", 0)]
+VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
 
 
 @dataclass(frozen=True)
 class Estimate:
     """No naked numbers. `value` is None when there is none, and then `reason` says why."""
 
-    name: str
+    name: str = field(metadata=AS_KEY)
     value: float | None
     low: float | None
     high: float | None
-    confidence: float
-    method: str
+    confidence: Annotated[float, Rule("exclusiveMinimum", 0), Rule("exclusiveMaximum", 1)]
+    method: Annotated[str, Rule("minLength", 1)]
     kind: Kind
-    n_pos: int
-    n_neg: int
-    n_cal: int | None = None
-    threshold: float | None = None
-    realised_fpr: float | None = None
-    realised_fpr_interval: tuple[float, float] | None = None
-    reason: str | None = None
-    ceiling: float | None = None  # epsilon: the most that so many trials could ever show
+    n_pos: Count
+    n_neg: Count
+    n_cal: Count | None = None
+    threshold: Annotated[float | None, "null: each party has its own"] = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr: float | None = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
+    reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
+    ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+
+
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
+_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_ATTRIBUTES})$"})
+Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
 @dataclass(frozen=True)
@@ -359,18 +380,23 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Cost:
+    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """One attack from one vantage on one kind of model, for one party or pooled (party None)."""
 
     attack: str
-    vantage: str
+    vantage: VantageName
     model: ModelKind
     unit: Unit
-    party: str | None
-    round: int
-    estimates: Mapping[str, Estimate]
-    epochs: float  # cost per round, in units of one local epoch on the audited parties' training records
-    warnings: Sequence[str] = ()
+    party: Annotated[str | None, "null = pooled over the parties"]
+    round: Count
+    estimates: Estimates
+    cost: Cost
+    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
 
@@ -378,11 +404,11 @@ class AuditResult:
 class Headline:
     """What is quoted for a vantage: its primary attack, fixed before looking; corrected for `compared`."""
 
-    vantage: str
+    vantage: VantageName
     attack: str
     model: ModelKind
-    estimates: Mapping[str, Estimate]
-    compared: int
+    estimates: Estimates
+    compared: Annotated[int, Rule("minimum", 1)]
 
 
 @dataclass(frozen=True)

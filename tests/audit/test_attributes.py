@@ -112,8 +112,8 @@ def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) ->
     rng = np.random.default_rng(4)
     x = rng.normal(size=(600, 4))
     prepared = prepare(world(tmp_path, x, rng.integers(0, 2, 600), (x[:, 0] > 0).astype(int), {}))
-    document = results.as_document(watch(prepared), describe(prepared, prepared.auditor, "a", 1.0))
-    jsonschema.validate(document, json.loads(results.SCHEMA_FILE.read_text()))
+    document = results.Document.of(watch(prepared), describe(prepared, prepared.auditor, "a", 1.0))
+    jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
     assert "EXCESS-OVER-BLIND" in render(document).upper()
 
 

@@ -36,7 +36,7 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
     for attack in attacks:
         for model in ("global", "local"):
             assert found(audit, attack, model) > 0.6, (attack, model)
-    costs = {r.attack: r.epochs for r in audit.results if r.party is None and r.model == "local"}
+    costs = {r.attack: r.cost.epochs for r in audit.results if r.party is None and r.model == "local"}
     assert costs["kta-loss"] == costs["kta-logit"]
     informed, outside = (n for n in audit.notices if "reference models" in n)
     assert "kta-loss" in informed

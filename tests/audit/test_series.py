@@ -55,7 +55,7 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
         found = entries[attack, None].estimates["auc"].value
         assert found is not None
         assert found > 0.6, (attack, found)
-        assert entries[attack, None].epochs > 0
+        assert entries[attack, None].cost.epochs > 0
     assert audit.failed == {}
 
 
@@ -189,13 +189,13 @@ def test_F14_isolation_that_is_stopped_is_said_and_made_up_for(
     with monkeypatch.context() as patched:
         patched.setattr(isolation, "federate", impatient)
         document = run(mal(), tmp_path, silent, tell=lambda line: None)
-    assert document["run"]["status"].startswith("interrupted")
-    assert any(f"with {done} of 2 parties isolated" in notice for notice in document["notices"])
-    series = {r["party"] for r in document["results"] if r["attack"] == "gradient-series"}
+    assert document.run.status.startswith("interrupted")
+    assert any(f"with {done} of 2 parties isolated" in notice for notice in document.notices)
+    series = {r.party for r in document.results if r.attack == "gradient-series"}
     assert series == ({None, "party-0"} if done else set())
     again = run(mal(), tmp_path, silent, tell=lambda line: None)
-    assert again["run"]["status"] == "complete"
-    assert {r["party"] for r in again["results"] if r["attack"] == "gradient-series"} == {None, "party-0", "party-1"}
+    assert again.run.status == "complete"
+    assert {r.party for r in again.results if r.attack == "gradient-series"} == {None, "party-0", "party-1"}
 
 
 def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: P
 
     settings = config(federation={"rounds": 3}, audit={"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]})
     document = run(settings, tmp_path, silent, tell=lambda line: None, engine=engine)
-    assert any("gradient-series have no result" in notice for notice in document["notices"])
+    assert any("gradient-series have no result" in notice for notice in document.notices)
 
 
 def test_agg_mal_says_what_it_costs_a_regression() -> None:

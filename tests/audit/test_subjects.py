@@ -65,4 +65,4 @@ def test_the_most_exposed_people_are_hashed_by_name(tmp_path: Path) -> None:
     assert found is not None
     assert names is not None
     hashes = {hashlib.sha256(f"key|{name}".encode()).hexdigest()[:12] for name in set(names.tolist())}
-    assert {row["id_hash"] for row in found["subjects"]} <= hashes
+    assert {row.id_hash for row in found.subjects or ()} <= hashes

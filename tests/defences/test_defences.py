@@ -253,8 +253,10 @@ def test_D8_the_guarantee_counts_the_rounds_done() -> None:
     late = stated(prepared.promises, prepared.auditor.last_round)
     assert early is not None
     assert late is not None
-    assert early["epsilon"] < late["epsilon"]
-    assert late["curve"]["epsilon"][1] == pytest.approx(early["epsilon"], rel=1e-6)
+    assert early.epsilon is not None
+    assert late.epsilon is not None
+    assert early.epsilon < late.epsilon
+    assert late.curve.epsilon[1] == pytest.approx(early.epsilon, rel=1e-6)
     # A new process that knows only the configuration and the number of rounds states the same.
     other = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
     assert stated(other.promises, prepared.auditor.last_round) == late

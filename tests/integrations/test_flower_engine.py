@@ -119,8 +119,8 @@ def test_a_party_that_fails_is_missing_from_the_round_and_told(tmp_path: Path, d
 
     document = run(settings, tmp_path, lambda *_: nullcontext(lambda: None), engine=engine)
     assert sent == [3, 2, 3]
-    assert "Round 2: 1 of 3 parties failed." in document["warnings"]
-    assert document["degraded"] == ["Round 2: 1 of 3 parties failed."]
+    assert "Round 2: 1 of 3 parties failed." in document.warnings
+    assert document.degraded == ["Round 2: 1 of 3 parties failed."]
 
 
 def test_a_resumed_run_counts_its_gaps_on() -> None:
@@ -180,9 +180,9 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
     stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
     assert_same(list(stores[0].rounds()), list(stores[1].rounds()))
     ours, theirs = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
-    assert ours["run"]["config_hash"] == theirs["run"]["config_hash"]
-    for one, other in zip(ours["results"], theirs["results"], strict=True):
-        assert one["estimates"]["auc"]["value"] == pytest.approx(other["estimates"]["auc"]["value"], abs=5e-3)
+    assert ours.run.config_hash == theirs.run.config_hash
+    for one, other in zip(ours.results, theirs.results, strict=True):
+        assert one.estimates["auc"].value == pytest.approx(other.estimates["auc"].value, abs=5e-3)
 
 
 def test_an_unknown_engine_is_refused() -> None:

@@ -49,7 +49,7 @@ def test_the_sum_is_recorded_and_no_update(tmp_path: Path, caplog: pytest.LogCap
     assert all(trained.state == {} for round in stored for trained in round.sent.values())
     found = recorder.finish("sum", tmp_path / "server")
     assert found is not None
-    assert {entry["vantage"] for entry in found["results"]} == {"client", "secagg-server"}
+    assert {entry.vantage for entry in found.results} == {"client", "secagg-server"}
     # The parties: what leaves is masked, what would have left without SecAgg+ is not.
     assert "north is masked, so only the global model is seen" in caplog.text
     outer = json.loads((tmp_path / "parties/north/results.json").read_text())

@@ -51,7 +51,7 @@ def recorded(strategy: Strategy, out: Path, **options: Any) -> RecordedStrategy:
 def text(strategy: RecordedStrategy) -> str:
     document = strategy.recorder.document
     assert document is not None
-    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+    return " ".join([document.run.status, *document.warnings, *document.notices])
 
 
 def training_only(change: Change) -> Change:
@@ -148,7 +148,7 @@ def test_F6_an_empty_round_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "Round 2 is empty: nobody sent a model" in text(strategy)
     document = strategy.recorder.document
     assert document is not None
-    curves = [e["curves"]["auc"]["x"] for e in document["results"] if "auc" in e.get("curves", {})]
+    curves = [e.curves["auc"].x for e in document.results if "auc" in e.curves]
     assert curves
     assert all(2.0 not in x for x in curves)
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.loop import Recording, record
-from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.types import Observation, Round, Trained
 from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
 
@@ -45,8 +45,8 @@ def scores(audit: Recording) -> list[object]:
     return audit.recorder.auditor.score_table()["score"]
 
 
-def text(document: dict[str, Any]) -> str:
-    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+def text(document: Document) -> str:
+    return " ".join([document.run.status, *document.warnings, *document.notices])
 
 
 def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
             train(model, part("north")[0], seed=round)
             audit.observe(round, model)
     assert audit.document is not None
-    assert {e["vantage"] for e in audit.document["results"]} == {"client"}
+    assert {e.vantage for e in audit.document.results} == {"client"}
     assert "nothing is said about the server" in text(audit.document)
 
 
@@ -210,7 +210,7 @@ def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
             loop(audit, model, range(2, 4))
             audit.recorder.finish("run", tmp_path / "run")
         assert audit.document is not None
-        assert audit.document["run"]["rounds"] == 3
+        assert audit.document.run.rounds == 3
         assert "Recording stopped at round 2 (File too large)" in text(audit.document)
     assert not (tmp_path / "run/signals/00002.parquet").exists()
 
@@ -261,5 +261,5 @@ def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None
-    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
-    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]
+    assert audit.document.run.status == "recorded up to round 3 of 4"
+    assert audit.document.degraded == ["Seen up to round 3 of 4 planned rounds."]

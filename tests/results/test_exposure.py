@@ -14,7 +14,7 @@ def test_members_are_ranked_and_their_ids_hidden() -> None:
     audit = watch(prepared)
     found = most_exposed(prepared.auditor, audit.headlines, "key")
     assert found is not None
-    shares = [row["share_of_calibration_above"] for row in found["records"]]
+    shares = [row.share_of_calibration_above for row in found.records]
     assert len(shares) == MOST
     assert shares == sorted(shares)
     best = max(audit.headlines, key=lambda h: h.estimates["auc"].value or 0.0)
@@ -27,8 +27,8 @@ def test_members_are_ranked_and_their_ids_hidden() -> None:
             members.append(float(np.mean(block.calibration >= score)))
     assert shares == pytest.approx(sorted(members)[:MOST])
     ids = set(prepared.game.candidates.id.tolist())
-    assert not ids & {row["id_hash"] for row in found["records"]}
-    assert "subjects" not in found
+    assert not ids & {row.id_hash for row in found.records}
+    assert found.subjects is None
     other = most_exposed(prepared.auditor, audit.headlines, "another key")
     assert other is not None
-    assert other["records"][0]["id_hash"] != found["records"][0]["id_hash"]
+    assert other.records[0].id_hash != found.records[0].id_hash

@@ -21,7 +21,8 @@ from fedaudit.defences.plain import L2, Dropout
 from fedaudit.defences.slots import NONE, Defence, Guarded, Served
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.privacy.accounting import Process, Promise, check_clip, check_noise, check_target, epsilon, noise_for
+from fedaudit.privacy.accounting import check_clip, check_target, epsilon, noise_for
+from fedaudit.privacy.statement import Process, Promise, check_noise
 from fedaudit.stats.gaussian import check_delta
 from fedaudit.types import Records, State
 

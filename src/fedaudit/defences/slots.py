@@ -16,7 +16,7 @@ import numpy as np
 
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.privacy.accounting import Promise
+from fedaudit.privacy.statement import Promise
 from fedaudit.types import Floats, Records, State, Trained
 
 Gradient = Callable[[TorchTask, State, Records, Training, np.random.Generator], Trained]

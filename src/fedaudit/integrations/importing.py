@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fedaudit.adversary import attacks
 from fedaudit.audit import Auditor, Settings
@@ -12,6 +11,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
 from fedaudit.integrations.recorder import Recorder, open_trace
 from fedaudit.learn.tasks import build_task
+from fedaudit.results.document import Document
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Game, State
 
@@ -20,7 +20,7 @@ COSTS = "costs are in seconds a round, not in epochs: how long an epoch took is 
 
 def import_checkpoints(
     directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
-) -> dict[str, Any] | None:
+) -> Document | None:
     """The trace goes to `out`; with a game also results and report. What is wrong is refused before that."""
     stored = partial(checkpoints.rounds, directory, torch=torch, deltas=deltas)
     auditor = None

@@ -28,6 +28,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.recorder import Keep, Recorder, open_trace
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.learn.tasks import TorchTask
+from fedaudit.results.document import Document
 from fedaudit.types import UNSEEN, Game, Round, State, Trained, Vantage
 
 Model = TorchTask | nn.Module | Callable[[], nn.Module]
@@ -121,7 +122,7 @@ class Recording:
         self.recorder.finish(self.out.name, self.out)
 
     @property
-    def document(self) -> dict[str, Any] | None:
+    def document(self) -> Document | None:
         """What results.json holds, once the block has ended."""
         return self.recorder.document
 

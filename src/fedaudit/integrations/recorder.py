@@ -19,8 +19,9 @@ from fedaudit.config.schema import Config
 from fedaudit.data.twins import twins
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
+from fedaudit.results.document import Document, RunInfo
 from fedaudit.session.recording import Recording, feed, fingerprint
-from fedaudit.session.run import Staged, describe
+from fedaudit.session.run import Staged, describe, origin
 from fedaudit.trace.lineage import Place
 from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.types import Dataset, Observation, Round
@@ -44,7 +45,7 @@ class Recorder:
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # what happened, and was taken in all the same
         self.seen: dict[int, str] = {}  # round -> digests of all that was exchanged in it
-        self.document: dict[str, Any] | None = None
+        self.document: Document | None = None
         self.started = time.perf_counter()
         self.closed = False
         if trace is not None and auditor is not None:
@@ -138,7 +139,7 @@ class Recorder:
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, name: str, out: Path | None) -> dict[str, Any] | None:
+    def finish(self, name: str, out: Path | None) -> Document | None:
         """Results and report of what was observed. None when there is nothing to say (and `gaps` says why)."""
         self.document = None
         with self.guard("there are no results"):
@@ -154,7 +155,7 @@ class Recorder:
         self.closed = True
         return self.document
 
-    def _document(self, name: str) -> dict[str, Any] | None:
+    def _document(self, name: str) -> Document | None:
         if self.auditor is None:
             return None
         found = self.auditor.snapshot()
@@ -162,31 +163,27 @@ class Recorder:
         odd = [*self.trace.store.warnings(), *self.trace.warnings] if self.trace else []
         unseen = [NO_LOCAL_MODEL] if self.auditor.unseen else []
         missing = [*sentences([*self.gaps, *unseen]), *lost]
-        about = self._about(name)
         seen, planned = self.auditor.last_round, self.auditor.settings.rounds
         partly = f"up to round {seen} of {planned}" if seen < planned else ""
         short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
-        about["status"] = f"recorded {', '.join(short)}" if short else "complete"
+        about = replace(self._about(name), status=f"recorded {', '.join(short)}" if short else "complete")
         found = replace(
             found,
             warnings=list(dict.fromkeys([*found.warnings, *twins(self.auditor.game), *missing, *odd])),
             notices=[*found.notices, *sentences(self.notes)],
         )
-        document = results.as_document(found, about)
-        document["degraded"] = [*(f"attack {attack}" for attack in self.auditor.failed), *missing]
-        document["degraded"] += [f"Seen {partly} planned rounds."] if partly else []
-        return document
+        return Document.of(found, about, [*missing, *([f"Seen {partly} planned rounds."] if partly else [])])
 
-    def _about(self, name: str) -> dict[str, Any]:
+    def _about(self, name: str) -> RunInfo:
         """The `run` part of results.json, for a training that no configuration of ours describes."""
         assert self.auditor is not None
         game, task, settings = self.auditor.game, self.auditor.task, self.auditor.settings
         dataset = Dataset(name, game.candidates.rows, task.classes if task else 0)
         seconds = time.perf_counter() - self.started
         about = describe(Staged(Config(), dataset, game, settings), self.auditor, name, seconds)
-        return about | {"config": {}, "config_hash": "", "seed": settings.seed}
+        return replace(about, config={}, config_hash="", seed=settings.seed)
 
-    def _write(self, document: dict[str, Any], out: Path) -> None:
+    def _write(self, document: Document, out: Path) -> None:
         from fedaudit.report.html import write
 
         assert self.auditor is not None
@@ -199,8 +196,7 @@ def open_trace(out: Path, auditor: Auditor | None, keep: Keep) -> Recording:
     """A new trace in `out`, or the one that is there, if it is of the same records: a restarted training goes on."""
     manifest: dict[str, Any] = {"keep": checked(keep=keep).audit.keep, "config": {}, "guarantee": None}
     if auditor is not None:
-        about = Recorder(auditor)._about(out.name)
-        manifest |= {key: about[key] for key in ("fedaudit", "created", "config", "config_hash", "seed", "versions")}
+        manifest |= origin(Recorder(auditor)._about(out.name))
         manifest |= {
             "attacks": [attack.name for attack in auditor.settings.attacks],
             "notices": list(auditor.settings.notices),

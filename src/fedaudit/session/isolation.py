@@ -25,6 +25,7 @@ from fedaudit.types import (
     Audit,
     AuditResult,
     Candidates,
+    Cost,
     Estimate,
     Floats,
     Game,
@@ -110,7 +111,8 @@ class Isolation:
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
             warnings = below_chance(name, blocks, found["auc"], looked_at)
-            entries.append(AuditResult(name, "server", "local", unit, party, rounds, found, epochs, warnings, curves))
+            cost = Cost(epochs)
+            entries.append(AuditResult(name, "server", "local", unit, party, rounds, found, cost, warnings, curves))
         return entries
 
     def _block(self, auditor: Auditor, attack: BaseAttack) -> Block:

@@ -113,7 +113,7 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> results.Document | None:
         """The results of a run that needs no more training."""
         directory = self.store.directory
         return results.load(directory) if self.store.finished and (directory / results.RESULTS).is_file() else None

@@ -3,13 +3,13 @@
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
+from fedaudit.results.document import Document
 from fedaudit.session.adversaries import check, choose, defended
 from fedaudit.session.recording import check_same, config_of, feed, fingerprint
 from fedaudit.session.run import Progress, Staged, build, conclude, defend, stage
@@ -20,7 +20,7 @@ from fedaudit.types import Vantage
 AGG_MAL = "agg-mal trains a federation of its own"
 
 
-def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> dict[str, Any]:
+def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> Document:
     """Audit the trace in `directory` with the named attacks (none: those of its configuration)."""
     started = time.perf_counter()
     store = Store.read(directory)

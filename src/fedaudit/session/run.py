@@ -24,8 +24,9 @@ from fedaudit.federation.sampling import START
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.secagg import masked
 from fedaudit.privacy import accounting
-from fedaudit.privacy.accounting import Promise
+from fedaudit.privacy.statement import Promise
 from fedaudit.results import document as results
+from fedaudit.results.document import DataInfo, Document, PartyInfo, RunInfo
 from fedaudit.results.exposure import most_exposed
 from fedaudit.session import adversaries as adversary
 from fedaudit.session import attributes
@@ -179,7 +180,7 @@ def rounds(prepared: Prepared, after: Moment = START, model: State | None = None
 
 def run(
     config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
-) -> dict[str, Any]:
+) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     started = time.perf_counter()
     if not force:
@@ -215,7 +216,7 @@ def run(
             seconds = time.perf_counter() - started
             odd, lost = recording.warnings, recording.trouble
             document = conclude(prepared, auditor, out, out.name, seconds, odd, lost)
-            recording.end(document["run"]["status"], auditor.right_answers())
+            recording.end(document.run.status, auditor.right_answers())
     return document
 
 
@@ -233,25 +234,23 @@ def conclude(
     seconds: float,
     odd: Sequence[str],
     lost: str | None,
-) -> dict[str, Any]:
+) -> Document:
     """Statistics into files. `odd`: what was odd about the rounds; `lost`: why the trace is not whole.
 
     What cannot be written is still returned, and what is missing is listed under `degraded`.
     """
     found = finish(about, auditor)
-    document = results.as_document(found, describe(about, auditor, name, seconds))
     mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
-    document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
+    exposed = most_exposed(auditor, mine, fingerprint(auditor.game))
     missing = [*(about.gaps if isinstance(about, Prepared) else []), *([lost] if lost else [])]
-    document["warnings"] += [*twins(auditor.game), *odd, *missing]
-    document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *missing]
+    found = replace(found, warnings=[*found.warnings, *twins(auditor.game), *odd, *missing])
+    document = Document.of(found, describe(about, auditor, name, seconds), missing, exposed)
     try:
         results.save_scores(auditor.score_parts(), out)
         results.save(document, out)
     except OSError as error:
         unsaved = f"The results could not be written to {out} ({error.strerror}): what is shown here is all there is."
-        document["warnings"].append(unsaved)
-        document["degraded"].append(unsaved)
+        document = replace(document, warnings=[*document.warnings, unsaved], degraded=[*document.degraded, unsaved])
     return document
 
 
@@ -265,10 +264,8 @@ def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
 
 def manifest(prepared: Prepared) -> dict[str, Any]:
     """run.json: what a trace must say about itself to be resumed or attacked again."""
-    about = describe(prepared, prepared.auditor, "", 0.0)
-    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
     return {
-        **{key: about[key] for key in kept},
+        **origin(describe(prepared, prepared.auditor, "", 0.0)),
         "guarantee": [asdict(promise) for promise in prepared.promises],
         "keep": prepared.config.audit.keep,
         "attacks": [attack.name for attack in prepared.settings.attacks],
@@ -276,6 +273,12 @@ def manifest(prepared: Prepared) -> dict[str, Any]:
         "data": fingerprint(prepared.game),
         "start": digest(prepared.task.initial(prepared.config.federation.seed)),
     }
+
+
+def origin(about: RunInfo) -> dict[str, Any]:
+    """The part of run.json that results.json says as well."""
+    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
+    return {key: getattr(about, key) for key in kept}
 
 
 def _status(about: Prepared | Staged, auditor: Auditor) -> str:
@@ -286,35 +289,36 @@ def _status(about: Prepared | Staged, auditor: Auditor) -> str:
     return "complete"
 
 
-def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: float) -> dict[str, Any]:
+def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: float) -> RunInfo:
     """The `run` part of results.json: what anybody needs to judge and to repeat this audit."""
     config, dataset, game = about.config, about.dataset, about.game
     subjects = dataset.records.subject
-    counts = {
-        party: {role.value: int((game.truth.mask(role) & (game.candidates.party == party)).sum()) for role in Role}
-        for party in game.parties
-    }
-    return {
-        "name": name,
-        "fedaudit": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": _status(about, auditor),
-        "config": config.as_dict(),
-        "config_hash": config.hash(),
-        "seed": config.federation.seed,
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
-        "rounds": auditor.last_round,
-        "seconds": float(f"{seconds:.3g}"),
-        "data": {
-            "name": dataset.name,
-            "records": len(dataset.records),
-            "classes": dataset.classes,
-            "subjects": None if subjects is None else len(np.unique(subjects)),
-            "input_shape": list(dataset.input_shape),
-        },
-        "parties": [
-            {"name": p, "members": c["member"], "evaluation": c["evaluation"], "calibration": c["calibration"]}
-            for p, c in counts.items()
-        ],
-        "guarantee": accounting.stated(about.promises, auditor.last_round),
-    }  # fmt: skip
+    return RunInfo(
+        name=name,
+        fedaudit=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        status=_status(about, auditor),
+        config=config.as_dict(),
+        config_hash=config.hash(),
+        seed=config.federation.seed,
+        versions={"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
+        rounds=auditor.last_round,
+        seconds=float(f"{seconds:.3g}"),
+        data=DataInfo(
+            dataset.name,
+            len(dataset.records),
+            dataset.classes,
+            None if subjects is None else len(np.unique(subjects)),
+            dataset.input_shape,
+        ),
+        parties=[party_info(game, party) for party in game.parties],
+        guarantee=accounting.stated(about.promises, auditor.last_round),
+    )
+
+
+def party_info(game: Game, party: str) -> PartyInfo:
+    own = game.candidates.party == party
+    members, evaluation, calibration = (
+        int((game.truth.mask(role) & own).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+    )
+    return PartyInfo(party, members, evaluation, calibration)

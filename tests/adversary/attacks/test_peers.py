@@ -10,7 +10,7 @@ import pytest
 from fedaudit.adversary.attacks.peers import FedMIA, Source
 from fedaudit.audit.judge.source import naming
 from fedaudit.errors import FedauditError
-from fedaudit.results.document import SCHEMA_FILE, as_document
+from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.session.run import describe, prepare, rounds
 from fedaudit.types import Audit, Estimate, Evidence, Floats, Moment
 from tests.views import local_views, signals
@@ -114,8 +114,8 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     assert fedmia.low is not None
     assert fedmia.low > 0.5
     assert any("names the party" in notice for notice in audit.notices)
-    document = as_document(audit, describe(prepared, prepared.auditor, "t11", 1.0))
-    jsonschema.validate(json.loads(json.dumps(document)), json.loads(SCHEMA_FILE.read_text()))
+    document = Document.of(audit, describe(prepared, prepared.auditor, "t11", 1.0))
+    jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
 
 
 def test_K8_nobody_is_named_in_a_null_world() -> None:

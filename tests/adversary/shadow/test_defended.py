@@ -9,6 +9,7 @@ import pytest
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
+from fedaudit.results.document import Document
 from fedaudit.session.replay import replay
 from fedaudit.session.run import prepare, rounds, run
 from tests.views import banks as made_banks
@@ -72,11 +73,11 @@ def test_a_stored_trace_is_attacked_by_the_same_references(tmp_path: Path) -> No
     live = run(settings, tmp_path / "run", silent, tell=lambda line: None)
     again = replay(tmp_path / "run", ["loss", "lira"], tmp_path / "again", silent)
 
-    def lira(document: dict[str, Any]) -> list[Any]:
-        return [result["estimates"] for result in document["results"] if result["attack"] == "lira"]
+    def lira(document: Document) -> list[Any]:
+        return [result.estimates for result in document.results if result.attack == "lira"]
 
     assert lira(live) == lira(again)
-    assert all(np.isfinite(estimates["auc"]["value"]) for estimates in lira(live))
+    assert all(np.isfinite(estimates["auc"].value) for estimates in lira(live))
 
 
 def test_without_a_defence_inside_the_parties_it_is_refused() -> None:

@@ -75,7 +75,7 @@ def restated(own: Path, **guarantee: Any) -> list[Check]:
         ({"epsilon_one_round": 0.001}, {"D2"}),
         ({"curve": {"round": [1, 2], "epsilon": [1.0, 2.0]}}, {"D8"}),
         ({"adjacency": None}, {"D9"}),
-        ({"process": {"sampler": "poisson", "rate": 0.1}}, {"D7"}),
+        ({"process": {"unit": "user", "noise": 1.0, "releases": 1, "sampler": "poisson", "rate": 0.1}}, {"D7"}),
     ],
 )
 def test_what_results_state_is_what_is_checked(own: Path, guarantee: dict[str, Any], fails: set[str]) -> None:
@@ -83,8 +83,10 @@ def test_what_results_state_is_what_is_checked(own: Path, guarantee: dict[str, A
 
 
 def test_results_that_state_nonsense_are_refused(own: Path) -> None:
-    with pytest.raises(FedauditError, match="run-guarantee"):
+    with pytest.raises(FedauditError, match=r"run\.guarantee\.epsilon: a number is needed"):
         restated(own, epsilon="a little")
+    with pytest.raises(FedauditError, match="run-guarantee"):
+        restated(own, curve={"round": [], "epsilon": []})
 
 
 def test_every_promise_is_checked_under_its_own_name(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fedaudit.stats import Block, auc, clopper_pearson, design_effect
 from fedaudit.types import (
     AuditResult,
     Bools,
+    Cost,
     Estimate,
     Evidence,
     Floats,
@@ -91,10 +92,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
         sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
         found = all_figures(case, attack, sights)
         if found and of:
-            epochs = case.scores.epochs(sights, attack)
-            results.append(
-                AuditResult(attack.name, vantage.value, model, "attribute", party, case.round, found, epochs)
-            )
+            cost = Cost(case.scores.epochs(sights, attack))
+            results.append(AuditResult(attack.name, vantage.value, model, "attribute", party, case.round, found, cost))
             notices += [conclusion(of.name, found)] if party is None else []
     return Verdict(results, notices)
 

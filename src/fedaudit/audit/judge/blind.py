@@ -18,7 +18,7 @@ from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
 from fedaudit.audit.judge.case import Case
 from fedaudit.stats import Block, auc, random_half
-from fedaudit.types import AuditResult, Bools, Floats, Game, Role, Stored
+from fedaudit.types import AuditResult, Bools, Cost, Floats, Game, Role, Stored
 
 MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
 
@@ -36,7 +36,7 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
         epochs = (time.perf_counter() - started) / max(case.panels.everyone.epoch_seconds, 1e-9)
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
-        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, epochs)
+        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 
     def state(self) -> Stored:
         return {} if self.found is None else {"scores": self.found[0], "reported": self.found[1]}

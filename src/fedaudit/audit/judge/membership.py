@@ -11,7 +11,7 @@ from fedaudit.audit.notices import below_chance, unscored
 from fedaudit.audit.score import why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Block, roc_curve
-from fedaudit.types import AuditResult, Curve, ModelKind, Vantage
+from fedaudit.types import AuditResult, Cost, Curve, ModelKind, Vantage
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
@@ -46,8 +46,9 @@ def entry(
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
-    epochs, warnings = case.scores.epochs(sights, attack), below_chance(attack.name, blocks, found["auc"], looked_at)
-    return AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, epochs, warnings)
+    cost = Cost(case.scores.epochs(sights, attack))
+    warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
+    return AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
