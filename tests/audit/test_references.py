@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.shadow import References
-from fedaudit.config.schema import Defence
+from fedaudit.defences.memguard import MemGuardOptions
 from fedaudit.errors import FedauditError
 from fedaudit.session.run import prepare, run
 from fedaudit.types import Audit
@@ -104,7 +104,7 @@ def test_fusion_adds_attacks_that_look_at_the_last_model_alone() -> None:
 def test_references_are_refused_behind_bent_answers() -> None:
     audit = {"attacks": ["lira"], "vantages": ["client", "outsider"]}
     settings = config(audit=audit)
-    bent = settings.model_copy(update={"defences": (Defence(name="memguard", strength=0.5),)})
+    bent = settings.model_copy(update={"defences": (MemGuardOptions(name="memguard", strength=0.5),)})
     prepare(settings)
     with pytest.raises(FedauditError, match="'lira' compares with reference models"):
         prepare(bent)

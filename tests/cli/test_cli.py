@@ -194,11 +194,12 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
     assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
 
 
-@pytest.mark.parametrize("what", ["attacks", "data", "models"])
+@pytest.mark.parametrize("what", ["attacks", "data", "defences", "models"])
 def test_lists(tmp_path: Path, what: str) -> None:
     done = fedaudit("list", what, cwd=tmp_path)
     assert done.returncode == 0
-    assert {"attacks": "fta-confidence", "data": "baskets", "models": "mlp"}[what] in done.stdout
+    found = {"attacks": "fta-confidence", "data": "attribute_key", "defences": "higradavg", "models": "resnet20"}
+    assert found[what] in done.stdout
 
 
 def test_list_of_nothing(tmp_path: Path) -> None:

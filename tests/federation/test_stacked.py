@@ -10,7 +10,7 @@ from torch import nn
 
 from fedaudit.federation import stacked
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng, stackable
-from fedaudit.learn.models import mlp
+from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Moment, Plan, Records, Trained
 

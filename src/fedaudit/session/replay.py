@@ -7,6 +7,7 @@ from pathlib import Path
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
+from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
@@ -75,12 +76,14 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
 
 def without_served_answers(settings: Settings, config: Config) -> Settings:
     """Answers that a defence bent were never recorded: whoever got only those cannot be replayed."""
-    if Vantage.OUTSIDER not in settings.vantages or all(defence.name != "memguard" for defence in config.defences):
+    bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
+    if Vantage.OUTSIDER not in settings.vantages or not bending:
         return settings
     holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
     if not holders:
-        raise FedauditError("not-kept", "MemGuard's answers to an outsider were not recorded", "Run it again.")
-    notice = "Left out (MemGuard's answers were not recorded): outsider."
+        what = f"the answers that {bending[0].name!r} bent for an outsider were not recorded"
+        raise FedauditError("not-kept", what, "Run it again.")
+    notice = f"Left out (the answers that {bending[0].name!r} bent were not recorded): outsider."
     return replace(settings, vantages=holders, notices=(*settings.notices, notice))
 
 

@@ -80,7 +80,6 @@ Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 
 def stage(config: Config) -> Staged:
     federation, audit = config.federation, config.audit
-    data.check_name(config.data.name)
     chosen = adversary.chosen(config)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     dataset, asked = data.load(config.data), audit.attribute
