@@ -24,7 +24,8 @@ from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.privacy.accounting import epsilon, promise_from, stated
-from fedaudit.session.run import Prepared, finish, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Records, Round, State, Trained
 
 SGD = Training("sgd", 0.5, 1, 8)
@@ -279,8 +280,10 @@ def test_D8_the_guarantee_counts_the_rounds_done() -> None:
     late = stated(prepared.promises, prepared.auditor.last_round)
     assert early is not None
     assert late is not None
-    assert early["epsilon"] < late["epsilon"]
-    assert late["curve"]["epsilon"][1] == pytest.approx(early["epsilon"], rel=1e-6)
+    assert early.epsilon is not None
+    assert late.epsilon is not None
+    assert early.epsilon < late.epsilon
+    assert late.curve.epsilon[1] == pytest.approx(early.epsilon, rel=1e-6)
     # A new process that knows only the configuration and the number of rounds states the same.
     other = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
     assert stated(other.promises, prepared.auditor.last_round) == late
@@ -387,7 +390,7 @@ def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> No
     bare, guarded = digits([], ("client", "server", "outsider")), digits(guard, ("client", "server", "outsider"))
     observed(bare), observed(guarded)
     assert bare.auditor.score_table() == guarded.auditor.score_table()
-    without, found = finish(bare, bare.auditor), finish(guarded, guarded.auditor)
+    without, found = bare.snapshot(), guarded.snapshot()
     by_vantage = {r.vantage: r.estimates["auc"].value for r in found.results if r.party is None and r.attack == "loss"}
     before = {r.vantage: r.estimates["auc"].value for r in without.results if r.party is None and r.attack == "loss"}
     assert by_vantage["client"] == before["client"]
@@ -420,9 +423,8 @@ def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
 
 def test_memguard_alone_with_an_outsider() -> None:
     prepared = digits([{"name": "memguard", "strength": 1.0}], ("outsider",))
-    assert prepared.outsider is None
     observed(prepared)
-    assert prepared.auditor.finish().headlines[0].vantage == "outsider"
+    assert prepared.auditor.snapshot().headlines[0].vantage == "outsider"
 
 
 def test_guarded_parties_are_their_own_kind() -> None:

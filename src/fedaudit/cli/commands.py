@@ -8,9 +8,9 @@ import signal
 import sys
 import tempfile
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,8 +18,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedaudit import __version__
-from fedaudit.cli.terminal import console, errors, number, progress, say, say_scores, write_report
+from fedaudit.cli.terminal import ABSENT, console, errors, number, progress, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FAULT, FedauditError
+
+if TYPE_CHECKING:
+    from fedaudit.results.document import Document
 
 app = typer.Typer(
     name="fedaudit",
@@ -179,14 +182,15 @@ def score(
     Half of the non-members (chosen by a hash of their id, so the order of rows does not matter) set the thresholds,
     the other half measure the realised FPR. Higher scores must mean "member".
     """
+    from fedaudit.results.plain import plain
     from fedaudit.results.score_file import estimate
 
     if delta is not None and not epsilon:
         raise FedauditError("delta-alone", "--delta says at which delta epsilon is asked for", "Add --epsilon.")
     at = 1e-5 if epsilon and delta is None else delta
-    document = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
-    say_scores(document)
-    _write_json(out, document)
+    found = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
+    say_scores(found)
+    _write_json(out, plain(found))
 
 
 @app.command()
@@ -301,35 +305,23 @@ def compare(
     out: AsJson = None,
 ) -> None:
     """Utility against risk of several runs, with the epsilon each claims. A star: no other run is better in both."""
-    from fedaudit.results.compare import Span
     from fedaudit.results.compare import compare as compared
+    from fedaudit.results.plain import plain
 
-    def shown(plain: dict[str, float] | None) -> str:
-        return Span(**plain).text() if plain else "–"
-
-    document = compared(runs)
+    found = compared(runs)
     table = Table(
         "", "run", "defences", "accuracy", "risk: TPR at 1 % FPR", "of", "epsilon", "it allows", box=SIMPLE_HEAD
     )
-    for row in document["rows"]:
-        epsilon = "–" if row["epsilon"] is None else f"{row['epsilon']:.3g} ({row['unit']})"
-        most = "–" if row["allowed"] is None else f"{row['allowed']:.3g}"
-        star = "*" if row["best"] else ""
-        cells = (
-            star,
-            row["run"],
-            row["defences"],
-            shown(row["accuracy"]),
-            shown(row["risk"]),
-            row["whose"],
-            epsilon,
-            most,
-        )
+    for row in found.rows:
+        accuracy, risk = (span.text() if span else ABSENT for span in (row.accuracy, row.risk))
+        epsilon = ABSENT if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
+        most = ABSENT if row.allowed is None else f"{row.allowed:.3g}"
+        cells = ("*" if row.best else "", row.run, row.defences, accuracy, risk, row.whose, epsilon, most)
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
-    for line in document["notes"]:
+    for line in found.notes:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-    _write_json(out, document)
+    _write_json(out, plain(found))
 
 
 @app.command()
@@ -354,7 +346,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     )
     document = run_audit(config, out)
     if repeats > 1:
-        _repeat(document, config, out, repeats, run_audit)
+        document = _repeat(document, config, out, repeats, run_audit)
         save(document, out)
     _finish(document, out)
 
@@ -362,14 +354,12 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
 REPEAT = "Repeat with seed "
 
 
-def _repeat(document: dict[str, Any], config: Any, out: Path, repeats: int, run_audit: Any) -> None:
+def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
     """Train again with the next seeds. A run that was cut short ends the series and is no part of the spread."""
-    degraded = document.setdefault("degraded", [])
-    for lines in (document["warnings"], degraded):  # a finished run still says what was missing the last time
-        lines[:] = [line for line in lines if not line.startswith(REPEAT)]
-    missing = []
-    document["run"]["repeats"] = [{"seed": config.federation.seed, "headlines": document["headlines"]}]
-    status = document["run"]["status"]
+    from fedaudit.results.document import Repeat
+
+    found, missing = [Repeat(config.federation.seed, document.headlines)], []
+    status = document.run.status
     for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
         if status != "complete":
             missing.append(f"{REPEAT}{seed}: not trained.")
@@ -380,21 +370,25 @@ def _repeat(document: dict[str, Any], config: Any, out: Path, repeats: int, run_
         except KeyboardInterrupt:
             status = "interrupted before it had results"
         else:
-            status = again["run"]["status"]
-            missing += [f"{REPEAT}{seed}: {what}" for what in again.get("degraded", ())]
+            status = again.run.status
+            missing += [f"{REPEAT}{seed}: {what}" for what in again.degraded]
         if status == "complete":
-            document["run"]["repeats"].append({"seed": seed, "headlines": again["headlines"]})
+            found.append(Repeat(seed, again.headlines))
         else:
             missing.append(f"{REPEAT}{seed}: {status}, left out of the spread. The same command goes on from there.")
-    document["warnings"] += missing
-    degraded += missing
+    # A finished run still says what was missing the last time.
+    warnings, degraded = (
+        [*(line for line in lines if not line.startswith(REPEAT)), *missing]
+        for lines in (document.warnings, document.degraded)
+    )
+    return replace(document, run=replace(document.run, repeats=found), warnings=warnings, degraded=degraded)
 
 
-def _finish(document: dict[str, Any], out: Path) -> None:
+def _finish(document: "Document", out: Path) -> None:
     """Show the results; an audit of which a part is missing, be it the report, ends with exit code 4."""
     written = write_report(document, out)
     say(document, written)
-    if not written or document.get("degraded") or document["run"]["status"] != "complete":
+    if not written or not document.complete:
         raise typer.Exit(DEGRADED)
 
 
@@ -410,7 +404,7 @@ def _write_json(path: Path | None, document: dict[str, Any]) -> None:
 
     try:
         if path:
-            write_atomically(path, json.dumps(document, indent=1) + "\n")
+            write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
     except OSError as error:
         raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Name another place.") from None
 

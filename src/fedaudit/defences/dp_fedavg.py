@@ -51,7 +51,8 @@ class DPFedAvgOptions(NoisyOptions):
     DPFedAvgOptions,
 )
 def dp_fedavg(asked: DPFedAvgOptions, setting: Setting) -> Defence:
-    from fedaudit.privacy.accounting import Process, check_clip
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
 
     check_clip(asked.clip)
     refuse_unfit(setting.initial)

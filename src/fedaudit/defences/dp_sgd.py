@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 )
 def dp_sgd(asked: NoisyOptions, setting: Setting) -> Defence:
     """Parties of different sizes draw their records at different rates: the promise is that of the worst-off record."""
-    from fedaudit.privacy.accounting import Process, check_clip
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
 
     check_clip(asked.clip)
     refuse_unfit(setting.task, setting.initial, setting.few)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     "higradavg", "subject-level DP inside each party: average by subject, clip, noise or epsilon", NoisyOptions
 )
 def higradavg(asked: NoisyOptions, setting: Setting) -> Defence:
-    from fedaudit.privacy.accounting import Process, check_clip
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
 
     check_clip(asked.clip)
     dp_sgd.refuse_unfit(setting.task, setting.initial, setting.few)

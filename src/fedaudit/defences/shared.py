@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedaudit.config.schema import Federation
     from fedaudit.defences.slots import Slot
     from fedaudit.learn.tasks import TorchTask, Training
-    from fedaudit.privacy.accounting import Process, Promise
+    from fedaudit.privacy.statement import Process, Promise
     from fedaudit.types import Records, State
 
 DELTA = 1e-5  # unless given
@@ -68,7 +68,8 @@ class NoisyOptions(DefenceOptions):
 
 def noise_of(asked: NoisyOptions, processes: Iterable[Process], rounds: int) -> float:
     """As given, or the least that keeps the asked epsilon for every unit over the planned rounds."""
-    from fedaudit.privacy.accounting import check_noise, check_target, epsilon, noise_for
+    from fedaudit.privacy.accounting import check_target, epsilon, noise_for
+    from fedaudit.privacy.statement import check_noise
     from fedaudit.stats.gaussian import check_delta
 
     delta = delta_of(asked)
@@ -98,7 +99,8 @@ def promise_of(
     asked: NoisyOptions, processes: Iterable[Process], noise: float, rounds: int, units: int, against: str
 ) -> tuple[Promise, ...]:
     """Of the unit that is worst off."""
-    from fedaudit.privacy.accounting import Promise, epsilon
+    from fedaudit.privacy.accounting import epsilon
+    from fedaudit.privacy.statement import Promise
 
     noisy = [replace(process, noise=noise) for process in processes]
     worst = max(noisy, key=lambda p: epsilon(p, rounds, delta_of(asked))) if len(noisy) > 1 else noisy[0]

@@ -19,7 +19,7 @@ from fedaudit.types import Floats, Records, State, Trained
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask, Training
-    from fedaudit.privacy.accounting import Promise
+    from fedaudit.privacy.statement import Promise
 
 Gradient = Callable[["TorchTask", State, Records, "Training", np.random.Generator], Trained]
 Update = Callable[[State, Trained, np.random.Generator], Trained]

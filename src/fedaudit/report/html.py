@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,31 +14,30 @@ from markupsafe import Markup, escape
 from fedaudit.files import write_atomically
 from fedaudit.report import charts, parties, sections, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.values import clean_tree, mapping, text
+from fedaudit.report.values import Results, cleaned
+from fedaudit.results.document import Document
 
 
-def render(results: Mapping[str, Any]) -> str:
+def render(document: Document) -> str:
     """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
-    safe: Mapping[str, Any] = clean_tree(results)
     style, script = _asset("style.css"), _asset("tooltip.js")
     return _template().render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(safe)
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(cleaned(document))
     )  # fmt: skip
 
 
-def write(results: Mapping[str, Any], path: Path) -> None:
+def write(document: Document, path: Path) -> None:
     """Render to a file; whoever reads it sees the old page or the new one, never half of one."""
-    write_atomically(path, render(results))
+    write_atomically(path, render(document))
 
 
-def _view(results: Mapping[str, Any]) -> dict[str, Any]:
+def _view(results: Results) -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
     drawn = words.drawn(results, found)
     titles = {f.vantage: adversary(f.vantage) for f in found}
     return {
-        "name": text(mapping(results.get("run")).get("name"), "federation"),
+        "name": results.run.name or "federation",
         "facts": sections.facts(results),
-        "interrupted": text(mapping(results.get("run")).get("status"), "complete") != "complete",
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
@@ -60,8 +58,8 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
         "guarantee": sections.guarantee(results, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
-        "warnings": sections.notes(results, "warnings"),
-        "notices": sections.notes(results, "notices"),
+        "warnings": words.warnings(results),
+        "notices": results.notices,
     }
 
 
