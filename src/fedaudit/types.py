@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ Strings = NDArray[np.str_]
 
 # A model's parameters and buffers by name. numpy, so that traces, Flower and the report need no torch.
 State = Mapping[str, NDArray[Any]]
+UNSEEN: State = {}  # of a model that nobody saw: masked, or never sent to whoever looks
 
 Unit = Literal["record", "subject", "user", "attribute"]
 ModelKind = Literal["global", "local"]
@@ -97,23 +98,47 @@ class Party(Protocol):
 # ------------------------------------------------------------------ what was exchanged
 
 
+@dataclass(frozen=True, order=True)
+class Moment:
+    """Time in a federation. Probe 0 is the round itself; probes 1, 2, ... start from the model that the round left.
+
+    A probe is looked at and thrown away: it moves neither the model nor the round number.
+    """
+
+    round: int
+    probe: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
-    """One round: who takes part, and whether its result is kept (False = probe round, rolled back)."""
+    """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
+
+    A plan that is not kept is a probe: everybody trains, the result is seen, and the model stays as it was.
+    """
 
     parties: tuple[str, ...]
     commit: bool = True
+    broadcast: State | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1."""
+    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1.
+
+    A state is `UNSEEN` where nobody saw it: what was not observed has no value, and is never taken for a model that
+    did not change. `commit` is False where the result was not kept.
+    """
 
     index: int
     broadcast: State
     sent: Mapping[str, Trained]
     aggregate: State
     commit: bool = True
+    probe: int = 0
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.index, self.probe)
 
 
 @dataclass(frozen=True)
@@ -147,7 +172,7 @@ class Vantage(StrEnum):
 
 
 class Grant(StrEnum):
-    """Something a view may show. What is not granted is absent from the view."""
+    """Something a view may show. What is not granted cannot be had from the view."""
 
     LABELS = "labels"
     OUTPUTS = "outputs"
@@ -156,27 +181,15 @@ class Grant(StrEnum):
     EVERY_ROUND = "every-round"
 
 
-@dataclass(frozen=True)
-class View:
-    """One round seen from a vantage: the global model, or (server) one party's local model."""
-
-    round: int
-    vantage: Vantage
-    model: ModelKind
-    party: str | None  # whose local model; None for the global one
-    grants: frozenset[Grant]
-    state: State
-    received: State | None = None  # what the round started from; with it, the update is known
-    # of a local model: what the other parties sent, by name; None = took no part
-    peers: Mapping[str, State | None] = field(default_factory=dict)
-
-
 # ------------------------------------------------------------------ the game
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same."""
+    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same.
+
+    `at`: which candidates exist at a moment, for those that come and go (a canary); where it says nothing, all do.
+    """
 
     unit: Unit
     id: Strings
@@ -184,6 +197,7 @@ class Candidates:
     rows: Records
     owner: Ints
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
+    at: Mapping[Moment, Bools] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -195,6 +209,9 @@ class Candidates:
 
     def of_party(self, party: str) -> Ints:
         return np.flatnonzero(self.party == party)
+
+    def present(self, moment: Moment) -> Bools:
+        return self.at[moment] if moment in self.at else np.ones(len(self), bool)
 
 
 class Role(StrEnum):
@@ -211,9 +228,14 @@ class Truth:
 
     id: Strings
     role: Strings  # values of Role
+    at: Mapping[Moment, Strings] = field(default_factory=dict)  # roles at moments where they differ from `role`
 
-    def mask(self, role: Role) -> Bools:
-        return np.asarray(self.role == role.value)
+    def roles(self, moment: Moment | None = None) -> Strings:
+        """What is true at a moment; without one, what is true of the whole training."""
+        return self.role if moment is None else self.at.get(moment, self.role)
+
+    def mask(self, role: Role, moment: Moment | None = None) -> Bools:
+        return np.asarray(self.roles(moment) == role.value)
 
 
 @dataclass(frozen=True)
@@ -234,24 +256,24 @@ class Game:
 # ------------------------------------------------------------------ signals and attacks
 
 
-class Signal(Protocol):
-    """(view, candidates) -> one value (or a few) per row; `needs` is what a view must grant."""
-
-    name: str
-    needs: frozenset[Grant]
-
-    def __call__(self, view: View, rows: Records, task: Any) -> Floats: ...
+# What an audit keeps between two rounds: arrays and plain values, nested by name. Nothing executable.
+Stored = Mapping[str, Any]
 
 
 class Reduction(Protocol):
     """What an attack keeps of the rounds seen so far: running sums where they suffice, else a table.
 
-    `observe` is the one call for live and replayed rounds. `features` is candidates x features.
+    `observe` is the one call for live and replayed rounds. `features` is candidates x features. `state` is everything
+    that `restore` needs to go on in another process.
     """
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None: ...
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None: ...
 
     def features(self) -> Floats: ...
+
+    def state(self) -> Stored: ...
+
+    def restore(self, state: Stored) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -264,33 +286,39 @@ class Measured:
     epoch_seconds: float  # of the training that is audited here
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
     gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
+    unobserved: frozenset[str] = frozenset()  # signals of something that nobody saw in this round
+    queries: int = 0  # how many answers were asked for
+    notes: tuple[str, ...] = ()  # what went wrong on the way and was made good
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All that an audit takes in of one round, live or stored: per party, and under None of the global model."""
+    """All that an audit takes in of one round, live or stored, by sight: None is the global model as whoever holds it
+    sees it, a party's name its local model; other ways of being answered have names in brackets."""
 
     round: int
     of: Mapping[str | None, Measured]
-
-
-@runtime_checkable
-class Attack(Protocol):
-    """Frozen hyperparameters. Scores are oriented: higher = more likely a member, everywhere."""
+    probe: int = 0
 
     @property
-    def name(self) -> str: ...
+    def moment(self) -> Moment:
+        return Moment(self.round, self.probe)
 
-    @property
-    def signals(self) -> tuple[str, ...]: ...
 
-    def reduce(self, n: int) -> Reduction: ...
+@dataclass(frozen=True)
+class Own:
+    """Records of the adversary's own whose answer it knows: their features and that answer."""
 
-    def fit(self, reference: Floats) -> Attack:
-        """A copy fitted on features of known non-members, which are then barred from setting thresholds."""
-        ...
+    features: Floats
+    label: NDArray[Any]
 
-    def score(self, features: Floats) -> Floats: ...
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
+
+    nonmembers: Floats | None = None
+    own: Own | None = None
 
 
 # ------------------------------------------------------------------ what leaves the tool

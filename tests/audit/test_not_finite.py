@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.audit.panel import finite
+from fedaudit.audit.score import finite
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, run
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from tests.worlds import config, silent, watch
 
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from fedaudit.federation import stacked
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng, stackable
-from fedaudit.learn.models import mlp
+from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.types import Plan, Records, Trained
+from fedaudit.types import Moment, Plan, Records, Trained
 
 SIZES = (40, 7, 64, 1, 33, 16, 0, 100, 17)
 
@@ -59,8 +59,8 @@ def test_equals_the_plain_loop(
     ours = task(classes, hidden)
     model = ours.initial(1)
     members = parties(classes, training)
-    plain = {p.name: p.update(ours, model, party_rng(5, 1, p.name)) for p in members}
-    jobs = [stacked.Job(p.name, p.records, party_rng(5, 1, p.name)) for p in members]
+    plain = {p.name: p.update(ours, model, party_rng(5, Moment(1), p.name)) for p in members}
+    jobs = [stacked.Job(p.name, p.records, party_rng(5, Moment(1), p.name)) for p in members]
     found = stacked.train(ours, model, jobs, training)
     assert list(found) == list(plain)
     for name, expected in plain.items():

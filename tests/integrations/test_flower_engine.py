@@ -15,12 +15,14 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
-from fedaudit.session.engines import engine_named
-from fedaudit.session.run import Prepared, prepare, rounds, run
+from fedaudit.session.engines import engine_named, rounds
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
-from fedaudit.types import Round, State
+from fedaudit.types import Moment, Round, State
 from tests.integrations.flower_world import LocalGrid
 
 CONFIG = """
@@ -63,14 +65,14 @@ def assert_same(ours: list[Round], flowers: list[Round], within: float = 1e-6) -
 
 
 def in_process(settings: Config, after: int = 0, model: State | None = None) -> list[Round]:
-    return flowers(prepare(settings), after, model)
+    return flowers(prepare(settings), Moment(after), model)
 
 
 def flowers(
-    prepared: Prepared, after: int, model: State | None, change: Callable[[LocalGrid], None] = lambda _: None
+    prepared: Prepared, after: Moment, model: State | None, change: Callable[[LocalGrid], None] = lambda _: None
 ) -> list[Round]:
     """Flower's strategies and messages without Ray: everything but the worker processes."""
-    grid = LocalGrid(client_app(prepared, after))
+    grid = LocalGrid(client_app(prepared))
     grid.contexts = {node: Context(1, node, {"partition-id": node - 11}, RecordDict(), {}) for node in (11, 12, 13)}
     change(grid)
     funnel = Funnel(after)
@@ -111,7 +113,7 @@ def test_a_party_that_fails_is_missing_from_the_round_and_told(tmp_path: Path, d
     settings = parse({**config(participation=1.0).as_dict(), "defences": defences})
     sent: list[int] = []
 
-    def engine(prepared: Prepared, after: int, model: State | None) -> Iterator[Round]:
+    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
         made = flowers(prepared, after, model, lambda grid: failing(grid, 12, 2))
         sent.extend(len(round.sent) for round in made)
         yield from made
@@ -125,7 +127,7 @@ def test_a_party_that_fails_is_missing_from_the_round_and_told(tmp_path: Path, d
 def test_a_resumed_run_counts_its_gaps_on() -> None:
     ours = list(rounds(prepare(config(participation=1.0))))
     prepared = prepare(config(participation=1.0))
-    flowers(prepared, 2, ours[1].aggregate, lambda grid: failing(grid, 12, 1))
+    flowers(prepared, Moment(2), ours[1].aggregate, lambda grid: failing(grid, 12, 1))
     assert prepared.gaps == ["Round 3: 1 of 3 parties failed."]
 
 
@@ -134,7 +136,7 @@ def test_poisson_sampling_leaves_rounds_empty_in_both() -> None:
     ours = list(rounds(prepare(settings)))
     assert any(not round.commit for round in ours)
     prepared = prepare(settings)
-    theirs = flowers(prepared, 0, None)
+    theirs = flowers(prepared, START, None)
     assert [round.commit for round in theirs] == [round.commit for round in ours]
     assert_same(ours, theirs)
     assert prepared.gaps == []  # that nobody comes is part of the plan

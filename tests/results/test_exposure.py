@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedaudit.results.exposure import MOST, most_exposed
-from fedaudit.session.run import prepare
-from fedaudit.types import Role
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Role, Vantage
 from tests.worlds import config, watch
 
 
@@ -20,9 +20,10 @@ def test_members_are_ranked_and_their_ids_hidden() -> None:
     best = max(audit.headlines, key=lambda h: h.estimates["auc"].value or 0.0)
     (attack,) = [a for a in prepared.settings.attacks if a.name == best.attack]
     members: list[float] = []
-    for panel in prepared.auditor.panels(best.model):
-        scores, block = panel.scores(attack), panel.block(attack)
-        for score in scores[panel.role == Role.MEMBER.value]:
+    found_scores = prepared.auditor.case().scores
+    for sight in prepared.auditor.panels.of(Vantage(best.vantage), best.model):
+        scores, block = found_scores.of(sight, attack), found_scores.block(sight, attack)
+        for score in scores[sight.role == Role.MEMBER.value]:
             members.append(float(np.mean(block.calibration >= score)))
     assert shares == pytest.approx(sorted(members)[:MOST])
     ids = set(prepared.game.candidates.id.tolist())

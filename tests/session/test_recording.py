@@ -16,14 +16,15 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.attacks.trajectory import LastLoss
 from fedaudit.audit import Auditor, patience
-from fedaudit.audit.panel import in_order
+from fedaudit.audit.collect import in_order
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
+from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import unbroken
 from fedaudit.session.replay import replay
-from fedaudit.session.run import prepare, run
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, Measured
 from tests.trace.killing import outcome
@@ -219,7 +220,7 @@ def test_F12_a_damaged_round_is_a_gap_and_is_named(recorded: Path, tmp_path: Pat
     for stored, entry in zip(Store.read(recorded).rounds(), Store.read(recorded).entries(), strict=True):
         if entry.round != 2:
             prepared.auditor.observe(stored)
-    expected = {e.name: e.value for r in prepared.auditor.finish().results[:1] for e in r.estimates.values()}
+    expected = {e.name: e.value for r in prepared.auditor.snapshot().results[:1] for e in r.estimates.values()}
     assert {name: e.value for name, e in document.results[0].estimates.items()} == expected
 
 

@@ -154,9 +154,10 @@ def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or m
     """What can be named in a configuration: attacks, data, defences or models."""
     from fedaudit.cli.catalogue import catalogue
 
-    table = Table("name", "what it is", box=None)
-    for name, about in catalogue(what):
-        table.add_row(f"[bold]{escape(name)}[/bold]", escape(about))
+    found = catalogue(what)
+    table = Table("name", "what it is", *["keys"] * any(keys for _, _, keys in found), box=None)
+    for name, *words in found:
+        table.add_row(f"[bold]{escape(name)}[/bold]", *map(escape, words[: len(table.columns) - 1]))
     console.print(table)
 
 

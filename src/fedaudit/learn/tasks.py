@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedaudit.errors import FedauditError, suggest
-from fedaudit.learn.models import MODELS
+from fedaudit.config.registry import MODELS
+from fedaudit.errors import FedauditError
+from fedaudit.learn.models.own import factory_of
 from fedaudit.types import Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass at most,
@@ -227,7 +227,10 @@ def _to_numpy(module: nn.Module) -> State:
 
 def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`."""
-    factory = MODELS.get(name) or _imported(name)
+    entry = MODELS.find(name)
+    if entry is None:
+        raise FedauditError("unknown-model", *MODELS.unknown(name))
+    factory = factory_of(name) if ":" in name else entry.make
 
     def build() -> nn.Module:
         try:
@@ -257,16 +260,3 @@ def _in_words(error: Exception) -> str:
     inside = str(Path(torch.__file__).parent)
     place = next(frame for frame in reversed(frames) if not frame.filename.startswith(inside))
     return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
-
-
-def _imported(name: str) -> Callable[..., nn.Module]:
-    module, separator, attribute = name.partition(":")
-    if not separator:
-        raise FedauditError("unknown-model", f"unknown model {name!r}", suggest(name, MODELS))
-    try:
-        factory: Callable[..., nn.Module] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise FedauditError(
-            "model-import", f"cannot import {name!r}: {error}", "Run from where the package can be imported."
-        ) from None
-    return factory

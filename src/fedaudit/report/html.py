@@ -11,10 +11,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from fedaudit.files import write_atomically
 from fedaudit.report import charts, parties, sections, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
-from fedaudit.results.document import Document, write_atomically
+from fedaudit.results.document import Document
 
 
 def render(document: Document) -> str:

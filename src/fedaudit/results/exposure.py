@@ -11,7 +11,7 @@ import numpy as np
 
 from fedaudit.audit.auditor import Auditor
 from fedaudit.results.document import Exposed, ExposedUnit
-from fedaudit.types import Headline, Role
+from fedaudit.types import Headline, Role, Vantage
 
 MOST = 20
 Row = tuple[float, float, str, str, str]  # share of calibration records above, minus the score, party, id, subject
@@ -24,15 +24,16 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> E
     headline = max(headlines, key=lambda h: h.estimates["auc"].value or 0.0)
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
     rows: list[Row] = []
-    for panel in auditor.panels(headline.model):
-        if not panel.defined(attack):
+    found = auditor.case().scores
+    for sight in auditor.panels.of(Vantage(headline.vantage), headline.model):
+        if not found.defined(sight, attack):
             continue
-        scores, calibration = panel.scores(attack), np.sort(panel.block(attack).calibration)
+        scores, calibration = found.of(sight, attack), np.sort(found.block(sight, attack).calibration)
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
-        names = panel.candidates.subject
-        subject = panel.id if names is None else names[panel.index]
-        for i in np.flatnonzero(panel.role == Role.MEMBER.value):
-            rows.append((float(above[i]), -float(scores[i]), str(panel.party[i]), str(panel.id[i]), str(subject[i])))
+        names = sight.candidates.subject
+        subject = sight.id if names is None else names[sight.index]
+        for i in np.flatnonzero(sight.role == Role.MEMBER.value):
+            rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
     records = [
         ExposedUnit(_hashed(key, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
     ]

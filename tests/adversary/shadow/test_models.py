@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fedaudit.adversary.shadow.models import Loop, Stacked, beside, is_mlp, steps_of
-from fedaudit.learn.models import mlp
+from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import Training
 
 N = 6

@@ -20,7 +20,7 @@ from fedaudit.session.run import run
 from fedaudit.session.verify import Check, verify, verify_rounds
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.trace.store import Store
-from fedaudit.types import Round
+from fedaudit.types import Moment, Round
 from tests.session.verify.test_verify import (
     CLIP,
     CONFIG,
@@ -113,7 +113,7 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path, own: Path) -> None:
 def test_D8_rounds_of_an_abandoned_branch_are_charged(tmp_path: Path) -> None:
     plans = sampled(NAMES, ROUNDS, 1.0, "poisson", 3)
     first = list(federate(task(), parties(), plans, 3, defence=HONEST))
-    after_two = list(federate(task(), parties(), plans, 99, after=2, model=first[1].aggregate, defence=HONEST))
+    after_two = list(federate(task(), parties(), plans, 99, after=Moment(2), model=first[1].aggregate, defence=HONEST))
     with Store.create(tmp_path / "run", {"keep": "snapshots", "config": {}, "guarantee": None}) as store:
         for round in [*first, *after_two]:
             store.append(round)

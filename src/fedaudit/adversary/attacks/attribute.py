@@ -24,18 +24,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import special
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.series import Table
-from fedaudit.types import Floats, Grant, Ints
-
-SIGNAL = "attribute-gradient-norm"  # records x values of the attribute
+from fedaudit.adversary.attacks.base import BaseAttack, Question
+from fedaudit.adversary.reductions import Table
+from fedaudit.adversary.signals.attribute import SIGNAL
+from fedaudit.types import Evidence, Floats, Ints
 
 
 @dataclass(frozen=True)
 class Attribute(BaseAttack):
     trained: Any = field(default=None, compare=False, repr=False)
     learns: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND})
+    question: ClassVar[Question] = "attribute"
 
     @property
     def name(self) -> str:
@@ -48,8 +47,11 @@ class Attribute(BaseAttack):
     def reduce(self, n: int) -> Table:
         return Table(SIGNAL, n)
 
-    def learn(self, features: Floats, values: Ints) -> Self:
-        return replace(self, trained=guesser(features, values))
+    def fit(self, evidence: Evidence) -> Self:
+        """A copy trained on the adversary's own records, whose values it knows."""
+        own = evidence.own
+        assert own is not None, "an attribute is learnt from records of the adversary's own"
+        return replace(self, trained=guesser(own.features, own.label))
 
     def guess(self, features: Floats, count: int) -> Floats:
         """For each of the `count` values its log-probability, relative to its share of the adversary's records."""

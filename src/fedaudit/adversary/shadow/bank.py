@@ -38,9 +38,10 @@ from fedaudit.adversary.shadow.models import Models, beside, steps_of
 from fedaudit.adversary.shadow.references import References
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.types import Bools, Floats, Ints, Records, Strings, View
+from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
 
 class Bank:
@@ -94,6 +95,16 @@ class Bank:
         named = {f"{self.name}-{metric}": values for metric, values in found.items()}
         return named if is_outside(self.name) or not named else named | {INSIDE: self.inside.astype(np.float64)}
 
+    def state(self) -> Stored:
+        """The references' weights, as arrays: with them another process goes on from the same round."""
+        weights = [[value.numpy() for value in group.models.weights()] for group in self.groups]
+        return {"round": self.round, "seconds": self.seconds, "weights": weights}
+
+    def restore(self, state: Stored) -> None:
+        self.round, self.seconds = state["round"], state["seconds"]
+        for group, weights in zip(self.groups, state["weights"], strict=True):
+            group.models.restore([torch.from_numpy(np.array(value)) for value in weights])
+
     def _learn(self, view: View, absorbed: int) -> None:
         if self.round < absorbed:
             raise FedauditError(
@@ -129,7 +140,7 @@ class Group:
         self.models: Models = self.defended or beside(module, references.models, self.training, task.classes)
 
     def learn(self, view: View, alpha: float) -> None:
-        targets = soft_targets(self.task.outputs(view.state, self.data.x), self.data.y, self.task.classes, alpha)
+        targets = soft_targets(view.ask(self.data.x), self.data.y, self.task.classes, alpha)
         rng = self._rng(view.round)
         if self.defended:
             self.defended.train(self.data, targets, self.sets, rng)

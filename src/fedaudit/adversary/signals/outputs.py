@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Grant, Records, Task, View
+from fedaudit.types import Bools, Floats, Grant, Records
 
 TINY = np.finfo(np.float64).tiny
 
@@ -83,15 +84,21 @@ NEEDS: dict[str, frozenset[Grant]] = {name: frozenset({Grant.OUTPUTS}) for name 
 }
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Task) -> dict[str, Floats]:
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    return of_view(names, view, rows)
+
+
+def of_view(names: Iterable[str], view: View, rows: Records) -> dict[str, Floats]:
     """One forward pass, whichever of the signals are wanted."""
     names = list(names)
     last_input: Floats | None = None
     if "gradient-norm" in names:
-        z, last_input = task.last_layer(view.state, rows.x)
+        z, last_input = view.task.last_layer(view.weights, rows.x)
     else:
-        z = task.outputs(view.state, rows.x)
-    return from_answers(z, rows.y, names, task.classes, last_input)
+        z = view.ask(rows.x)
+    return from_answers(z, rows.y, names, view.classes, last_input)
 
 
 def from_answers(

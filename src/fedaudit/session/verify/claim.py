@@ -9,6 +9,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedaudit.config.schema import Config
+from fedaudit.defences.shared import NoisyOptions
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.accounting import epsilon
 from fedaudit.privacy.statement import Process, Promise, Sampler, Statement
@@ -94,11 +95,9 @@ def read_claim(path: Path, rounds_done: int) -> Claim:
 
 def claimed_by(config: Config, promise: Promise, stated: Statement | None, rounds_done: int) -> Claim:
     """The claim that fedaudit itself makes for a run; `stated` is the part of `run.guarantee` about this promise."""
-    asked = next(defence for defence in config.defences if defence.name == promise.defence)
-    where: Where = (
-        "gradient" if promise.defence in ("dp-sgd", "higradavg") else "update" if asked.local else "aggregate"
-    )
-    federation = config.federation
+    noisy = (each for each in config.defences if isinstance(each, NoisyOptions))
+    asked = next(each for each in noisy if each.name == promise.defence)
+    where, federation = asked.slots[-1], config.federation
     try:
         if stated is None or not stated.curve.round:
             raise ValueError(f"it does not say what {promise.defence} has spent")

@@ -88,6 +88,8 @@ def from_branches(claim: Claim, rounds: Iterable[tuple[int, Round]]) -> Evidence
     again: dict[int, Noise] = {}  # the first noise of each round number, whatever its branch
     looked_at: Counter[int] = Counter()
     for branch, round in rounds:
+        if not round.broadcast or not round.aggregate:
+            continue  # nobody saw what changed
         label = f"round {round.index}" + (f" of branch {branch}" if branch else "")
         found.rounds += 1
         found.present.append(len(round.sent))

@@ -5,15 +5,44 @@ difference between the sets, not a leak. Fitted on a random half of the subjects
 subjects), reported on the other half. It lives outside `attacks` because it is told the truth about its half.
 """
 
+from __future__ import annotations
+
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.stats import Block, random_half
-from fedaudit.types import Bools, Floats, Game, Role
+from fedaudit.adversary.attacks import BLIND
+from fedaudit.adversary.vantage import MODELS
+from fedaudit.audit.collect import gather
+from fedaudit.audit.judge.case import Case
+from fedaudit.stats import Block, auc, random_half
+from fedaudit.types import AuditResult, Bools, Cost, Floats, Game, Role, Stored
 
 MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
+
+
+class Blind:
+    """Fitted when it is first asked, and then kept: it is the same after every round, and dear."""
+
+    def __init__(self, game: Game, seed: int):
+        self.game, self.seed = game, seed
+        self.found: tuple[Floats, Bools] | None = None
+
+    def judge(self, case: Case) -> AuditResult:
+        started = time.perf_counter()
+        self.found = self.found or blind_scores(self.game, self.seed)
+        found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
+        epochs = (time.perf_counter() - started) / max(case.panels.everyone.epoch_seconds, 1e-9)
+        vantage, unit = case.settings.vantages[0], self.game.candidates.unit
+        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
+
+    def state(self) -> Stored:
+        return {} if self.found is None else {"scores": self.found[0], "reported": self.found[1]}
+
+    def restore(self, state: Stored) -> None:
+        self.found = (state["scores"], state["reported"]) if state else None
 
 
 def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
@@ -24,6 +53,8 @@ def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
     groups = candidates.id if candidates.subject is None else candidates.subject
     reported = random_half(groups, f"blind-{seed}")
     features = _features(candidates.rows.x, candidates.rows.y)
+    if len(features) != len(candidates):  # several rows for each candidate: what is blind knows their mean
+        features = gather(features, candidates.owner, len(candidates), "mean")
     in_play = ~truth.mask(Role.CALIBRATION)
     fitted_on = in_play & ~reported
     member = truth.mask(Role.MEMBER)
