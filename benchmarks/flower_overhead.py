@@ -140,9 +140,9 @@ def _server(folder: Path, start: State, sent: State, task: Any, members: Any, mo
         whole_round()
         pairs.append((middle - begin, time.process_time() - middle, waited[-1] / (time.perf_counter() - wall)))
     pairs = pairs[1:]
-    assert strategy.recorder.gaps == []
-    assert strategy.recorder.last == TIMES + 1
-    strategy.recorder.finish("bench", None)
+    assert strategy.session.gaps == []
+    assert strategy.session.last == TIMES + 1
+    strategy.session.finish(None)
     seconds = median(a for a, _, _ in pairs), median(b for _, b, _ in pairs)
     recorded = Case(median(a / b for a, b, _ in pairs), SERVER_GOAL, seconds)
     return {"server, processor": recorded, "server, waits": replace(recorded, ratio=median(w for *_, w in pairs))}

@@ -18,7 +18,8 @@ import numpy as np
 from torch import nn
 
 from fedaudit.config.schema import parse
-from fedaudit.session.run import finish, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit
 
 SERIES = ["loss", "gradient-series", "logit-series", "cs-mia"]
@@ -61,7 +62,7 @@ def audited(config: dict[str, Any]) -> Audit:
         prepared.auditor.observe(round)
     if prepared.isolation:
         prepared.isolation.run(lambda: None)
-    return finish(prepared, prepared.auditor)
+    return prepared.snapshot()
 
 
 def say(audit: Audit) -> None:

@@ -9,7 +9,8 @@ from torch import nn
 
 from fedaudit.audit.score import finite
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, run
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from tests.worlds import config, silent, watch
 
 

@@ -8,7 +8,8 @@ import pytest
 from fedaudit.adversary.shadow import References
 from fedaudit.defences.memguard import MemGuardOptions
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, run
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from fedaudit.types import Audit
 from tests.worlds import config, silent, watch
 

@@ -20,7 +20,8 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import NotGrantedError
 from fedaudit.federation.sampling import START
 from fedaudit.federation.simulate import federate
-from fedaudit.session.run import Prepared, planned, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.types import (
     Bools,
     Candidates,

@@ -15,8 +15,10 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
+from fedaudit.session.engines import rounds
 from fedaudit.session.isolation import Isolation
-from fedaudit.session.run import Prepared, finish, prepare, rounds, run
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import run
 from fedaudit.types import Audit, Moment, Role
 from tests.worlds import config, null_world, silent, watch
 
@@ -39,7 +41,7 @@ def audited(prepared: Prepared) -> Audit:
         prepared.auditor.observe(round)
     if prepared.isolation:
         prepared.isolation.run(lambda: None)
-    return finish(prepared, prepared.auditor)
+    return prepared.snapshot()
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)

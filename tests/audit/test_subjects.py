@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from fedaudit.config.schema import Config, parse
 from fedaudit.results.exposure import most_exposed
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Role
 from tests.worlds import watch

@@ -7,7 +7,8 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Moment, Records
 from tests.worlds import config, watch
 

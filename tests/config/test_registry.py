@@ -96,6 +96,8 @@ def test_a_name_can_be_taken_once(toys: Family) -> None:
     assert "top" in toys.entries
     with pytest.raises(ValueError, match="two entries 'top'"):
         toys.register("top", "another")(print)
+    toys.register("kite", "flies")(print)
+    assert list(toys.entries) == ["ball", "kite", "top"]
 
 
 def test_a_section_without_a_name_is_the_default_entry(toys: Family) -> None:

@@ -15,7 +15,7 @@ from fedaudit.data import cifar, load
 from fedaudit.data.cifar import CifarOptions
 from fedaudit.data.npz import NpzOptions
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from tests.worlds import config, watch
 
 SHARED = Path(os.environ.get("FEDAUDIT_SHARED", Path(__file__).resolve().parents[3] / "shared/data"))

@@ -24,7 +24,8 @@ from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.privacy.accounting import epsilon, promise_from, stated
-from fedaudit.session.run import Prepared, finish, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Records, Round, State, Trained
 
 SGD = Training("sgd", 0.5, 1, 8)
@@ -389,7 +390,7 @@ def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> No
     bare, guarded = digits([], ("client", "server", "outsider")), digits(guard, ("client", "server", "outsider"))
     observed(bare), observed(guarded)
     assert bare.auditor.score_table() == guarded.auditor.score_table()
-    without, found = finish(bare, bare.auditor), finish(guarded, guarded.auditor)
+    without, found = bare.snapshot(), guarded.snapshot()
     by_vantage = {r.vantage: r.estimates["auc"].value for r in found.results if r.party is None and r.attack == "loss"}
     before = {r.vantage: r.estimates["auc"].value for r in without.results if r.party is None and r.attack == "loss"}
     assert by_vantage["client"] == before["client"]

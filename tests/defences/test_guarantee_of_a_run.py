@@ -7,8 +7,9 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.privacy.statement import Process
 from fedaudit.report.html import write
 from fedaudit.results.document import Document
+from fedaudit.session.engines import rounds
 from fedaudit.session.replay import replay
-from fedaudit.session.run import rounds, run
+from fedaudit.session.run import run
 from tests.worlds import silent
 
 

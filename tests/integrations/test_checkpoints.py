@@ -21,7 +21,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.checkpoints import rounds
 from fedaudit.integrations.flower.server import trace_strategy
 from fedaudit.integrations.importing import import_checkpoints
-from fedaudit.integrations.loop import make_auditor
+from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
@@ -185,7 +185,7 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
         folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
     )
     assert document is not None
-    twin = make_auditor(net, whole, 3, ["client", "server"], ["fta-confidence", "loss"], None, 0.95, 0)
+    twin = make_auditor(net, whole, checked(3, attacks=["fta-confidence", "loss"]))
     for round in everything(saved(tmp_path / "again")):
         twin.observe(round)
     by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.snapshot().results}

@@ -21,9 +21,9 @@ from fedaudit.audit.judge.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
-from fedaudit.integrations.loop import as_task
-from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.options import as_task
 from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.session.session import Session
 from fedaudit.types import Game, Round, Vantage
 from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, net, part
@@ -111,9 +111,9 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
         return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
 
     grid = LocalGrid(client_app([only_north]))
-    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Recorder(None), party_of)
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
-    sent = {index: set(json.loads(whole)[1]) for index, whole in strategy.recorder.seen.items()}
+    sent = {when.round: set(json.loads(whole)[1]) for when, whole in strategy.session.seen.items()}
     assert sent == {1: {"north", "south"}, 2: {"south"}, 3: {"south"}, 4: {"south"}}
     assert "withheld" in caplog.text
     assert HALTED in grid.contexts[101].state
@@ -172,15 +172,15 @@ def test_results_on_the_way_are_few_and_blind_is_fitted_once(tmp_path: Path, mon
     written: list[int] = []
     fitted: list[int] = []
 
-    def finish(self: Recorder, name: str, out: Path | None) -> None:
+    def finish(self: Session, out: Path | None, incomplete: str | None = None) -> None:
         written.append(self.last)
-        Recorder._document(self, name)
+        Session._document(self, incomplete)
 
     def blind(game: Game, seed: int) -> Any:
         fitted.append(1)
         return blind_scores(game, seed)
 
-    monkeypatch.setattr(Recorder, "finish", finish)
+    monkeypatch.setattr(Session, "finish", finish)
     monkeypatch.setattr("fedaudit.audit.judge.blind.blind_scores", blind)
     reply = next(iter(send(client_app(), [1])))
     app = client_app([PartyAudit(net, game_of, rounds=32, out=tmp_path, attacks=("loss",)), lambda *_: reply])

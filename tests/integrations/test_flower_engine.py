@@ -18,8 +18,9 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
-from fedaudit.session.engines import engine_named
-from fedaudit.session.run import Prepared, prepare, rounds, run
+from fedaudit.session.engines import engine_named, rounds
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment, Round, State
 from tests.integrations.flower_world import LocalGrid

@@ -16,7 +16,9 @@ from fedaudit.config.schema import parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, ExposedUnit, load, save
 from fedaudit.results.plain import NotFiniteError, UnreadableError, plain, read
-from fedaudit.session.run import describe, prepare, run
+from fedaudit.session.about import About
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from fedaudit.types import Cost, Curve, Estimate
 from tests.worlds import config, watch
 
@@ -217,7 +219,7 @@ def test_a_nan_in_one_estimate_costs_neither_the_file_nor_the_others(tmp_path: P
     odd = replace(first.estimates["auc"], value=math.nan)
     curve = Curve([1.0, 2.0], [math.nan, 0.5], [-math.inf, 0.4], [math.inf, 0.6], "pointwise")
     worse = replace(first, estimates={**first.estimates, "auc": odd}, curves={"auc": curve})
-    described = describe(prepared, prepared.auditor, "a", 1.0)
+    described = About.foreign("a", prepared.auditor).info(prepared.auditor, "complete", 1.0)
     unit = ExposedUnit("0f", "party-0", -math.inf, 0.1)
     exposed = Exposed("loss", "client", [unit])
     save(Document.of(replace(audit, results=[worse, *others]), described, exposed=exposed), tmp_path)

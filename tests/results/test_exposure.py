@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.results.exposure import MOST, most_exposed
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Role, Vantage
 from tests.worlds import config, watch
 

@@ -21,9 +21,10 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
+from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import unbroken
 from fedaudit.session.replay import replay
-from fedaudit.session.run import prepare, run
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, Measured
 from tests.trace.killing import outcome

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from types import ModuleType
 from typing import Any, LiteralString, TypeVar
 
 from pydantic import Field
@@ -82,10 +83,15 @@ class Family:
         return register
 
     @cached_property
+    def _modules(self) -> list[ModuleType]:
+        """Imported, and thereby registered."""
+        found = pkgutil.iter_modules(import_module(self.package).__path__)
+        return [import_module(f"{self.package}.{module.name}") for module in found]
+
+    @property
     def entries(self) -> Mapping[str, Entry]:
-        """All by name; the modules of the family are imported now. In order whatever was imported before."""
-        for module in pkgutil.iter_modules(import_module(self.package).__path__):
-            import_module(f"{self.package}.{module.name}")
+        """All by name, in an order that does not depend on what was imported first."""
+        assert self._modules
         return {name: self._registered[name] for name in sorted(self._registered, key=_order)}
 
     def find(self, name: str) -> Entry | None:

@@ -1,6 +1,5 @@
 """Attack a recorded federation again: from its signals (no torch), or from its models where they were kept."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,12 @@ from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
+from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.recording import check_same, config_of, feed, fingerprint
-from fedaudit.session.run import Progress, Staged, build, conclude, defend, stage
+from fedaudit.session.prepare import Staged, build, defend, stage
+from fedaudit.session.recording import check_same, config_of, fingerprint
+from fedaudit.session.run import Progress
+from fedaudit.session.session import Session
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Vantage
@@ -23,7 +25,6 @@ AGG_MAL = "agg-mal trains a federation of its own"
 
 def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> Document:
     """Audit the trace in `directory` with the named attacks (none: those of its configuration)."""
-    started = time.perf_counter()
     store = Store.read(directory)
     recorded = config = config_of(store.manifest, directory)
     if names:
@@ -43,11 +44,14 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
             initial = task.initial(config.federation.seed)
             settings = settings.suited_to(task, initial, records, asked=config.audit.attacks is not None)
         auditor = Auditor(task, staged.game, settings)
-        odd = [*store.warnings(), *feed(store, auditor)]
-        odd += released(store, staged, auditor)
+        about = About.configured(directory.resolve().name, config, staged.dataset, promises)
+        session = Session(auditor, None, about, strict=True)
+        session.replay(store)
+        session.remark(released(store, staged, auditor))
     with progress("Computing statistics", 0):
-        seconds = time.perf_counter() - started
-        return conclude(staged, auditor, out, directory.resolve().name, seconds, odd, None)
+        document = session.finish(out)
+    assert document is not None
+    return document
 
 
 def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:

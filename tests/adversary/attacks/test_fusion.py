@@ -11,7 +11,7 @@ from fedaudit.adversary.reductions import Mean
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.session import adversaries as adversary
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Evidence, Floats, Grant, Moment
 from tests.worlds import config, watch
 

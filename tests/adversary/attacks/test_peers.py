@@ -11,7 +11,9 @@ from fedaudit.adversary.attacks.peers import FedMIA, Source
 from fedaudit.audit.judge.source import naming
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import SCHEMA_FILE, Document
-from fedaudit.session.run import describe, prepare, rounds
+from fedaudit.session.about import About
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Estimate, Evidence, Floats, Moment
 from tests.views import local_views, signals
 from tests.worlds import config, null_world, watch
@@ -114,7 +116,8 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     assert fedmia.low is not None
     assert fedmia.low > 0.5
     assert any("names the party" in notice for notice in audit.notices)
-    document = Document.of(audit, describe(prepared, prepared.auditor, "t11", 1.0))
+    about = About.foreign("t11", prepared.auditor)
+    document = Document.of(audit, about.info(prepared.auditor, "complete", 1.0))
     jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
 
 

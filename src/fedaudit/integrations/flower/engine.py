@@ -30,9 +30,9 @@ from fedaudit.federation.sampling import START, scheduled
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
-from fedaudit.integrations.recorder import Recorder, sentences
 from fedaudit.integrations.states import matched
-from fedaudit.session.run import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.session import Session, sentences
 from fedaudit.types import Moment, Plan, Round, State, Trained
 
 
@@ -108,7 +108,7 @@ def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", m
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 
 
-class Funnel(Recorder):
+class Funnel(Session):
     """Hands rounds from the server's thread to the audit's, one at a time."""
 
     def __init__(self, after: Moment):

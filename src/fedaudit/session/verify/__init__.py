@@ -89,7 +89,8 @@ def _claims(config: Config, promises: tuple[Promise, ...], said: Statement | Non
 
 def _verify_config(config: Config) -> list[Check]:
     """A few rounds are trained, and a mechanism inside the party is tried on a few records."""
-    from fedaudit.session.run import prepare, rounds
+    from fedaudit.session.engines import rounds
+    from fedaudit.session.prepare import prepare
 
     prepared = prepare(config)
     planned = config.federation.rounds
