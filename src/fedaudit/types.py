@@ -34,8 +34,8 @@ ModelKind = Literal["global", "local"]
 class Records:
     """Rows with stable ids, kept sorted by id: storage order can never change a result."""
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: NDArray[Any]  # float32; tokens are int64
+    y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
     id: Strings
     subject: Strings | None = None
     attributes: Mapping[str, Ints] = field(default_factory=dict)  # -1 = unknown
@@ -51,7 +51,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records and what a model must know of them. `classes` is 0 for regression."""
+    """Records and what a model must know of them. `classes` is 0 for regression; for text, the size of its
+    vocabulary."""
 
     name: str
     records: Records

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedaudit.learn import losses
 from fedaudit.learn.tasks import OPTIMIZERS, Training
 from fedaudit.learn.threads import one_core_each
 from fedaudit.types import Ints
@@ -55,9 +55,10 @@ def steps_of(sets: Sequence[Ints], batch_size: int, rng: np.random.Generator) ->
     return list(zip(*parts, strict=True))
 
 
-def beside(module: nn.Module, count: int, training: Training, classes: int) -> Models:
-    """`count` copies of a model, in the faster of the two ways."""
-    if is_mlp(module):
+def beside(module: nn.Module, count: int, training: Training, classes: int, positions: bool = False) -> Models:
+    """`count` copies of a model, in the faster of the two ways. `positions`: records have a class at each of several,
+    which the stacked way does not know."""
+    if is_mlp(module) and not positions:
         return Stacked(module, count, training, classes)
     return Loop(module, count, training, classes, 1 if _draws(module) else CORES)
 
@@ -72,7 +73,9 @@ def is_mlp(module: nn.Module) -> bool:
 
 def _draws(module: nn.Module) -> bool:
     """Dropout draws from the one generator that all threads share: two at a time would not be reproducible."""
-    return any("Dropout" in type(layer).__name__ and getattr(layer, "p", 1) for layer in module.modules())
+    layers = list(module.modules())
+    inside = any(isinstance(layer, nn.RNNBase) and layer.dropout for layer in layers)  # between stacked layers
+    return inside or any("Dropout" in type(layer).__name__ and getattr(layer, "p", 1) for layer in layers)
 
 
 def _optimizer(training: Training, parameters: list[Tensor], fused: bool = False) -> torch.optim.Optimizer:
@@ -120,8 +123,7 @@ class Loop:
             value.copy_(before)
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        distance = functional.cross_entropy if self.classes else functional.mse_loss
-        return distance(outputs, targets)
+        return losses.of_batch(outputs, targets if self.classes else targets.squeeze(-1), self.classes)
 
     def _for_each(self, work: Callable[[int], None]) -> None:
         if self.workers == 1:
