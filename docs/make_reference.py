@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from fedaudit.audit.panel import Panel
 
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.vantage import global_view
-from fedaudit.audit.panel import Panel
 from fedaudit.config.schema import parse
 from fedaudit.results.document import write_atomically
 from fedaudit.session.run import prepare, rounds
