@@ -7,12 +7,13 @@ import jsonschema
 import numpy as np
 import pytest
 
+from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.attacks.peers import FedMIA, Source
 from fedaudit.audit.judge.source import naming
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.session.run import describe, prepare, rounds
-from fedaudit.types import Audit, Estimate, Evidence, Floats, Moment
+from fedaudit.types import Audit, Estimate, Floats, Moment
 from tests.views import local_views, signals
 from tests.worlds import config, null_world, watch
 
