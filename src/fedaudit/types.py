@@ -5,7 +5,7 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -153,12 +153,6 @@ class Guarantee:
     accountant: str
 
 
-class Trace(Protocol):
-    """The rounds of one federation, live or stored, in round order. No ground truth."""
-
-    def rounds(self) -> Iterator[Round]: ...
-
-
 # ------------------------------------------------------------------ what one adversary sees
 
 
@@ -254,27 +248,11 @@ class Game:
         return sorted(set(self.candidates.party.tolist()))
 
 
-# ------------------------------------------------------------------ signals and attacks
+# ------------------------------------------------------------------ what was measured
 
 
 # What an audit keeps between two rounds: arrays and plain values, nested by name. Nothing executable.
 Stored = Mapping[str, Any]
-
-
-class Reduction(Protocol):
-    """What an attack keeps of the rounds seen so far: running sums where they suffice, else a table.
-
-    `observe` is the one call for live and replayed rounds. `features` is candidates x features. `state` is everything
-    that `restore` needs to go on in another process.
-    """
-
-    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None: ...
-
-    def features(self) -> Floats: ...
-
-    def state(self) -> Stored: ...
-
-    def restore(self, state: Stored) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -304,22 +282,6 @@ class Observation:
     @property
     def moment(self) -> Moment:
         return Moment(self.round, self.probe)
-
-
-@dataclass(frozen=True)
-class Own:
-    """Records of the adversary's own whose answer it knows: their features and that answer."""
-
-    features: Floats
-    label: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
-
-    nonmembers: Floats | None = None
-    own: Own | None = None
 
 
 # ------------------------------------------------------------------ what leaves the tool

@@ -138,7 +138,7 @@ def train(
 
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = task.fresh(state)
-    step = stepper(module, task.optimizer(module, training), generator)
+    step = stepper(module, training.optimizer_of(module), generator)
     x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
     started = time.perf_counter()
     with _quiet(), torch.random.fork_rng(devices=[]):

@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.adversary.shadow.defended import Defended
-from fedaudit.adversary.shadow.models import Models, beside, steps_of
 from fedaudit.adversary.shadow.references import References
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
+from fedaudit.learn.many import Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.adversary.shadow.models import Loop
 from fedaudit.defences.slots import Gradient
+from fedaudit.learn.many import Loop
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Floats, Ints, Records
 
