@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
+from fedaudit.stats.levels import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 
 FPRS = (0.01, 0.001, 0.0001)
@@ -20,9 +21,7 @@ def plan(
     confidence: float = 0.95,
 ) -> list[tuple[str, Rows]]:
     """Tables with a title each: pooled, in the band over the rounds (only pooled results have one), one party."""
-    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
-        if not 0 < value < 1:
-            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+    check_levels(confidence, fprs or ())
     if min(members, evaluation, calibration) < parties:
         raise FedauditError("bad-value", f"{parties} parties need at least as many of each", "Give more records.")
     pooled = {"Global models, one threshold for all": Sizes(members, evaluation, calibration)}

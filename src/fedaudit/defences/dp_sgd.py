@@ -83,13 +83,13 @@ def poisson_batches(n: int, training: Training, rng: np.random.Generator) -> Ite
 
 # One noisy step on (x, y) of the batch; the third argument says which records these are.
 Step = Callable[["torch.Tensor", "torch.Tensor", Ints], None]
-# How steps are taken on a module of our own: (module, plain optimiser, generator of the noise) -> step
-Stepper = Callable[["nn.Module", "torch.optim.Optimizer", "torch.Generator"], Step]
+# Opacus' optimiser of the given class, around the parties' plain one.
+Noisy = Callable[[Callable[..., "torch.optim.Optimizer"]], "torch.optim.Optimizer"]
 
 
 @dataclass(frozen=True)
-class DPSGD:
-    """Fills the gradient slot."""
+class NoisySteps:
+    """Fills the gradient slot: Poisson batches through Opacus. A subclass says how a step is taken."""
 
     clip: float
     noise: float
@@ -97,57 +97,61 @@ class DPSGD:
     def __call__(
         self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
     ) -> Trained:
-        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> Step:
-            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights.
+        """The noise has a stream of its own, so that batches do not depend on it."""
+        import torch
 
-            Losses are never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone.
-            """
-            import torch
-            from opacus.grad_sample import GradSampleModuleFastGradientClipping
-            from opacus.optimizers import DPOptimizerFastGradientClipping
+        from fedaudit.learn.arrays import tensor
 
-            module = GradSampleModuleFastGradientClipping(plain, loss_reduction="sum", max_grad_norm=self.clip)
-            noisy = DPOptimizerFastGradientClipping(
-                optimizer,
-                noise_multiplier=self.noise,
-                max_grad_norm=self.clip,
-                expected_batch_size=min(training.batch_size, len(records)),
-                generator=generator,
-            )
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        module = task.fresh(state)
+        plain = training.optimizer_of(module)
 
-            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
-                losses = task.losses(module(x), y)
-                torch.autograd.backward(losses.sum(), retain_graph=True)
-                weights = module.get_clipping_coef() if len(rows) else losses.detach()
-                noisy.zero_grad(set_to_none=True)
-                module.disable_hooks()
-                torch.autograd.backward((weights * losses).sum())
-                module.enable_hooks()
-                noisy.step()
+        def noisy(kind: Callable[..., torch.optim.Optimizer]) -> torch.optim.Optimizer:
+            expected = min(training.batch_size, len(records))
+            options = {"noise_multiplier": self.noise, "max_grad_norm": self.clip, "expected_batch_size": expected}
+            return kind(plain, generator=generator, **options)
 
-            return step
+        step = self.stepper(task, records, module, noisy)
+        x, y = tensor(records.x), tensor(records.y)
+        started = time.perf_counter()
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))  # dropout layers of the user's own model
+            for batch in poisson_batches(len(records), training, rng):
+                rows = torch.from_numpy(batch)
+                step(x[rows], y[rows], batch)
+        seconds = (time.perf_counter() - started) / training.epochs
+        return Trained(task.state_of(module), len(records), seconds)
 
-        return train(task, state, records, training, rng, stepper)
+    def stepper(self, task: TorchTask, records: Records, plain: nn.Module, noisy: Noisy) -> Step:
+        raise NotImplementedError
 
 
-def train(
-    task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator, stepper: Stepper
-) -> Trained:
-    """Poisson batches through Opacus. The noise has a stream of its own, so that batches do not depend on it."""
-    import torch
+@dataclass(frozen=True)
+class DPSGD(NoisySteps):
+    """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights.
 
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    module = task.fresh(state)
-    step = stepper(module, training.optimizer_of(module), generator)
-    x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
-    started = time.perf_counter()
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(rng.integers(2**63)))  # dropout layers of the user's own model
-        for batch in poisson_batches(len(records), training, rng):
-            rows = torch.from_numpy(batch)
-            step(x[rows], y[rows], batch)
-    seconds = (time.perf_counter() - started) / training.epochs
-    return Trained(task.state_of(module), len(records), seconds)
+    Losses are never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone.
+    """
+
+    def stepper(self, task: TorchTask, records: Records, plain: nn.Module, noisy: Noisy) -> Step:
+        import torch
+        from opacus.grad_sample import GradSampleModuleFastGradientClipping
+        from opacus.optimizers import DPOptimizerFastGradientClipping
+
+        module = GradSampleModuleFastGradientClipping(plain, loss_reduction="sum", max_grad_norm=self.clip)
+        optimizer = noisy(DPOptimizerFastGradientClipping)
+
+        def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+            losses = task.losses(module(x), y)
+            torch.autograd.backward(losses.sum(), retain_graph=True)
+            weights = module.get_clipping_coef() if len(rows) else losses.detach()
+            optimizer.zero_grad(set_to_none=True)
+            module.disable_hooks()
+            torch.autograd.backward((weights * losses).sum())
+            module.enable_hooks()
+            optimizer.step()
+
+        return step
 
 
 def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
@@ -156,6 +160,8 @@ def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
     import torch
     from opacus.validators import ModuleValidator
     from torch import nn
+
+    from fedaudit.learn.arrays import tensor
 
     module = task.fresh(state)
     mixing = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
@@ -173,7 +179,7 @@ def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
         raise FedauditError("dp-model", f"Opacus cannot train this model privately: {what}", todo)
     before = {name: value.clone() for name, value in module.named_buffers()}
     with torch.random.fork_rng(devices=[]):
-        module(torch.from_numpy(np.ascontiguousarray(few.x)))
+        module(tensor(few.x))
     after = dict(module.named_buffers())
     kept = [name for name in after if name not in before or not torch.equal(after[name], before[name])]
     if kept:

@@ -26,13 +26,13 @@ from fedaudit.defences import dp_sgd
 from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.types import Ints, Records, State, Trained
+from fedaudit.types import Ints, Records
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from fedaudit.learn.tasks import TorchTask, Training
+    from fedaudit.learn.tasks import TorchTask
 
 
 @DEFENCES.register(
@@ -64,41 +64,24 @@ def higradavg(asked: NoisyOptions, setting: Setting) -> Defence:
 
 
 @dataclass(frozen=True)
-class HiGradAvg:
-    """Fills the gradient slot."""
+class HiGradAvg(dp_sgd.NoisySteps):
+    def stepper(self, task: TorchTask, records: Records, plain: nn.Module, noisy: dp_sgd.Noisy) -> dp_sgd.Step:
+        import torch
+        from opacus.grad_sample import GradSampleModule
+        from opacus.optimizers import DPOptimizer
 
-    clip: float
-    noise: float
-
-    def __call__(
-        self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
-    ) -> Trained:
         assert records.subject is not None  # refused before training
         _, subject = np.unique(records.subject, return_inverse=True)
+        module = GradSampleModule(plain, loss_reduction="sum")
+        optimizer = noisy(DPOptimizer)
 
-        def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dp_sgd.Step:
-            import torch
-            from opacus.grad_sample import GradSampleModule
-            from opacus.optimizers import DPOptimizer
+        def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(task.losses(module(x), y).sum())
+            average_by(subject[rows], plain)
+            optimizer.step()
 
-            module = GradSampleModule(plain, loss_reduction="sum")
-            noisy = DPOptimizer(
-                optimizer,
-                noise_multiplier=self.noise,
-                max_grad_norm=self.clip,
-                expected_batch_size=min(training.batch_size, len(records)),
-                generator=generator,
-            )
-
-            def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
-                noisy.zero_grad(set_to_none=True)
-                torch.autograd.backward(task.losses(module(x), y).sum())
-                average_by(subject[rows], plain)
-                noisy.step()
-
-            return step
-
-        return dp_sgd.train(task, state, records, training, rng, stepper)
+        return step
 
 
 def average_by(groups: Ints, module: nn.Module) -> None:

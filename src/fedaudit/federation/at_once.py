@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedaudit.learn.arrays import tensor, tensors
 from fedaudit.learn.stacked import Batch, Stacked, linear_layers
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Records, State, Trained
@@ -56,10 +57,9 @@ def train(task: TorchTask, model: State, jobs: Sequence[Job], training: Training
 
 def _train_chunk(task: TorchTask, model: State, jobs: Sequence[Job], training: Training) -> dict[str, Trained]:
     started = time.perf_counter()
-    start = {name: torch.from_numpy(np.array(value)) for name, value in model.items()}
-    stacked = Stacked(task.architecture, start, len(jobs), training, task.classes)
-    x = torch.cat([torch.from_numpy(np.ascontiguousarray(job.records.x)).flatten(1) for job in jobs])
-    y = torch.cat([torch.from_numpy(np.ascontiguousarray(job.records.y)) for job in jobs])
+    stacked = Stacked(task.architecture, tensors(model), len(jobs), training, task.classes)
+    x = torch.cat([tensor(job.records.x).flatten(1) for job in jobs])
+    y = torch.cat([tensor(job.records.y) for job in jobs])
     stacked.train(x, y, _batches(jobs, training, x.dtype))
     seconds = (time.perf_counter() - started) / training.epochs
     total = max(1, sum(len(job.records) for job in jobs))

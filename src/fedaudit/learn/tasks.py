@@ -19,6 +19,7 @@ from torch import nn
 from fedaudit.config.registry import MODELS
 from fedaudit.errors import FedauditError
 from fedaudit.learn import losses
+from fedaudit.learn.arrays import tensor, tensors
 from fedaudit.learn.models.own import factory_of
 from fedaudit.types import Floats, Records, State, Trained
 
@@ -78,7 +79,7 @@ class TorchTask:
         """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
         module = self._load(state).eval()
         with torch.inference_mode():
-            parts = [module(_tensor(part)).double() for part in _batches(x)]
+            parts = [module(tensor(part)).double() for part in _batches(x)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -98,7 +99,7 @@ class TorchTask:
             with torch.inference_mode():
                 for part in _batches(x):
                     calls.clear()
-                    out = module(_tensor(part))
+                    out = module(tensor(part))
                     if not seen or seen[0][2].numel() != out.numel() or not _same(seen[0][2].view_as(out), out):
                         raise FedauditError(
                             "last-layer",
@@ -134,7 +135,7 @@ class TorchTask:
     def fit(self, module: nn.Module, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Train this module, which may carry hooks of its own (see `fresh`)."""
         optimizer = training.optimizer_of(module)
-        x, y = _tensor(records.x), _tensor(records.y)
+        x, y = tensor(records.x), tensor(records.y)
         started = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))  # dropout
@@ -150,7 +151,7 @@ class TorchTask:
     def fresh(self, state: State) -> nn.Module:
         """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
         module = self._build()
-        module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        module.load_state_dict(tensors(state))
         return module.train()
 
     def state_of(self, module: nn.Module) -> State:
@@ -192,7 +193,7 @@ class TorchTask:
             )
 
     def _load(self, state: State) -> nn.Module:
-        self._module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        self._module.load_state_dict(tensors(state))
         return self._module
 
 
@@ -215,10 +216,6 @@ def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Bit by bit, but for NaN: a model that diverged still ends in the layer it ends in."""
     return torch.equal(a, b) or torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _to_numpy(module: nn.Module) -> State:

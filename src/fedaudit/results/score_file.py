@@ -23,6 +23,7 @@ from fedaudit.stats import (
     random_half,
     tpr_at_fpr,
 )
+from fedaudit.stats.levels import check_levels
 from fedaudit.types import Bools, Estimate, Floats
 
 MAX_BYTES = 4 * 2**30
@@ -54,9 +55,7 @@ def estimate(
 
     With a delta also the four figures of epsilon, each under its own label.
     """
-    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
-        if not 0 < value < 1:
-            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+    check_levels(confidence, fprs or ())
     columns, of_a_run = _read(path, attack)
     _refuse_missing(columns, path)
     # Sorted by id, so that the order of rows cannot change a bit.

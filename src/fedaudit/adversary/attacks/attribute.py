@@ -17,7 +17,6 @@ nothing. It is the auditor who sets it beside a blind classifier and beside the 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -25,6 +24,7 @@ import numpy as np
 from scipy import special
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
+from fedaudit.adversary.attacks.series import train_classifier
 from fedaudit.adversary.reductions import Table
 from fedaudit.adversary.signals.attribute import SIGNAL
 from fedaudit.types import Floats, Ints
@@ -68,14 +68,7 @@ class Classifier:
 
     @classmethod
     def learnt(cls, features: Floats, values: Ints) -> Self:
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
-        pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # not quite converged guesses a little less well
-            pipeline.fit(features, values)
+        pipeline = train_classifier("logistic", features, values)
         share = np.bincount(values) / len(values)
         return cls(pipeline, np.log(share[pipeline.classes_]))
 

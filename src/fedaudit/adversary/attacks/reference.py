@@ -50,9 +50,14 @@ Variance = Literal["shared", "record"]
 class ReferenceAttack(BaseAttack):
     """A statistic of one metric under the target, and under every model of a bank."""
 
+    title: ClassVar[str]
     bank: ClassVar[str]
     slope: ClassVar[bool] = False  # over the rounds; else the last value
     outside: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{'outside-' * self.outside}{self.title}"
 
     @property
     def metric(self) -> str:
@@ -167,12 +172,9 @@ class KTA(Gaussians):
 
 @dataclass(frozen=True)
 class LiRA(Gaussians):
+    title: ClassVar[str] = "lira"
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "plain-reference"
-
-    @property
-    def name(self) -> str:
-        return f"{'outside-' * self.outside}lira"
 
 
 # ------------------------------------------------------------------ distillation
@@ -181,12 +183,9 @@ class LiRA(Gaussians):
 @dataclass(frozen=True)
 class Distillation(ReferenceAttack):
     variance: Variance = "shared"
+    title: ClassVar[str] = "distillation"
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "distilled-reference"
-
-    @property
-    def name(self) -> str:
-        return "distillation"
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         mean, sd = gaussian(references, ~inside, self.variance)
@@ -195,12 +194,9 @@ class Distillation(ReferenceAttack):
 
 @dataclass(frozen=True)
 class DistillationFraction(ReferenceAttack):
+    title: ClassVar[str] = "distillation-fraction"
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "distilled-reference"
-
-    @property
-    def name(self) -> str:
-        return "distillation-fraction"
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         larger_loss = (references < target[:, None]) & ~inside  # a smaller logit
@@ -212,12 +208,9 @@ class DistillationFraction(ReferenceAttack):
 
 @dataclass(frozen=True)
 class RMIA(ReferenceAttack):
+    title: ClassVar[str] = "rmia"
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "plain-reference"
-
-    @property
-    def name(self) -> str:
-        return f"{'outside-' * self.outside}rmia"
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         """The logarithm of a probability is -softplus(-logit), exact where the probability is all but 1 or 0."""
@@ -227,12 +220,9 @@ class RMIA(ReferenceAttack):
 
 @dataclass(frozen=True)
 class RMIASlope(ReferenceAttack):
+    title: ClassVar[str] = "rmia-slope"
     bank: ClassVar[str] = "reference"
     slope: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "rmia-slope"
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         return np.asarray(target - references.mean(axis=1))

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Table
@@ -61,15 +62,9 @@ class Series(BaseAttack):
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records: their series, and which of them the shadow was trained on."""
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-
         own = evidence.own
         assert own is not None, "a series attack learns from records of the adversary's own"
-        model = make_pipeline(StandardScaler(), classifier(self.learner))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a network that is not quite converged attacks a little less well
-            return replace(self, trained=model.fit(own.features, own.label))
+        return replace(self, trained=train_classifier(self.learner, own.features, own.label))
 
     def score(self, features: Floats) -> Floats:
         if self.learner == "logistic":
@@ -78,11 +73,17 @@ class Series(BaseAttack):
         return np.asarray(np.log(np.maximum(chance[:, 1], 1e-300)) - np.log(np.maximum(chance[:, 0], 1e-300)))
 
 
-def classifier(learner: Learner) -> Any:
-    """What is trained on series. Seeded by itself: attacks hold no randomness."""
+def train_classifier(learner: Learner, features: Floats, labels: NDArray[Any]) -> Any:
+    """A classifier of standardised series. Seeded by itself: attacks hold no randomness."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
-    if learner == "logistic":
-        return LogisticRegression(max_iter=2000)
-    return MLPClassifier((64,), activation="relu", max_iter=200, random_state=0)
+    classifiers = {
+        "logistic": LogisticRegression(max_iter=2000),
+        "network": MLPClassifier((64,), activation="relu", max_iter=200, random_state=0),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one that is not quite converged attacks a little less well
+        return make_pipeline(StandardScaler(), classifiers[learner]).fit(features, labels)

@@ -39,6 +39,7 @@ from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
+from fedaudit.learn.arrays import tensor
 from fedaudit.learn.many import Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
@@ -166,7 +167,7 @@ class Group:
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def answers(self, x: NDArray[Any]) -> NDArray[Any]:
-        return self.models.outputs(torch.from_numpy(np.ascontiguousarray(x))).numpy()
+        return self.models.outputs(tensor(x)).numpy()
 
     def _rng(self, round: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, round, zlib.crc32(f"reference|{self.whose}".encode())])

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
+from fedaudit.learn.arrays import tensor
 from fedaudit.types import Bools, Floats, Records, State
 
 
@@ -67,7 +67,7 @@ def statistics(
     updates = {
         name: torch.from_numpy(np.stack([received[name] - np.asarray(state[name]) for state in sent])) for name in names
     }
-    return ghost.statistics(module, task.losses, _tensor(rows.x), _tensor(rows.y), updates, norms)
+    return ghost.statistics(module, task.losses, tensor(rows.x), tensor(rows.y), updates, norms)
 
 
 def check(task: Any, state: State, rows: Records) -> str | None:
@@ -76,7 +76,7 @@ def check(task: Any, state: State, rows: Records) -> str | None:
         raise FedauditError(
             "no-gradients", "this task offers no gradients", "Take the gradient attacks out of audit.attacks."
         )
-    plan = ghost.verify(task.fresh(state), task.losses, _tensor(rows.x), _tensor(rows.y))
+    plan = ghost.verify(task.fresh(state), task.losses, tensor(rows.x), tensor(rows.y))
     if not plan.slow:
         return None
     layers = ", ".join(repr(layer) if layer else "the model itself" for layer in plan.slow)
@@ -93,7 +93,3 @@ def cosine(product: Floats, g2: Floats, u2: Floats) -> Floats:
     """0 where a gradient or an update vanishes: no evidence either way. NaN stays NaN, and is told."""
     scale = np.sqrt(g2 * u2)
     return np.divide(product, scale, out=np.zeros_like(product), where=scale != 0)
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array))
