@@ -1,0 +1,264 @@
+"""The matched filter: is this record's gradient in the update?
+
+To first order a layer's update U = received - sent is a sum of the gradients of the records that it was made from. To
+ask whether one known gradient is in the sum is to look for a signal in coloured noise, and the noise, everybody else's
+gradients, has about the covariance B (x) A that K-FAC uses (Martens and Grosse 2015). The best linear detector whitens:
+
+    score = <B^-1 delta, U A^-1 h> / (|delta| in B^-1  x  |h| in A^-1)
+
+with the second moments of the inputs h and of the output gradients delta of records that the adversary knows not to
+be members, or of all candidates without their labels. Gradient-Cosine is the same without the whitening: there,
+records that resemble many others drown in them. We know of no earlier use of both whitenings on updates.
+
+1. `prepare` once: which layers, which records the moments are taken from, what of it never changes.
+2. `statistics` in every round: one forward pass, one backward pass down to the chosen layer.
+3. `scores`, standardised on the records of the fit; over rounds their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from fedaudit.adversary.signals import ghost
+from fedaudit.adversary.signals.ghost import Losses, Plan, Statistics
+from fedaudit.adversary.signals.layers import Call, Calls
+from fedaudit.adversary.signals.whitening import Inverse, Rule, Whitening, inverse, quadratic, rule_for, with_one
+from fedaudit.errors import FedauditError, suggest
+
+FEWEST = 16  # fitting records below which nothing is known about a covariance: the plain cosine
+KEPT = 2**26  # values of one pass that are kept, so that no second pass is needed
+VECTORS = 64  # for each dimension of a second moment are enough where a record has many positions,
+RECORDS = 128  # if they come from so many records
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What does not change from round to round."""
+
+    x: Tensor
+    y: Tensor
+    losses: Losses
+    plan: Plan  # of the chosen layers
+    fitting: Tensor  # rows that the moments are taken from
+    damping: float
+    light: bool  # one pass is small enough to be kept
+    limits: Mapping[str, int]  # layer -> how many of the fitting rows are enough for it
+    inputs: Mapping[str, Inverse] = field(default_factory=dict)  # of layers that are given the record itself
+    squares: Mapping[str, Tensor] = field(default_factory=dict)  # and of these, with one position, h' A^-1 h
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return tuple(self.plan.layers)
+
+    def layer(self, module: nn.Module, name: str) -> tuple[nn.Module, Rule]:
+        layer = module.get_submodule(name)
+        rule = rule_for(layer, _own(self.plan.layers[name]))
+        assert rule is not None
+        return layer, rule
+
+    @property
+    def whitened(self) -> bool:
+        """False: too few records to fit, so that this is the plain cosine."""
+        return self.damping < torch.inf
+
+
+def rules(module: nn.Module) -> dict[str, Rule]:
+    """The layers that a matched filter exists for."""
+    found = {
+        layer: rule_for(module.get_submodule(layer), _own(names))
+        for layer, names in ghost.trained_layers(module).items()
+    }
+    return {layer: rule for layer, rule in found.items() if rule is not None}
+
+
+def largest_linear(module: nn.Module) -> str:
+    """The linear layer with the most weights, or the largest layer of another kind where there is none."""
+    names = rules(module)
+    if not names:
+        raise FedauditError(
+            "no-matched-layer",
+            "the model has no linear, convolutional or embedding layer of its own that is trained",
+            "Take matched-filter out of audit.attacks.",
+        )
+
+    def size(name: str) -> tuple[bool, int]:
+        layer = module.get_submodule(name)
+        assert isinstance(layer.weight, Tensor)
+        return isinstance(layer, nn.Linear), layer.weight.numel()
+
+    return max(names, key=size)
+
+
+def prepare(
+    module: nn.Module, losses: Losses, x: Tensor, y: Tensor, fitting: Tensor, damping: float, layer: str | None = None
+) -> Prepared:
+    """`fitting`: rows of known non-members, or all rows. `layer`: one by name; None: every layer that has a rule.
+
+    `damping`: what is added to a second moment, in units of its mean eigenvalue. Too few rows to fit make it infinite,
+    which is the plain cosine.
+    """
+    known = rules(module)
+    if layer is not None and layer not in known:
+        raise FedauditError("unknown-layer", f"no matched filter for layer {layer!r}", suggest(layer, known))
+    trained = ghost.trained_layers(module)
+    chosen = {name: trained[name] for name in ([layer] if layer is not None else known)}
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    few, labels = x[: ghost.FEW], y[: ghost.FEW]
+    with ghost.evaluating(module):
+        examined = ghost.examine(module, chosen, few)
+        fast = examined.fast & set(chosen)
+        plan = Plan({name: chosen[name] for name in chosen if name in fast}, frozenset(fast), examined.copied)
+        calls = ghost.calls_of(module, losses, few, labels, plan)
+    values = sum(c.a[0].numel() + c.b[0].numel() for every in calls.values() for c in every)
+    limits = {}
+    for name in plan.layers:
+        seen = known[name].positions(module.get_submodule(name), calls[name], _own(chosen[name]))
+        wanted = VECTORS * max(seen.a.shape[2], seen.b.shape[2])
+        limits[name] = len(fitting) if seen.a.shape[1] == 1 else max(RECORDS, -(-wanted // seen.a.shape[1]))
+    order = torch.randperm(len(fitting), generator=torch.Generator().manual_seed(0))  # any part of it is a fair part
+    damping = damping if len(fitting) >= FEWEST else torch.inf
+    prepared = Prepared(x, y, losses, plan, fitting[order], damping, values * len(x) <= KEPT, limits)
+    return _with_constant_inputs(prepared, module, calls)
+
+
+def _is_the_record(calls: list[Call], x: Tensor) -> bool:
+    a = calls[0].a
+    return len(calls) == 1 and a.dtype == x.dtype and a.shape[1:].numel() == x.shape[1:].numel() and torch.equal(
+        a.flatten(1), x.flatten(1)
+    )  # fmt: skip
+
+
+def _with_constant_inputs(prepared: Prepared, module: nn.Module, calls: Mapping[str, list[Call]]) -> Prepared:
+    """A^-1 of a linear layer that is given the records themselves is the same in all rounds, and so is h' A^-1 h."""
+    inputs, squares = {}, {}
+    for name, names in prepared.plan.layers.items():
+        layer, rule = prepared.layer(module, name)
+        few = prepared.x[: ghost.FEW]
+        if not (isinstance(layer, nn.Linear) and calls[name][0].a.dim() == 2 and _is_the_record(calls[name], few)):
+            continue
+        h = prepared.x.flatten(1)
+        h = with_one(h) if "bias" in _own(names) else h
+        inputs[name] = rule.inputs(layer, h[prepared.fitting], prepared.damping)
+        squares[name] = torch.cat([quadratic(part, inputs[name]) for part in torch.split(h, ghost.ROWS)])
+    return replace(prepared, inputs=inputs, squares=squares)
+
+
+def _own(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(map(_last, names))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+# ------------------------------------------------------------------ one round
+
+
+def statistics(prepared: Prepared, module: nn.Module, updates: Mapping[str, Tensor]) -> Statistics:
+    """Of whitened gradients, what `ghost.statistics` says of plain ones: for all rows, at the model received.
+
+    `updates`: parameter name -> K x its shape. Squares and products add up over layers.
+    """
+    everybody = torch.arange(len(prepared.x))
+    size = ghost.rows_at_once(prepared.x)
+    with ghost.evaluating(module):
+        kept = _seen(prepared, module, everybody, {}) if prepared.light else None
+        if kept is not None:
+            fitted = {name: [_rows(c, prepared.fitting) for c in calls] for name, calls in kept.items()}
+        else:
+            fitted = _seen(prepared, module, prepared.fitting, prepared.limits)
+        by = _fit(prepared, module, fitted, updates)
+
+        def score(own: nn.Module, start: int) -> tuple[Tensor, Tensor]:
+            some = slice(start, start + size)
+            if kept is None:
+                return _score(prepared, own, _pass(prepared, own, some), by, some)
+            return _score(prepared, own, {name: [_rows(c, some) for c in kept[name]] for name in kept}, by, some)
+
+        parts = ghost.for_each(score, range(0, len(everybody), size), module, torch.get_num_threads())
+    update2 = torch.stack([by[name].update2 for name in prepared.layers])
+    return Statistics(prepared.layers, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), update2)
+
+
+def _rows(call: Call, rows: Tensor | slice) -> Call:
+    return Call(call.a[rows], call.z, call.b[rows])
+
+
+def _pass(prepared: Prepared, module: nn.Module, rows: Tensor | slice) -> dict[str, list[Call]]:
+    return ghost.calls_of(module, prepared.losses, prepared.x[rows], prepared.y[rows], prepared.plan)
+
+
+def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, int]) -> dict[str, list[Call]]:
+    """What each layer saw of these rows, or of the first so many of them."""
+    size = ghost.rows_at_once(prepared.x)
+    rows = rows[: max(limits.values(), default=len(rows))]
+
+    def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
+        calls = _pass(prepared, own, rows[start : start + size])
+        return {name: calls[name] for name in calls if start < limits.get(name, len(rows))}
+
+    parts = ghost.for_each(see, range(0, len(rows), size), module, torch.get_num_threads())
+    return {name: _joined([part[name] for part in parts if name in part]) for name in prepared.layers}
+
+
+def _joined(parts: list[list[Call]]) -> list[Call]:
+    """Parts of the rows, one after the other; outputs are not needed any more."""
+    empty = torch.empty(0)
+    calls = zip(*parts, strict=True)
+    return [Call(torch.cat([c.a for c in some]), empty, torch.cat([c.b for c in some])) for some in calls]
+
+
+def _fit(
+    prepared: Prepared, module: nn.Module, seen: Mapping[str, list[Call]], updates: Mapping[str, Tensor]
+) -> dict[str, Whitening]:
+    """Second moments of every chosen layer, on the fitting rows."""
+    found = {}
+    for name, names in prepared.plan.layers.items():
+        layer, rule = prepared.layer(module, name)
+        at = rule.positions(layer, [_rows(c, slice(prepared.limits[name])) for c in seen[name]], _own(names))
+        inputs = prepared.inputs.get(name) or rule.inputs(layer, at.a.flatten(0, 1), prepared.damping)
+        outputs = inverse(at.b.flatten(0, 1), prepared.damping)
+        found[name] = Whitening.of(inputs, outputs, rule.update({_last(full): updates[full] for full in names}))
+    return found
+
+
+def _score(
+    prepared: Prepared, module: nn.Module, calls: Mapping[str, Calls], by: Mapping[str, Whitening], rows: slice
+) -> tuple[Tensor, Tensor]:
+    norm2, inner = [], []
+    for name, names in prepared.plan.layers.items():
+        layer, rule = prepared.layer(module, name)
+        a2 = prepared.squares[name][rows] if name in prepared.squares else None
+        found = rule.statistics(layer, calls[name], _own(names), by[name], a2)
+        norm2.append(found[0].double())
+        inner.append(found[1].double())
+    return torch.stack(norm2, dim=1), torch.stack(inner, dim=1)
+
+
+# ------------------------------------------------------------------ from statistics to scores
+
+
+def scores(found: Statistics) -> Tensor:
+    """n x L x K: of each layer alone. 0 where a gradient vanishes: no evidence either way."""
+    return _over(found.inner, found.norm2[..., None])
+
+
+def together(found: Statistics) -> Tensor:
+    """n x K: of all the layers as one vector."""
+    return _over(found.inner.sum(1), found.norm2.sum(1)[:, None])
+
+
+def _over(inner: Tensor, norm2: Tensor) -> Tensor:
+    return torch.where(norm2 > 0, inner / norm2.clamp_min(torch.finfo(norm2.dtype).tiny).sqrt(), inner.new_zeros(()))
+
+
+def standardised(values: Tensor, fitting: Tensor) -> Tensor:
+    """One affine map for all rows, from those that were fitted on (along the first axis)."""
+    some = values[fitting]
+    spread = some.std(0)
+    return (values - some.mean(0)) / torch.where(spread > 0, spread, torch.ones_like(spread))

@@ -1,0 +1,278 @@
+"""Gradients seen with the eyes of everybody else's: second moments of a layer's inputs and output gradients, their
+damped inverses, and a record's whitened gradient statistics without the gradient.
+
+A record's gradient is G = sum over positions of b a' (a: what went in, with a 1 for the bias; b: the loss's gradient at
+what came out). With A = E[a a'] and B = E[b b'] over the positions of other records, the covariance of their gradients
+is about B (x) A, and the whitened statistics are
+
+    <B^-1 G A^-1, U> = <G, W>, W = B^-1 U A^-1          |G|^2 = sum over positions s, t of (b_s B^-1 b_t) (a_s A^-1 a_t)
+
+For a single position the second is a product of two quadratic forms. Only where a record has many positions is its
+gradient smaller than that detour; it is then formed, for a few records at a time, as in `layers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedaudit.adversary.signals import layers
+from fedaudit.adversary.signals.layers import Call, Calls, Shape, Sums, positions_of, sum_calls
+
+AT_ONCE = 2**14  # vectors in one product: sums of more are rounded too coarsely in float32
+
+
+# ------------------------------------------------------------------ inverses
+
+
+class Inverse(Protocol):
+    def __call__(self, v: Tensor) -> Tensor:
+        """Each vector (along the last axis) times the inverse."""
+        ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Of what is not known: no whitening."""
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return v
+
+
+@dataclass(frozen=True)
+class Dense:
+    matrix: Tensor
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return v @ self.matrix.to(v.dtype)
+
+
+@dataclass(frozen=True)
+class OfFew:
+    """(V'V / m + floor I)^-1 with fewer vectors than dimensions, by Woodbury: (v - R'R v) / floor."""
+
+    rows: Tensor  # R: m x dim
+    floor: float
+
+    def __call__(self, v: Tensor) -> Tensor:
+        r = self.rows.to(v.dtype)
+        return (v - (v @ r.T) @ r) / self.floor
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    values: Tensor
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return v * self.values.to(v.dtype)
+
+
+def inverse(vectors: Tensor, damping: float) -> Inverse:
+    """(V'V / m + damping trace / dim I)^-1 of m vectors; with few of them, nothing of dim x dim is inverted."""
+    m, dim = vectors.shape
+    floor = damping * float(vectors.double().square().sum()) / max(m, 1) / dim
+    if not 0 < floor < torch.inf:
+        return Identity()
+    if 2 * m > dim:
+        total = sum_calls((part.T @ part).double() for part in torch.split(vectors, AT_ONCE))
+        damped = total / m + floor * torch.eye(dim, dtype=torch.float64)
+        return Dense(torch.cholesky_inverse(torch.linalg.cholesky(damped)))
+    v = vectors.double()
+    small = v @ v.T + m * floor * torch.eye(m, dtype=torch.float64)
+    return OfFew(torch.linalg.solve_triangular(torch.linalg.cholesky(small), v, upper=False), floor)
+
+
+# ------------------------------------------------------------------ one layer's whitening
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """Both sides' inverses, and the updates between them: W = B^-1 U A^-1, K x out x width, and <U, W>."""
+
+    inputs: Inverse
+    outputs: Inverse
+    update: Tensor
+    update2: Tensor
+
+    @classmethod
+    def of(cls, inputs: Inverse, outputs: Inverse, update: Tensor) -> Whitening:
+        u = update.double()
+        w = outputs(inputs(u).mT).mT
+        return cls(inputs, outputs, w, (u * w).sum((1, 2)))
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What went into a layer and came back to it, position by position: n x P x width and n x P x out."""
+
+    a: Tensor
+    b: Tensor
+
+    def statistics(self, by: Whitening, a2: Tensor | None = None) -> Sums:
+        """|G|^2 and <G, W> of every record; `a2` are its a' A^-1 a where these are known (one position)."""
+        (n, positions, width), out = self.a.shape, self.b.shape[2]
+        w = by.update.to(self.a.dtype)
+        if positions == 1:
+            a, b = self.a[:, 0], self.b[:, 0]
+            a2 = quadratic(a, by.inputs) if a2 is None else a2
+            inner = torch.stack([((a @ one.T) * b).sum(1) for one in w], dim=1)
+            return a2 * quadratic(b, by.outputs), inner
+        if _few(positions, width, out):
+            norm2 = ((self.a @ by.inputs(self.a).mT) * (self.b @ by.outputs(self.b).mT)).sum((1, 2))
+            return norm2, torch.stack([((self.a @ one.T) * self.b).sum((1, 2)) for one in w], dim=1)
+        parts = [_formed(self.b[some].mT @ self.a[some], by) for some in _some(n, width * out)]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+
+def quadratic(v: Tensor, inverse: Inverse) -> Tensor:
+    """v' inverse v, along the last axis."""
+    return (v * inverse(v)).sum(-1)
+
+
+def _few(positions: int, width: int, out: int) -> bool:
+    """Is it less work to whiten every position than the gradient that is their sum?"""
+    return positions * (width**2 + out**2) + positions**2 * (width + out) < width * out * (width + out)
+
+
+def _some(n: int, size: int) -> list[slice]:
+    rows = max(1, layers.FORMED // size)
+    return [slice(start, start + rows) for start in range(0, n, rows)]
+
+
+def _formed(g: Tensor, by: Whitening) -> Sums:
+    """The same of gradients that are there: n x out x width."""
+    norm2 = (by.outputs(g.mT).mT * by.inputs(g)).sum((1, 2))
+    return norm2, g.flatten(1) @ by.update.to(g.dtype).flatten(1).T
+
+
+# ------------------------------------------------------------------ the layers
+
+
+class Rule(Protocol):
+    """How a kind of layer is taken apart. `own`: the names of its trained parameters."""
+
+    def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions: ...
+
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
+        """From the vectors that went in, m x width."""
+        ...
+
+    def update(self, updates: Mapping[str, Tensor]) -> Tensor:
+        """K x out x width."""
+        ...
+
+    def statistics(
+        self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
+    ) -> Sums: ...
+
+
+class Linear:
+    def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
+        a = torch.cat([positions_of(c.a, c.a.shape[-1]) for c in calls], dim=1)
+        b = torch.cat([positions_of(c.b, c.b.shape[-1]) for c in calls], dim=1)
+        return Positions(with_one(a) if "bias" in own else a, b)
+
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
+        return inverse(a, damping)
+
+    def update(self, updates: Mapping[str, Tensor]) -> Tensor:
+        """The bias is the last column."""
+        weight = updates["weight"].flatten(2)
+        return torch.cat([weight, updates["bias"][..., None]], dim=2) if "bias" in updates else weight
+
+    def statistics(
+        self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
+    ) -> Sums:
+        return self.positions(layer, calls, own).statistics(by, a2)
+
+
+class Convolution(Linear):
+    """A linear layer on patches. With many positions the gradient is formed, row by row of the kernel."""
+
+    def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
+        shape, calls = _in_two_dimensions(layer, calls)
+        a = torch.cat([shape.patches(shape.padded(c.a), c.b) for c in calls], dim=1)
+        b = torch.cat([c.b.flatten(2).mT for c in calls], dim=1)
+        return Positions(with_one(a) if "bias" in own else a, b)
+
+    def statistics(
+        self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
+    ) -> Sums:
+        shape, in_two = _in_two_dimensions(layer, calls)
+        weight = layer.weight
+        assert isinstance(weight, Tensor)
+        out, width = len(weight), weight[0].numel()
+        if _few(sum(c.b[0, 0].numel() for c in in_two), width, out):
+            return super().statistics(layer, calls, own, by)
+        inputs = [(shape.padded(c.a), c.b) for c in in_two]
+        parts = []
+        for some in _some(len(calls[0].a), out * width + shape.kernel[1] * inputs[0][0][0].numel()):
+            rows = list(shape.gradients([(x[some], b[some]) for x, b in inputs]))
+            by_row = torch.stack([row.reshape(len(row), out, shape.kernel[1], -1) for row in rows], dim=2)
+            g = by_row.permute(0, 1, 4, 2, 3).flatten(2)  # channels, kernel: the order of the weight's entries
+            if "bias" in own:
+                g = torch.cat([g, sum_calls(b[some].sum((2, 3)) for _, b in inputs)[..., None]], dim=2)
+            parts.append(_formed(g, by))
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+
+def with_one(a: Tensor) -> Tensor:
+    return F.pad(a, (0, 1), value=1.0)
+
+
+def _in_two_dimensions(layer: nn.Module, calls: Calls) -> tuple[Shape, Calls]:
+    """A sequence is an image of height one."""
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+    if isinstance(layer, nn.Conv1d):
+        calls = [Call(c.a.unsqueeze(2), c.z, c.b.unsqueeze(2)) for c in calls]
+    return Shape.of(layer), calls
+
+
+class Embedding:
+    """A linear layer on one-hot tokens, whose second moment is diagonal: how often each token occurs."""
+
+    def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
+        """`a` holds the tokens themselves, n x P x 1."""
+        assert isinstance(layer, nn.Embedding)
+        tokens = torch.cat([c.a.reshape(len(c.a), -1) for c in calls], dim=1)
+        b = torch.cat([positions_of(c.b, layer.embedding_dim) for c in calls], dim=1)
+        if layer.padding_idx is not None:
+            b = b * (tokens != layer.padding_idx)[..., None]
+        return Positions(tokens[..., None], b)
+
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
+        assert isinstance(layer, nn.Embedding)
+        if damping == torch.inf:
+            return Identity()
+        counts = torch.bincount(a.flatten().long(), minlength=layer.num_embeddings).double()
+        return Diagonal(1 / (counts / counts.sum() + damping / layer.num_embeddings))
+
+    def update(self, updates: Mapping[str, Tensor]) -> Tensor:
+        return updates["weight"].mT
+
+    def statistics(
+        self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
+    ) -> Sums:
+        seen = self.positions(layer, calls, own)
+        tokens, b = seen.a[..., 0].long(), seen.b
+        rarity = by.inputs(torch.ones(by.update.shape[2], dtype=b.dtype))[tokens]
+        same = (tokens[:, :, None] == tokens[:, None, :]) * rarity[:, :, None]
+        norm2 = ((b @ by.outputs(b).mT) * same).sum((1, 2))
+        rows = by.update.to(b.dtype).mT  # K x vocabulary x out
+        return norm2, torch.stack([(one[tokens] * b).sum((1, 2)) for one in rows], dim=1)
+
+
+def rule_for(layer: nn.Module, own: frozenset[str]) -> Rule | None:
+    """Layers whose weight is trained and whose ghost statistics are known; a grouped convolution has several A."""
+    if "weight" not in own or layers.rule_for(layer) is None:
+        return None
+    if isinstance(layer, nn.Linear):
+        return Linear()
+    if isinstance(layer, nn.Conv1d | nn.Conv2d):
+        return Convolution() if layer.groups == 1 else None
+    return Embedding() if isinstance(layer, nn.Embedding) else None
