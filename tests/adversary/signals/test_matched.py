@@ -1,14 +1,17 @@
-"""The matched filter against its slow twin: every record's gradient by a backward pass of its own, whitened as a whole."""
+"""The matched filter against its slow twin: every record's gradient formed by itself and whitened as a whole."""
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedaudit.adversary.signals import matched
+from fedaudit.adversary.signals import ghost, matched
 from fedaudit.adversary.signals.ghost import naive
+from fedaudit.adversary.signals.whitening import OfFew, inverse
 from fedaudit.errors import FedauditError
+from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.adversary.signals.test_ghost import Rows, Then, Twice, losses
 
 DAMPING = 0.03
@@ -51,7 +54,8 @@ def world(name: str, n: int = 23, updates: int = 2) -> tuple[nn.Module, Tensor, 
 
 def slow_inverse(moment: Tensor, damping: float) -> Tensor:
     floor = damping * moment.trace() / len(moment)
-    return torch.linalg.inv(moment + floor * torch.eye(len(moment), dtype=torch.float64))
+    inverse: Tensor = torch.linalg.inv(moment + floor * torch.eye(len(moment), dtype=torch.float64))
+    return inverse
 
 
 class Watched:
@@ -94,8 +98,7 @@ class Watched:
     def outputs(self, b: Tensor) -> Tensor:
         if isinstance(self.layer, nn.Conv1d | nn.Conv2d):
             return b.flatten(2).mT.flatten(0, 1)
-        out = b.reshape(-1, b.shape[-1])
-        return out
+        return b.reshape(-1, b.shape[-1])
 
 
 def matrix(layer: nn.Module, values: dict[str, Tensor]) -> Tensor:
@@ -134,7 +137,7 @@ def test_equal_to_whitened_gradients_formed_one_by_one(
 ) -> None:
     if streamed:
         monkeypatch.setattr(matched, "KEPT", 0)
-        monkeypatch.setattr(matched.ghost, "ROWS", 7)
+        monkeypatch.setattr(ghost, "ROWS", 7)
     module, x, y, updates, fitting = world(name)
     prepared = matched.prepare(module, losses, x, y, fitting, DAMPING)
     found = matched.scores(matched.statistics(prepared, module, updates))
@@ -153,3 +156,137 @@ def test_one_layer_is_a_column_of_all() -> None:
         assert one.layers == (layer,)
         alone = matched.scores(matched.statistics(one, module, updates))
         assert torch.allclose(found[:, [column]], alone, rtol=1e-9)
+
+
+def test_an_input_that_never_changes_is_whitened_once() -> None:
+    """The first layer's A^-1 and h' A^-1 h hold for all rounds: a second model gives what a fresh start gives."""
+    module, x, y, updates, fitting = world("linear behind another")
+    prepared = matched.prepare(module, losses, x, y, fitting, DAMPING)
+    assert set(prepared.inputs) == set(prepared.squares) == {"0"}
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    again = matched.prepare(module, losses, x, y, fitting, DAMPING)
+    kept, fresh = (matched.statistics(one, module, updates) for one in (prepared, again))
+    assert torch.allclose(kept.norm2, fresh.norm2, rtol=1e-12)
+    assert torch.allclose(kept.inner, fresh.inner, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_too_few_to_fit_is_the_plain_cosine_and_says_so(name: str) -> None:
+    module, x, y, updates, _ = world(name)
+    prepared = matched.prepare(module, losses, x, y, torch.arange(matched.FEWEST - 1), DAMPING)
+    assert not prepared.whitened
+    found = matched.statistics(prepared, module, updates)
+    plain = ghost.statistics(module, losses, x, y, updates)
+    columns = [plain.layers.index(layer) for layer in found.layers]
+    assert torch.allclose(found.norm2, plain.norm2[:, columns], rtol=1e-9)
+    assert torch.allclose(found.inner, plain.inner[:, columns], rtol=1e-9, atol=1e-9)
+    assert torch.allclose(found.update2, plain.update2[columns], rtol=1e-9)
+
+
+def test_few_vectors_are_inverted_by_woodbury() -> None:
+    torch.manual_seed(0)
+    few, probe = torch.randn(9, 40).double(), torch.randn(5, 40).double()
+    expected = probe @ slow_inverse(few.T @ few / 9, 0.2)
+    found = inverse(few, 0.2)
+    assert isinstance(found, OfFew)
+    assert torch.allclose(found(probe), expected, rtol=1e-9)
+
+
+def test_many_positions_are_fitted_on_a_fair_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a record has many positions, part of the fitting records is enough, and each layer takes its own part."""
+    module, x, y, updates, fitting = world("convolution", n=120)
+    every = matched.prepare(module, losses, x, y, fitting, DAMPING, "layer")
+    monkeypatch.setattr(matched, "VECTORS", 1)
+    monkeypatch.setattr(matched, "RECORDS", 40)
+    monkeypatch.setattr(matched, "KEPT", 0)
+    part = matched.prepare(module, losses, x, y, fitting, DAMPING, "layer")
+    assert part.limits == {"layer": 40}
+    a, b = (matched.scores(matched.statistics(one, module, updates))[:, 0, 0].numpy() for one in (every, part))
+    assert np.corrcoef(a, b)[0, 1] > 0.99
+
+
+def test_the_largest_linear_layer_is_the_default() -> None:
+    assert matched.largest_linear(nn.Sequential(nn.Linear(6, 9), nn.Linear(9, 50), nn.Linear(50, 3))) == "1"
+    picture = nn.Sequential(nn.Conv2d(64, 64, 3), nn.Flatten(), nn.Linear(64, 3))
+    assert matched.largest_linear(picture) == "2"
+    assert matched.largest_linear(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))) == "1"
+    with pytest.raises(FedauditError, match="no linear"):
+        matched.largest_linear(nn.Sequential(nn.LayerNorm(6)))
+
+
+def test_an_unknown_layer_is_refused_with_the_known_ones() -> None:
+    module, x, y, _, fitting = world("linear")
+    with pytest.raises(FedauditError, match="laier"):
+        matched.prepare(module, losses, x, y, fitting, DAMPING, "laier")
+
+
+def test_a_grouped_convolution_is_left_out() -> None:
+    module = Then(nn.Conv2d(4, 4, 3, groups=4))
+    x = torch.randn(20, *IMAGE)
+    module(x)
+    prepared = matched.prepare(module, losses, x, torch.zeros(20).long(), torch.arange(20), DAMPING)
+    assert prepared.layers == ("head",)
+
+
+# ------------------------------------------------------------------ null and not null
+
+
+class Federation:
+    """One party's update on data without any structure: labels are drawn at random, as membership is."""
+
+    def __init__(self, seed: int, known: int, member_is_in: bool) -> None:
+        torch.manual_seed(seed)
+        self.sets = {"member": 150, "evaluation": 400, "calibration": 400, "known": known}
+        n = sum(self.sets.values())
+        self.x, self.y = torch.rand(n, 40).lt(0.3).float(), torch.randint(0, 5, (n,))
+        others = torch.rand(150, 40).lt(0.3).float(), torch.randint(0, 5, (150,))
+        self.module = nn.Sequential(nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 5))
+        sent = nn.Sequential(nn.Linear(40, 32), nn.ReLU(), nn.Linear(32, 5))
+        sent.load_state_dict(self.module.state_dict())
+        x, y = (self.x[:150], self.y[:150]) if member_is_in else others
+        optimizer = torch.optim.SGD(sent.parameters(), 0.1)
+        for batch in torch.split(torch.randperm(150), 30):
+            optimizer.zero_grad()
+            losses(sent(x[batch]), y[batch]).mean().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        after = dict(sent.named_parameters())
+        self.updates = {n: (p - after[n]).detach()[None] for n, p in self.module.named_parameters()}
+
+    def block(self, everybody: bool) -> Block:
+        n = len(self.x)
+        fitting = torch.arange(n) if everybody else torch.arange(n - self.sets["known"], n)
+        prepared = matched.prepare(self.module, losses, self.x, self.y, fitting, DAMPING, "0")
+        found = matched.scores(matched.statistics(prepared, self.module, self.updates))[:, 0, 0]
+        scores = matched.standardised(found, fitting).numpy()
+        return Block(scores[:150], scores[150:550], scores[550:950])
+
+
+@pytest.mark.parametrize("known", [50, 200, 1000])
+@pytest.mark.parametrize("everybody", [False, True])
+def test_null_an_update_without_the_candidates_is_at_chance(known: int, everybody: bool) -> None:
+    blocks = [Federation(seed, known, member_is_in=False).block(everybody) for seed in range(20)]
+    area, rate = auc(blocks), tpr_at_fpr(blocks, 0.1)
+    assert number(area.low) < 0.5 < number(area.high)
+    assert number(rate.low) < 0.1 < number(rate.high)
+    # Thresholds and counts both vary: 400 of each in every world.
+    assert abs(number(rate.realised_fpr) - 0.1) < 3 * (0.1 * 0.9 * 2 / 400 / len(blocks)) ** 0.5
+    held = [number(one.low) < 0.5 < number(one.high) for one in (auc([block]) for block in blocks)]
+    assert sum(held) >= 17  # of twenty intervals at 95 %: fewer would happen once in sixty times
+
+
+def number(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def test_members_are_found_where_the_cosine_finds_fewer() -> None:
+    blocks, plain = [], []
+    for seed in range(3):
+        world = Federation(seed, 400, member_is_in=True)
+        blocks.append(world.block(everybody=False))
+        ghosts = ghost.statistics(world.module, losses, world.x, world.y, world.updates)
+        cosine = (ghosts.inner[:, 0, 0] / ghosts.norm2[:, 0].sqrt()).numpy()
+        plain.append(Block(cosine[:150], cosine[150:550], cosine[550:950]))
+    assert number(auc(blocks).value) > 0.9 > number(auc(plain).value)
