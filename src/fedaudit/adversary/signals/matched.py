@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.signals.ghost import Losses, Plan, Statistics
 from fedaudit.adversary.signals.layers import Call, Calls
-from fedaudit.adversary.signals.whitening import Inverse, Rule, Whitening, inverse, quadratic, rule_for, with_one
+from fedaudit.adversary.signals.whitening import Inverse, Rule, Whitening, inverse, rule_for, with_one
 from fedaudit.errors import FedauditError, suggest
 
 FEWEST = 16  # fitting records below which nothing is known about a covariance: the plain cosine
 KEPT = 2**26  # values of one pass that are kept, so that no second pass is needed
-VECTORS = 64  # for each dimension of a second moment are enough where a record has many positions,
+VECTORS = 16  # for each dimension of a second moment are enough where a record has many positions,
 RECORDS = 128  # if they come from so many records
 
 
@@ -144,7 +144,7 @@ def _with_constant_inputs(prepared: Prepared, module: nn.Module, calls: Mapping[
         h = prepared.x.flatten(1)
         h = with_one(h) if "bias" in _own(names) else h
         inputs[name] = rule.inputs(layer, h[prepared.fitting], prepared.damping)
-        squares[name] = torch.cat([quadratic(part, inputs[name]) for part in torch.split(h, ghost.ROWS)])
+        squares[name] = torch.cat([inputs[name].square(part) for part in torch.split(h, ghost.ROWS)])
     return replace(prepared, inputs=inputs, squares=squares)
 
 
@@ -159,28 +159,38 @@ def _last(name: str) -> str:
 # ------------------------------------------------------------------ one round
 
 
-def statistics(prepared: Prepared, module: nn.Module, updates: Mapping[str, Tensor]) -> Statistics:
-    """Of whitened gradients, what `ghost.statistics` says of plain ones: for all rows, at the model received.
+Seen = dict[str, list[Call]]  # what each layer saw of all rows
 
-    `updates`: parameter name -> K x its shape. Squares and products add up over layers.
-    """
-    everybody = torch.arange(len(prepared.x))
-    size = ghost.rows_at_once(prepared.x)
+
+def look(prepared: Prepared, module: nn.Module) -> Seen | None:
+    """One pass over all rows, for several fits to share; None where it is too large to be kept."""
     with ghost.evaluating(module):
-        kept = _seen(prepared, module, everybody, {}) if prepared.light else None
-        if kept is not None:
-            fitted = {name: [_rows(c, prepared.fitting) for c in calls] for name, calls in kept.items()}
+        return _seen(prepared, module, torch.arange(len(prepared.x)), {}) if prepared.light else None
+
+
+def statistics(
+    prepared: Prepared, module: nn.Module, updates: Mapping[str, Tensor], seen: Seen | None = None
+) -> Statistics:
+    """Of whitened gradients, what `ghost.statistics` says of plain ones: for all rows, at the module's weights.
+
+    `updates`: parameter name -> K x its shape. Squares and products add up over layers. `seen`: from `look`.
+    """
+    size = ghost.rows_at_once(prepared.x)
+    seen = seen or look(prepared, module)
+    with ghost.evaluating(module):
+        if seen is not None:
+            fitted = {name: [_rows(c, prepared.fitting) for c in calls] for name, calls in seen.items()}
         else:
             fitted = _seen(prepared, module, prepared.fitting, prepared.limits)
         by = _fit(prepared, module, fitted, updates)
 
         def score(own: nn.Module, start: int) -> tuple[Tensor, Tensor]:
             some = slice(start, start + size)
-            if kept is None:
+            if seen is None:
                 return _score(prepared, own, _pass(prepared, own, some), by, some)
-            return _score(prepared, own, {name: [_rows(c, some) for c in kept[name]] for name in kept}, by, some)
+            return _score(prepared, own, {name: [_rows(c, some) for c in seen[name]] for name in seen}, by, some)
 
-        parts = ghost.for_each(score, range(0, len(everybody), size), module, torch.get_num_threads())
+        parts = ghost.for_each(score, range(0, len(prepared.x), size), module, torch.get_num_threads())
     update2 = torch.stack([by[name].update2 for name in prepared.layers])
     return Statistics(prepared.layers, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), update2)
 
@@ -189,18 +199,21 @@ def _rows(call: Call, rows: Tensor | slice) -> Call:
     return Call(call.a[rows], call.z, call.b[rows])
 
 
-def _pass(prepared: Prepared, module: nn.Module, rows: Tensor | slice) -> dict[str, list[Call]]:
-    return ghost.calls_of(module, prepared.losses, prepared.x[rows], prepared.y[rows], prepared.plan)
+def _pass(
+    prepared: Prepared, module: nn.Module, rows: Tensor | slice, layers: Sequence[str] | None = None
+) -> dict[str, list[Call]]:
+    plan = prepared.plan if layers is None else replace(prepared.plan, fast=frozenset(layers))
+    return ghost.calls_of(module, prepared.losses, prepared.x[rows], prepared.y[rows], plan)
 
 
-def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, int]) -> dict[str, list[Call]]:
+def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, int]) -> Seen:
     """What each layer saw of these rows, or of the first so many of them."""
     size = ghost.rows_at_once(prepared.x)
     rows = rows[: max(limits.values(), default=len(rows))]
 
     def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
-        calls = _pass(prepared, own, rows[start : start + size])
-        return {name: calls[name] for name in calls if start < limits.get(name, len(rows))}
+        wanted = [name for name in prepared.layers if start < limits.get(name, len(rows))]
+        return _pass(prepared, own, rows[start : start + size], wanted)
 
     parts = ghost.for_each(see, range(0, len(rows), size), module, torch.get_num_threads())
     return {name: _joined([part[name] for part in parts if name in part]) for name in prepared.layers}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -31,8 +32,14 @@ AT_ONCE = 2**14  # vectors in one product: sums of more are rounded too coarsely
 
 
 class Inverse(Protocol):
+    """Of a damped second moment. Vectors lie along the last axis."""
+
     def __call__(self, v: Tensor) -> Tensor:
-        """Each vector (along the last axis) times the inverse."""
+        """Each vector times the inverse."""
+        ...
+
+    def square(self, v: Tensor) -> Tensor:
+        """v' inverse v of n vectors."""
         ...
 
 
@@ -43,13 +50,40 @@ class Identity:
     def __call__(self, v: Tensor) -> Tensor:
         return v
 
+    def square(self, v: Tensor) -> Tensor:
+        return v.square().sum(1)
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    values: Tensor
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return v * self.values.to(v.dtype)
+
+    def square(self, v: Tensor) -> Tensor:
+        return (v * self(v)).sum(1)
+
 
 @dataclass(frozen=True)
 class Dense:
-    matrix: Tensor
+    """(L L')^-1, by its Cholesky factor: a square costs half of a product, and nothing is inverted for it."""
+
+    factor: Tensor
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        return torch.cholesky_inverse(self.factor)
 
     def __call__(self, v: Tensor) -> Tensor:
+        if v.numel() < self.factor.numel():  # fewer vectors than dimensions: solving is less work than inverting
+            flat = v.reshape(-1, v.shape[-1]).double()
+            return torch.cholesky_solve(flat.T, self.factor).T.reshape(v.shape).to(v.dtype)
         return v @ self.matrix.to(v.dtype)
+
+    def square(self, v: Tensor) -> Tensor:
+        half: Tensor = torch.linalg.solve_triangular(self.factor.to(v.dtype), v.T, upper=False)
+        return half.square().sum(0)
 
 
 @dataclass(frozen=True)
@@ -63,25 +97,20 @@ class OfFew:
         r = self.rows.to(v.dtype)
         return (v - (v @ r.T) @ r) / self.floor
 
-
-@dataclass(frozen=True)
-class Diagonal:
-    values: Tensor
-
-    def __call__(self, v: Tensor) -> Tensor:
-        return v * self.values.to(v.dtype)
+    def square(self, v: Tensor) -> Tensor:
+        return (v * self(v)).sum(1)
 
 
 def inverse(vectors: Tensor, damping: float) -> Inverse:
     """(V'V / m + damping trace / dim I)^-1 of m vectors; with few of them, nothing of dim x dim is inverted."""
     m, dim = vectors.shape
-    floor = damping * float(vectors.double().square().sum()) / max(m, 1) / dim
+    floor = damping * float(vectors.square().sum(dtype=torch.float64)) / max(m, 1) / dim
     if not 0 < floor < torch.inf:
         return Identity()
     if 2 * m > dim:
         total = sum_calls((part.T @ part).double() for part in torch.split(vectors, AT_ONCE))
         damped = total / m + floor * torch.eye(dim, dtype=torch.float64)
-        return Dense(torch.cholesky_inverse(torch.linalg.cholesky(damped)))
+        return Dense(torch.linalg.cholesky(damped))
     v = vectors.double()
     small = v @ v.T + m * floor * torch.eye(m, dtype=torch.float64)
     return OfFew(torch.linalg.solve_triangular(torch.linalg.cholesky(small), v, upper=False), floor)
@@ -119,19 +148,14 @@ class Positions:
         w = by.update.to(self.a.dtype)
         if positions == 1:
             a, b = self.a[:, 0], self.b[:, 0]
-            a2 = quadratic(a, by.inputs) if a2 is None else a2
+            a2 = by.inputs.square(a) if a2 is None else a2
             inner = torch.stack([((a @ one.T) * b).sum(1) for one in w], dim=1)
-            return a2 * quadratic(b, by.outputs), inner
+            return a2 * by.outputs.square(b), inner
         if _few(positions, width, out):
             norm2 = ((self.a @ by.inputs(self.a).mT) * (self.b @ by.outputs(self.b).mT)).sum((1, 2))
             return norm2, torch.stack([((self.a @ one.T) * self.b).sum((1, 2)) for one in w], dim=1)
         parts = [_formed(self.b[some].mT @ self.a[some], by) for some in _some(n, width * out)]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-
-def quadratic(v: Tensor, inverse: Inverse) -> Tensor:
-    """v' inverse v, along the last axis."""
-    return (v * inverse(v)).sum(-1)
 
 
 def _few(positions: int, width: int, out: int) -> bool:
