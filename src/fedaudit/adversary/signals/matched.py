@@ -11,8 +11,12 @@ be members, or of all candidates without their labels. Gradient-Cosine is the sa
 records that resemble many others drown in them. We know of no earlier use of both whitenings on updates.
 
 1. `prepare` once: which layers, which records the moments are taken from, what of it never changes.
-2. `statistics` in every round: one forward pass, one backward pass down to the chosen layer.
+2. `statistics` in every round, at the model `halfway` between received and sent: one forward pass, one backward pass
+   down to the chosen layer. A record was met somewhere on the way, and halfway is nearest to everywhere.
 3. `scores`, standardised on the records of the fit; over rounds their mean.
+
+Adam divides every coordinate of a gradient by about its root mean square. Where the party is known to use it
+(`adaptive`), the update is multiplied by that first, so that it is a sum of gradients again.
 """
 
 from __future__ import annotations
@@ -20,19 +24,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.signals.ghost import Losses, Plan, Statistics
 from fedaudit.adversary.signals.layers import Call, Calls
-from fedaudit.adversary.signals.whitening import Inverse, Rule, Whitening, inverse, rule_for, with_one
+from fedaudit.adversary.signals.whitening import Moment, Rule, Side, Whitening, rule_for, with_one
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.types import State
 
 FEWEST = 16  # fitting records below which nothing is known about a covariance: the plain cosine
 KEPT = 2**26  # values of one pass that are kept, so that no second pass is needed
-VECTORS = 16  # for each dimension of a second moment are enough where a record has many positions,
+VECTORS = 64  # for each dimension of a second moment are enough where a record has many positions,
 RECORDS = 128  # if they come from so many records
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where a record has many positions, some of them, of some of the records, are enough to fit a second moment."""
+
+    records: int
+    every: int  # one position of so many
+
+    @classmethod
+    def of(cls, positions: int, dim: int, fitting: int) -> Limit:
+        wanted = VECTORS * dim
+        records = fitting if positions == 1 else min(fitting, max(RECORDS, -(-wanted // positions)))
+        spare = positions * records // wanted
+        return cls(records, 1 if positions == 1 else max(1, spare - 1 + spare % 2))  # odd: it visits every column
 
 
 @dataclass(frozen=True)
@@ -45,9 +66,10 @@ class Prepared:
     plan: Plan  # of the chosen layers
     fitting: Tensor  # rows that the moments are taken from
     damping: float
+    adaptive: bool  # the updates are those of Adam
     light: bool  # one pass is small enough to be kept
-    limits: Mapping[str, int]  # layer -> how many of the fitting rows are enough for it
-    inputs: Mapping[str, Inverse] = field(default_factory=dict)  # of layers that are given the record itself
+    limits: Mapping[str, Limit]  # layer -> how much of the fitting rows is enough for it
+    inputs: Mapping[str, Side] = field(default_factory=dict)  # of layers that are given the record itself
     squares: Mapping[str, Tensor] = field(default_factory=dict)  # and of these, with one position, h' A^-1 h
 
     @property
@@ -94,9 +116,17 @@ def largest_linear(module: nn.Module) -> str:
 
 
 def prepare(
-    module: nn.Module, losses: Losses, x: Tensor, y: Tensor, fitting: Tensor, damping: float, layer: str | None = None
+    module: nn.Module,
+    losses: Losses,
+    x: Tensor,
+    y: Tensor,
+    fitting: Tensor,
+    damping: float,
+    layer: str | None = None,
+    adaptive: bool = False,
 ) -> Prepared:
     """`fitting`: rows of known non-members, or all rows. `layer`: one by name; None: every layer that has a rule.
+    `adaptive`: the party trains with Adam.
 
     `damping`: what is added to a second moment, in units of its mean eigenvalue. Too few rows to fit make it infinite,
     which is the plain cosine.
@@ -117,12 +147,13 @@ def prepare(
     values = sum(c.a[0].numel() + c.b[0].numel() for every in calls.values() for c in every)
     limits = {}
     for name in plan.layers:
-        seen = known[name].positions(module.get_submodule(name), calls[name], _own(chosen[name]))
-        wanted = VECTORS * max(seen.a.shape[2], seen.b.shape[2])
-        limits[name] = len(fitting) if seen.a.shape[1] == 1 else max(RECORDS, -(-wanted // seen.a.shape[1]))
+        at = known[name].positions(module.get_submodule(name), calls[name], _own(chosen[name]))
+        limits[name] = Limit.of(at.a.shape[1], max(at.a.shape[2], at.b.shape[2]), len(fitting))
     order = torch.randperm(len(fitting), generator=torch.Generator().manual_seed(0))  # any part of it is a fair part
-    damping = damping if len(fitting) >= FEWEST else torch.inf
-    prepared = Prepared(x, y, losses, plan, fitting[order], damping, values * len(x) <= KEPT, limits)
+    known_well = len(fitting) >= FEWEST
+    damping = damping if known_well else torch.inf
+    light = values * len(x) <= KEPT
+    prepared = Prepared(x, y, losses, plan, fitting[order], damping, adaptive and known_well, light, limits)
     return _with_constant_inputs(prepared, module, calls)
 
 
@@ -144,7 +175,7 @@ def _with_constant_inputs(prepared: Prepared, module: nn.Module, calls: Mapping[
         h = prepared.x.flatten(1)
         h = with_one(h) if "bias" in _own(names) else h
         inputs[name] = rule.inputs(layer, h[prepared.fitting], prepared.damping)
-        squares[name] = torch.cat([inputs[name].square(part) for part in torch.split(h, ghost.ROWS)])
+        squares[name] = torch.cat([inputs[name].inverse.square(part) for part in torch.split(h, ghost.ROWS)])
     return replace(prepared, inputs=inputs, squares=squares)
 
 
@@ -206,13 +237,14 @@ def _pass(
     return ghost.calls_of(module, prepared.losses, prepared.x[rows], prepared.y[rows], plan)
 
 
-def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, int]) -> Seen:
+def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, Limit]) -> Seen:
     """What each layer saw of these rows, or of the first so many of them."""
     size = ghost.rows_at_once(prepared.x)
-    rows = rows[: max(limits.values(), default=len(rows))]
+    most = {name: limits[name].records if limits else len(rows) for name in prepared.layers}
+    rows = rows[: max(most.values())]
 
     def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
-        wanted = [name for name in prepared.layers if start < limits.get(name, len(rows))]
+        wanted = [name for name in prepared.layers if start < most[name]]
         return _pass(prepared, own, rows[start : start + size], wanted)
 
     parts = ghost.for_each(see, range(0, len(rows), size), module, torch.get_num_threads())
@@ -233,10 +265,13 @@ def _fit(
     found = {}
     for name, names in prepared.plan.layers.items():
         layer, rule = prepared.layer(module, name)
-        at = rule.positions(layer, [_rows(c, slice(prepared.limits[name])) for c in seen[name]], _own(names))
-        inputs = prepared.inputs.get(name) or rule.inputs(layer, at.a.flatten(0, 1), prepared.damping)
-        outputs = inverse(at.b.flatten(0, 1), prepared.damping)
-        found[name] = Whitening.of(inputs, outputs, rule.update({_last(full): updates[full] for full in names}))
+        most = prepared.limits[name]
+        at = rule.positions(layer, [_rows(c, slice(most.records)) for c in seen[name]], _own(names))
+        a, b = at.a[:, :: most.every], at.b[:, :: most.every]
+        inputs = prepared.inputs.get(name) or rule.inputs(layer, a.flatten(0, 1), prepared.damping)
+        outputs = Moment.of(b.flatten(0, 1)).side(prepared.damping)
+        own = rule.update({_last(full): updates[full] for full in names})
+        found[name] = Whitening.of(inputs, outputs, own, prepared.adaptive)
     return found
 
 
@@ -254,6 +289,14 @@ def _score(
 
 
 # ------------------------------------------------------------------ from statistics to scores
+
+
+def halfway(received: State, sent: State) -> State:
+    """The model between the two; counters and the like are those received."""
+    return {
+        name: np.asarray((value + sent[name]) / 2, value.dtype) if value.dtype.kind == "f" else value
+        for name, value in received.items()
+    }
 
 
 def scores(found: Statistics) -> Tensor:

@@ -48,7 +48,7 @@ class Identity:
     """Of what is not known: no whitening."""
 
     def __call__(self, v: Tensor) -> Tensor:
-        return v
+        return v.clone()
 
     def square(self, v: Tensor) -> Tensor:
         return v.square().sum(1)
@@ -101,19 +101,58 @@ class OfFew:
         return (v * self(v)).sum(1)
 
 
-def inverse(vectors: Tensor, damping: float) -> Inverse:
-    """(V'V / m + damping trace / dim I)^-1 of m vectors; with few of them, nothing of dim x dim is inverted."""
-    m, dim = vectors.shape
-    floor = damping * float(vectors.square().sum(dtype=torch.float64)) / max(m, 1) / dim
-    if not 0 < floor < torch.inf:
-        return Identity()
-    if 2 * m > dim:
-        total = sum_calls((part.T @ part).double() for part in torch.split(vectors, AT_ONCE))
-        damped = total / m + floor * torch.eye(dim, dtype=torch.float64)
-        return Dense(torch.linalg.cholesky(damped))
-    v = vectors.double()
-    small = v @ v.T + m * floor * torch.eye(m, dtype=torch.float64)
-    return OfFew(torch.linalg.solve_triangular(torch.linalg.cholesky(small), v, upper=False), floor)
+@dataclass(frozen=True)
+class Side:
+    """What is known of a layer's inputs, or of its output gradients."""
+
+    inverse: Inverse
+    spread: Tensor  # the root mean square of every coordinate
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Of m vectors: their outer products, summed; or, where these would be larger, the vectors themselves."""
+
+    count: int
+    total: Tensor | None
+    vectors: Tensor | None
+
+    @classmethod
+    def of(cls, vectors: Tensor) -> Moment:
+        m, dim = vectors.shape
+        if 2 * m <= dim:
+            return cls(m, None, vectors)
+        return cls(m, sum_calls((part.T @ part).double() for part in torch.split(vectors, AT_ONCE)), None)
+
+    @property
+    def spread(self) -> Tensor:
+        """The root mean square of every coordinate."""
+        squares = self.total.diagonal() if self.total is not None else _squares(self.vectors)
+        return (squares / self.count).sqrt()
+
+    def side(self, damping: float) -> Side:
+        return Side(self.inverse(damping), self.spread)
+
+    def inverse(self, damping: float) -> Inverse:
+        """(V'V / m + damping trace / dim I)^-1; with few vectors, nothing of dim x dim is inverted (Woodbury)."""
+        if self.total is not None:
+            floor = damping * float(self.total.trace()) / self.count / len(self.total)
+            if not 0 < floor < torch.inf:
+                return Identity()
+            damped = self.total / self.count + floor * torch.eye(len(self.total), dtype=torch.float64)
+            return Dense(torch.linalg.cholesky(damped))
+        assert self.vectors is not None
+        v = self.vectors.double()
+        floor = damping * float(v.square().sum()) / v.numel()
+        if not 0 < floor < torch.inf:
+            return Identity()
+        small = v @ v.T + len(v) * floor * torch.eye(len(v), dtype=torch.float64)
+        return OfFew(torch.linalg.solve_triangular(torch.linalg.cholesky(small), v, upper=False), floor)
+
+
+def _squares(vectors: Tensor | None) -> Tensor:
+    assert vectors is not None
+    return vectors.double().square().sum(0)
 
 
 # ------------------------------------------------------------------ one layer's whitening
@@ -129,10 +168,18 @@ class Whitening:
     update2: Tensor
 
     @classmethod
-    def of(cls, inputs: Inverse, outputs: Inverse, update: Tensor) -> Whitening:
+    def of(cls, inputs: Side, outputs: Side, update: Tensor, adaptive: bool) -> Whitening:
+        """`adaptive`: the optimiser (Adam) has divided every coordinate by about its root mean square; undo that."""
         u = update.double()
-        w = outputs(inputs(u).mT).mT
-        return cls(inputs, outputs, w, (u * w).sum((1, 2)))
+        if adaptive:
+            u = u * outputs.spread[:, None] * inputs.spread
+        w = outputs.inverse(inputs.inverse(u).mT).mT
+        return cls(inputs.inverse, outputs.inverse, w, (u * w).sum((1, 2)))
+
+    @cached_property
+    def left(self) -> Tensor:
+        """B^-1 as a matrix."""
+        return self.outputs(torch.eye(self.update.shape[1], dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -170,8 +217,8 @@ def _some(n: int, size: int) -> list[slice]:
 
 def _formed(g: Tensor, by: Whitening) -> Sums:
     """The same of gradients that are there: n x out x width."""
-    norm2 = (by.outputs(g.mT).mT * by.inputs(g)).sum((1, 2))
-    return norm2, g.flatten(1) @ by.update.to(g.dtype).flatten(1).T
+    both = by.inputs(g).mul_(by.left.to(g.dtype) @ g)
+    return both.flatten(1).sum(1), g.flatten(1) @ by.update.to(g.dtype).flatten(1).T
 
 
 # ------------------------------------------------------------------ the layers
@@ -182,7 +229,7 @@ class Rule(Protocol):
 
     def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions: ...
 
-    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
         """From the vectors that went in, m x width."""
         ...
 
@@ -201,8 +248,8 @@ class Linear:
         b = torch.cat([positions_of(c.b, c.b.shape[-1]) for c in calls], dim=1)
         return Positions(with_one(a) if "bias" in own else a, b)
 
-    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
-        return inverse(a, damping)
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
+        return Moment.of(a).side(damping)
 
     def update(self, updates: Mapping[str, Tensor]) -> Tensor:
         """The bias is the last column."""
@@ -269,12 +316,12 @@ class Embedding:
             b = b * (tokens != layer.padding_idx)[..., None]
         return Positions(tokens[..., None], b)
 
-    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Inverse:
+    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
         assert isinstance(layer, nn.Embedding)
-        if damping == torch.inf:
-            return Identity()
         counts = torch.bincount(a.flatten().long(), minlength=layer.num_embeddings).double()
-        return Diagonal(1 / (counts / counts.sum() + damping / layer.num_embeddings))
+        share = counts / counts.sum()
+        known: Inverse = Diagonal(1 / (share + damping / len(share))) if damping < torch.inf else Identity()
+        return Side(known, share.sqrt())
 
     def update(self, updates: Mapping[str, Tensor]) -> Tensor:
         return updates["weight"].mT
