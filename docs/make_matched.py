@@ -5,7 +5,8 @@
     python docs/make_matched.py picture --out FOLDER
 
 A cell (a setting with a seed) is one JSON file; one that is there is not made again. Fitting, calibration and
-evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their labels.
+evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their
+labels.
 FOLDER with the data: cifar10.npz, cifar100.npz, mnist.npz and adult.npz; `baskets` comes with the package.
 """
 

@@ -190,7 +190,7 @@ def _last(name: str) -> str:
 # ------------------------------------------------------------------ one round
 
 
-Seen = dict[str, list[Call]]  # what each layer saw of all rows
+Seen = list[dict[str, list[Call]]]  # what each layer saw, one part of the rows after the other
 
 
 def look(prepared: Prepared, module: nn.Module) -> Seen | None:
@@ -206,28 +206,23 @@ def statistics(
 
     `updates`: parameter name -> K x its shape. Squares and products add up over layers. `seen`: from `look`.
     """
-    size = ghost.rows_at_once(prepared.x)
+    size, n = ghost.rows_at_once(prepared.x), len(prepared.x)
     seen = seen or look(prepared, module)
     with ghost.evaluating(module):
         if seen is not None:
-            fitted = {name: [_rows(c, prepared.fitting) for c in calls] for name, calls in seen.items()}
+            by = _fit(prepared, module, seen, torch.arange(n), updates)
         else:
-            fitted = _seen(prepared, module, prepared.fitting, prepared.limits)
-        by = _fit(prepared, module, fitted, updates)
+            some = _seen(prepared, module, prepared.fitting, prepared.limits)
+            by = _fit(prepared, module, some, prepared.fitting, updates)
 
         def score(own: nn.Module, start: int) -> tuple[Tensor, Tensor]:
-            some = slice(start, start + size)
-            if seen is None:
-                return _score(prepared, own, _pass(prepared, own, some), by, some)
-            return _score(prepared, own, {name: [_rows(c, some) for c in seen[name]] for name in seen}, by, some)
+            rows = slice(start, start + size)
+            calls = _pass(prepared, own, rows) if seen is None else seen[start // size]
+            return _score(prepared, own, calls, by, rows)
 
-        parts = ghost.for_each(score, range(0, len(prepared.x), size), module, torch.get_num_threads())
+        parts = ghost.for_each(score, range(0, n, size), module, torch.get_num_threads())
     update2 = torch.stack([by[name].update2 for name in prepared.layers])
     return Statistics(prepared.layers, torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), update2)
-
-
-def _rows(call: Call, rows: Tensor | slice) -> Call:
-    return Call(call.a[rows], call.z, call.b[rows])
 
 
 def _pass(
@@ -241,35 +236,36 @@ def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[s
     """What each layer saw of these rows, or of the first so many of them."""
     size = ghost.rows_at_once(prepared.x)
     most = {name: limits[name].records if limits else len(rows) for name in prepared.layers}
-    rows = rows[: max(most.values())]
+    nothing = torch.empty(0)
 
     def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
-        wanted = [name for name in prepared.layers if start < most[name]]
-        return _pass(prepared, own, rows[start : start + size], wanted)
+        calls = _pass(prepared, own, rows[start : start + size], [name for name in most if start < most[name]])
+        return {name: [Call(c.a, nothing, c.b) for c in every] for name, every in calls.items()}  # no outputs
 
-    parts = ghost.for_each(see, range(0, len(rows), size), module, torch.get_num_threads())
-    return {name: _joined([part[name] for part in parts if name in part]) for name in prepared.layers}
-
-
-def _joined(parts: list[list[Call]]) -> list[Call]:
-    """Parts of the rows, one after the other; outputs are not needed any more."""
-    empty = torch.empty(0)
-    calls = zip(*parts, strict=True)
-    return [Call(torch.cat([c.a for c in some]), empty, torch.cat([c.b for c in some])) for some in calls]
+    return ghost.for_each(see, range(0, max(most.values()), size), module, torch.get_num_threads())
 
 
 def _fit(
-    prepared: Prepared, module: nn.Module, seen: Mapping[str, list[Call]], updates: Mapping[str, Tensor]
+    prepared: Prepared, module: nn.Module, seen: Seen, rows: Tensor, updates: Mapping[str, Tensor]
 ) -> dict[str, Whitening]:
-    """Second moments of every chosen layer, on the fitting rows."""
+    """Second moments of every chosen layer, on the fitting rows among `rows`, which are those that were seen."""
     found = {}
     for name, names in prepared.plan.layers.items():
         layer, rule = prepared.layer(module, name)
-        most = prepared.limits[name]
-        at = rule.positions(layer, [_rows(c, slice(most.records)) for c in seen[name]], _own(names))
-        a, b = at.a[:, :: most.every], at.b[:, :: most.every]
-        inputs = prepared.inputs.get(name) or rule.inputs(layer, a.flatten(0, 1), prepared.damping)
-        outputs = Moment.of(b.flatten(0, 1)).side(prepared.damping)
+        limit = prepared.limits[name]
+        wanted = torch.zeros(len(prepared.x), dtype=torch.bool)
+        wanted[prepared.fitting[: limit.records]] = True
+        a, b, start = [], [], 0
+        for calls in (part[name] for part in seen if name in part):
+            mask = wanted[rows[start : start + len(calls[0].a)]]
+            start += len(mask)
+            if mask.any():
+                some = [Call(c.a[mask], c.z, c.b[mask]) for c in calls]
+                at = rule.positions(layer, some, _own(names))
+                a.append(at.a[:, :: limit.every].flatten(0, 1))
+                b.append(at.b[:, :: limit.every].flatten(0, 1))
+        inputs = prepared.inputs.get(name) or rule.inputs(layer, torch.cat(a), prepared.damping)
+        outputs = Moment.of(torch.cat(b)).side(prepared.damping)
         own = rule.update({_last(full): updates[full] for full in names})
         found[name] = Whitening.of(inputs, outputs, own, prepared.adaptive)
     return found
