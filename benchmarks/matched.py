@@ -29,7 +29,7 @@ def small_cnn() -> nn.Module:
 SETTINGS: dict[str, tuple[TorchTask, tuple[int, ...], int, float, float]] = {
     "MLP": (build_task("mlp", (600,), 100, {}), (600,), 4096, 1.0, 1.0),
     "CNN": (TorchTask(small_cnn, 100), (3, 32, 32), 2048, 1.0, 1.5),
-    "ResNet-20": (build_task("resnet20", (3, 32, 32), 100, {}), (3, 32, 32), 768, 1.0, 2.0),
+    "ResNet-20": (build_task("resnet20", (3, 32, 32), 100, {}), (3, 32, 32), 1024, 1.0, 2.0),
 }
 
 

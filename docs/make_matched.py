@@ -45,7 +45,7 @@ class Way:
     """One way of scoring."""
 
     fit: str = "all"  # or "nonmembers"
-    damping: float = 0.3
+    damping: float = 0.1
     at: str = "halfway"  # or "received"
     adaptive: bool = True  # undo Adam, where it is in use
     layer: str = "largest"  # or "all"
@@ -91,7 +91,8 @@ def cells() -> dict[str, Cell]:
     """Group-what-seed -> cell."""
     found: dict[str, Cell] = {}
     for seed in range(5):
-        found[f"baskets-{seed}"] = replace(BASKETS, seed=seed)
+        others = (replace(OURS, fit="nonmembers"), replace(OURS, at="received")) if seed == 0 else ()
+        found[f"baskets-{seed}"] = replace(BASKETS, seed=seed, ways=(OURS, *others), looked_at=2 if seed else 4)
         found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
     for seed in range(3):
         found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)

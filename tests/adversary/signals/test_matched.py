@@ -207,10 +207,10 @@ def test_many_positions_are_fitted_on_a_fair_part(monkeypatch: pytest.MonkeyPatc
     """Where a record has many positions, part of the fitting records is enough, and each layer takes its own part."""
     module, x, y, updates, fitting = world("convolution", n=600)
     part = matched.prepare(module, losses, x, y, fitting, DAMPING, "layer")
-    monkeypatch.setattr(matched, "VECTORS", 10**9)
+    assert part.limits == {"layer": matched.Limit(196, 1)}
+    monkeypatch.setattr(matched, "ENOUGH", 10**9)
     every = matched.prepare(module, losses, x, y, fitting, DAMPING, "layer")
     assert every.limits == {"layer": matched.Limit(len(fitting), 1)}
-    assert part.limits == {"layer": matched.Limit(128, 1)}
     a, b = (matched.scores(matched.statistics(one, module, updates))[:, 0, 0].numpy() for one in (every, part))
     assert not np.array_equal(a, b)
     assert np.corrcoef(a, b)[0, 1] > 0.95

@@ -37,8 +37,9 @@ from fedaudit.types import State
 
 FEWEST = 16  # fitting records below which nothing is known about a covariance: the plain cosine
 KEPT = 2**26  # values of one pass that are kept, so that no second pass is needed
-VECTORS = 64  # for each dimension of a second moment are enough where a record has many positions,
-RECORDS = 128  # if they come from so many records
+VECTORS = 32  # for each dimension of a second moment are enough where a record has many positions,
+ENOUGH = 2**13  # and never fewer than this,
+RECORDS = 64  # if they come from so many records
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Limit:
 
     @classmethod
     def of(cls, positions: int, dim: int, fitting: int) -> Limit:
-        wanted = VECTORS * dim
+        wanted = max(VECTORS * dim, ENOUGH)
         records = fitting if positions == 1 else min(fitting, max(RECORDS, -(-wanted // positions)))
         spare = positions * records // wanted
         return cls(records, 1 if positions == 1 else max(1, spare - 1 + spare % 2))  # odd: it visits every column
@@ -260,7 +261,7 @@ def _fit(
             mask = wanted[rows[start : start + len(calls[0].a)]]
             start += len(mask)
             if mask.any():
-                some = [Call(c.a[mask], c.z, c.b[mask]) for c in calls]
+                some = calls if mask.all() else [Call(c.a[mask], c.z, c.b[mask]) for c in calls]
                 at = rule.positions(layer, some, _own(names))
                 a.append(at.a[:, :: limit.every].flatten(0, 1))
                 b.append(at.b[:, :: limit.every].flatten(0, 1))

@@ -14,7 +14,7 @@ gradient smaller than that detour; it is then formed, for a few records at a tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -70,20 +70,24 @@ class Dense:
     """(L L')^-1, by its Cholesky factor: a square costs half of a product, and nothing is inverted for it."""
 
     factor: Tensor
-
-    @cached_property
-    def matrix(self) -> Tensor:
-        return torch.cholesky_inverse(self.factor)
+    casts: dict[str, Tensor] = field(default_factory=dict)  # what was cast already: it is used for every few records
 
     def __call__(self, v: Tensor) -> Tensor:
         if v.numel() < self.factor.numel():  # fewer vectors than dimensions: solving is less work than inverting
             flat = v.reshape(-1, v.shape[-1]).double()
             return torch.cholesky_solve(flat.T, self.factor).T.reshape(v.shape).to(v.dtype)
-        return v @ self.matrix.to(v.dtype)
+        return v @ self._cast("inverse", v.dtype)
 
     def square(self, v: Tensor) -> Tensor:
-        half: Tensor = torch.linalg.solve_triangular(self.factor.to(v.dtype), v.T, upper=False)
+        half: Tensor = torch.linalg.solve_triangular(self._cast("factor", v.dtype), v.T, upper=False)
         return half.square().sum(0)
+
+    def _cast(self, what: str, dtype: torch.dtype) -> Tensor:
+        key = f"{what} {dtype}"
+        if key not in self.casts:
+            whole = self.factor if what == "factor" else torch.cholesky_inverse(self.factor)
+            self.casts[key] = whole.to(dtype)
+        return self.casts[key]
 
 
 @dataclass(frozen=True)
@@ -244,8 +248,8 @@ class Rule(Protocol):
 
 class Linear:
     def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
-        a = torch.cat([positions_of(c.a, c.a.shape[-1]) for c in calls], dim=1)
-        b = torch.cat([positions_of(c.b, c.b.shape[-1]) for c in calls], dim=1)
+        a = _joined([positions_of(c.a, c.a.shape[-1]) for c in calls])
+        b = _joined([positions_of(c.b, c.b.shape[-1]) for c in calls])
         return Positions(with_one(a) if "bias" in own else a, b)
 
     def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
@@ -267,8 +271,8 @@ class Convolution(Linear):
 
     def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
         shape, calls = _in_two_dimensions(layer, calls)
-        a = torch.cat([shape.patches(shape.padded(c.a), c.b) for c in calls], dim=1)
-        b = torch.cat([c.b.flatten(2).mT for c in calls], dim=1)
+        a = _joined([shape.patches(shape.padded(c.a), c.b) for c in calls])
+        b = _joined([c.b.flatten(2).mT for c in calls])
         return Positions(with_one(a) if "bias" in own else a, b)
 
     def statistics(
@@ -292,6 +296,11 @@ class Convolution(Linear):
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
 
+def _joined(calls: list[Tensor]) -> Tensor:
+    """A layer that is called several times has simply more positions."""
+    return calls[0] if len(calls) == 1 else torch.cat(calls, dim=1)
+
+
 def with_one(a: Tensor) -> Tensor:
     return F.pad(a, (0, 1), value=1.0)
 
@@ -310,8 +319,8 @@ class Embedding:
     def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions:
         """`a` holds the tokens themselves, n x P x 1."""
         assert isinstance(layer, nn.Embedding)
-        tokens = torch.cat([c.a.reshape(len(c.a), -1) for c in calls], dim=1)
-        b = torch.cat([positions_of(c.b, layer.embedding_dim) for c in calls], dim=1)
+        tokens = _joined([c.a.reshape(len(c.a), -1) for c in calls])
+        b = _joined([positions_of(c.b, layer.embedding_dim) for c in calls])
         if layer.padding_idx is not None:
             b = b * (tokens != layer.padding_idx)[..., None]
         return Positions(tokens[..., None], b)
