@@ -2,7 +2,6 @@
 
     python docs/make_matched.py run baskets cifar100-mlp --data FOLDER --out FOLDER
     python docs/make_matched.py tables --out FOLDER
-    python docs/make_matched.py picture --out FOLDER
 
 A cell (a setting with a seed) is one JSON file; one that is there is not made again. Fitting, calibration and
 evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their
@@ -93,15 +92,16 @@ def cells() -> dict[str, Cell]:
     for seed in range(5):
         others = (replace(OURS, fit="nonmembers"), replace(OURS, at="received")) if seed == 0 else ()
         found[f"baskets-{seed}"] = replace(BASKETS, seed=seed, ways=(OURS, *others), looked_at=2 if seed else 4)
+        found[f"baskets10-{seed}"] = replace(BASKETS, seed=seed, rounds=10, shown=(1, 5, 10), looked_at=2)
         found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
     for seed in range(3):
         found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)
         for members in (450, 900, 1800, 3600):
             for width in (32, 128, 512):
-                sizes = (members, 300, 300, 900)
                 found[f"map-{members}x{width}-{seed}"] = replace(
-                    SMALL, sizes=sizes, options={"hidden": (width, 128)}, seed=seed, rivals=True, rounds=10, looked_at=1
-                )
+                    SMALL, sizes=(members, 600, 600, 600), options={"hidden": (width, 64)}, seed=seed, rivals=True,
+                    rounds=8, shown=(8,), parties=2,
+                )  # fmt: skip
     for fit in (50, 100, 200, 500, 1000):
         ways = (OURS, replace(OURS, fit="nonmembers"))
         found[f"fit-{fit}-0"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, looked_at=2)
@@ -118,8 +118,15 @@ def cells() -> dict[str, Cell]:
     found["mnist-mlp-0"] = mnist
     found["adult-mlp-0"] = replace(mnist, data="adult")
     found["cifar100-product-cnn-0"] = replace(CNN, model="cnn", options={"filters": 16}, rivals=True)
-    chosen = tuple(Way(fit, d, at, adaptive, "all") for fit in ("all", "nonmembers") for d in (0.1, 0.3, 1.0)
-                   for at in ("received", "halfway") for adaptive in (False, True))  # fmt: skip
+    steps = (
+        AS_FIRST_DRAWN,
+        replace(AS_FIRST_DRAWN, fit="all"),
+        replace(AS_FIRST_DRAWN, fit="all", at="halfway"),
+        OURS,
+        replace(OURS, fit="nonmembers"),
+        *(replace(OURS, damping=damping) for damping in (0.03, 0.3, 1.0)),
+    )
+    chosen = (*steps, replace(OURS, layer="all"))
     found["choose-baskets-10"] = replace(BASKETS, seed=10, rounds=5, ways=chosen, shown=(1, 5), looked_at=2)
     found["choose-cnn-10"] = replace(CNN, data="cifar10", seed=10, ways=chosen, looked_at=2)
     found["choose-mlp-10"] = replace(MLP, data="cifar10", seed=10, rounds=5, ways=chosen, looked_at=2)
@@ -350,16 +357,9 @@ def tables(out: Path) -> None:
                     )
 
 
-def picture(out: Path, to: Path) -> None:
-    """Two records' scores against an update, before and after whitening: histograms of members and of outsiders."""
-    from fedaudit.report import charts  # the report's own drawing
-
-    raise NotImplementedError((out, to, charts))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "tables", "picture"])
+    parser.add_argument("what", choices=["run", "tables"])
     parser.add_argument("cells", nargs="*", help="the beginning of their names")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("docs/matched"))
