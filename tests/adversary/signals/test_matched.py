@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost, matched
 from fedaudit.adversary.signals.ghost import naive
-from fedaudit.adversary.signals.whitening import Moment, OfFew
+from fedaudit.adversary.signals.whitening import Moment, OfFew, Positions, Whitening
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.adversary.signals.test_ghost import Rows, Then, Twice, losses
@@ -308,3 +308,27 @@ def test_halfway_is_between_and_counters_stay() -> None:
     assert found["w"].tolist() == [1.5, 3.0]
     assert found["w"].dtype == np.float32
     assert found["batches"] == 5
+
+
+@pytest.mark.parametrize(("n", "expected"), [(75, 0.921), (150, 0.841), (600, 0.692)])
+def test_known_answer_weights_per_member(n: int, expected: float) -> None:
+    """Coloured gradients b a' of 15 x 20 weights, n of them summed: d'^2 = 300 / n, AUC = Phi(d' / sqrt 2) at most."""
+    torch.manual_seed(n)
+    colours = [torch.randn(dim, dim).double() / dim**0.5 + torch.diag(torch.rand(dim) + 0.1) for dim in (20, 15)]
+
+    def drawn(count: int) -> Positions:
+        return Positions(*(torch.randn(count, 1, len(c)).double() @ c.double() for c in colours))
+
+    areas = []
+    for _ in range(60):
+        members, others, known = drawn(n), drawn(n), drawn(4000)
+        update = (members.b[:, 0].T @ members.a[:, 0])[None]
+        inputs, outputs = (Moment.of(v[:, 0]).side(1e-6) for v in (known.a, known.b))
+        by = Whitening.of(inputs, outputs, update, adaptive=False)
+        inside, outside = ((p[1][:, 0] / p[0].sqrt()).numpy() for p in (s.statistics(by) for s in (members, others)))
+        areas.append(auc([Block(inside, outside, outside)]).value)
+    spread = float(np.std([number(a) for a in areas])) / 60**0.5
+    found = float(np.mean([number(a) for a in areas]))
+    assert (
+        expected - 0.02 - 3 * spread < found < expected + 3 * spread
+    )  # norms vary from record to record: a little less
