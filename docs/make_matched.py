@@ -96,15 +96,16 @@ def cells() -> dict[str, Cell]:
         found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
     for seed in range(3):
         found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)
-        for members in (450, 900, 1800, 3600):
-            for width in (32, 128, 512):
+        for members in (450, 1800, 3600):
+            for width in (8, 32, 128, 512):
+                hidden = (width, 64) if width > 8 else (width,)  # the first layer is the largest
                 found[f"map-{members}x{width}-{seed}"] = replace(
-                    SMALL, sizes=(members, 600, 600, 600), options={"hidden": (width, 64)}, seed=seed, rivals=True,
+                    SMALL, sizes=(members, 600, 600, 600), options={"hidden": hidden}, seed=seed, rivals=True,
                     rounds=8, shown=(8,), parties=2,
                 )  # fmt: skip
-    for fit in (50, 100, 200, 500, 1000):
-        ways = (OURS, replace(OURS, fit="nonmembers"))
-        found[f"fit-{fit}-0"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, looked_at=2)
+    for fit in (50, 200, 1000):
+        ways = (OURS, *(replace(OURS, fit="nonmembers", damping=damping) for damping in (0.1, 0.3, 1, 3, 10)))
+        found[f"fit-{fit}-11"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, parties=2, seed=11)
     for parties in (4, 10, 20):
         found[f"parties-{parties}-0"] = replace(SMALL, sizes=(200, 100, 300, 300), parties=parties, looked_at=4)
     for epochs in (1, 2, 5):
