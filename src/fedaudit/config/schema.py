@@ -170,6 +170,19 @@ class Attribute(Section):
     column: Annotated[int, Field(ge=0)] | None = Field(None, description="where it stands among the inputs, if it does")
 
 
+class Matched(Section):
+    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
+
+    fit: Literal["nonmembers", "all"] = Field(
+        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
+    )
+    damping: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
+    )
+    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
+
+
 class Audit(Section):
     """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
 
@@ -195,6 +208,7 @@ class Audit(Section):
         None, description="somebody with data and a shadow model: the server, honest or not, or a party"
     )
     attribute: Attribute | None = None
+    matched: Matched | None = None
 
 
 class Config(Section):
