@@ -82,7 +82,7 @@ def stream(records: int, rounds: int) -> dict[str, float]:
             early = _peak() if index == EARLY else early
         streamed = _peak()
         stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 2**20
-        found = auditor.finish()
+        found = auditor.snapshot()
         results.save_scores(auditor.score_parts(), Path(folder))
     return {
         "early": early, "streamed": streamed, "end": _peak(), "stored": stored, "attacks": len(settings.attacks),

@@ -10,7 +10,8 @@ import numpy as np
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
-from fedaudit.session.run import Prepared, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats import random_half
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
@@ -35,7 +36,7 @@ def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]
 def watch(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
-    return prepared.auditor.finish()
+    return prepared.auditor.snapshot()
 
 
 def null_world(settings: Config) -> Prepared:

@@ -17,6 +17,17 @@ class FedauditError(Exception):
         super().__init__(f"[{code}] {what}{f' ({where})' if where else ''}. {todo}")
 
 
+class NotGrantedError(FedauditError):
+    """An attack reached for something that its adversary does not see."""
+
+    def __init__(self, what: str, vantage: str):
+        super().__init__(
+            "not-granted",
+            f"{what} cannot be had from the vantage {vantage!r}",
+            "Choose a vantage that sees it, or an attack that does without.",
+        )
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """What to do about an unknown word: the nearest known one, and the whole list."""
     names = sorted(known)

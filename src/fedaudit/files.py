@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -16,7 +17,7 @@ _TEMPORARY = ".tmp-"
 def atomic(path: Path) -> Iterator[Path]:
     """Either the whole file or the old one: write to the path given here; then fsync, rename, fsync the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}")
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         yield temporary
         with temporary.open("rb+") as file:

@@ -5,11 +5,11 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ Strings = NDArray[np.str_]
 
 # A model's parameters and buffers by name. numpy, so that traces, Flower and the report need no torch.
 State = Mapping[str, NDArray[Any]]
+UNSEEN: State = {}  # of a model that nobody saw: masked, or never sent to whoever looks
 
 Unit = Literal["record", "subject", "user", "attribute"]
 ModelKind = Literal["global", "local"]
@@ -33,8 +34,8 @@ ModelKind = Literal["global", "local"]
 class Records:
     """Rows with stable ids, kept sorted by id: storage order can never change a result."""
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: NDArray[Any]  # float32; tokens are int64
+    y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
     id: Strings
     subject: Strings | None = None
     attributes: Mapping[str, Ints] = field(default_factory=dict)  # -1 = unknown
@@ -50,7 +51,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records and what a model must know of them. `classes` is 0 for regression."""
+    """Records and what a model must know of them. `classes` is 0 for regression; for text, the size of its
+    vocabulary."""
 
     name: str
     records: Records
@@ -97,23 +99,47 @@ class Party(Protocol):
 # ------------------------------------------------------------------ what was exchanged
 
 
+@dataclass(frozen=True, order=True)
+class Moment:
+    """Time in a federation. Probe 0 is the round itself; probes 1, 2, ... start from the model that the round left.
+
+    A probe is looked at and thrown away: it moves neither the model nor the round number.
+    """
+
+    round: int
+    probe: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
-    """One round: who takes part, and whether its result is kept (False = probe round, rolled back)."""
+    """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
+
+    A plan that is not kept is a probe: everybody trains, the result is seen, and the model stays as it was.
+    """
 
     parties: tuple[str, ...]
     commit: bool = True
+    broadcast: State | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1."""
+    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1.
+
+    A state is `UNSEEN` where nobody saw it: what was not observed has no value, and is never taken for a model that
+    did not change. `commit` is False where the result was not kept.
+    """
 
     index: int
     broadcast: State
     sent: Mapping[str, Trained]
     aggregate: State
     commit: bool = True
+    probe: int = 0
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.index, self.probe)
 
 
 @dataclass(frozen=True)
@@ -125,12 +151,6 @@ class Guarantee:
     delta: float
     adjacency: Literal["add-remove", "replace"]
     accountant: str
-
-
-class Trace(Protocol):
-    """The rounds of one federation, live or stored, in round order. No ground truth."""
-
-    def rounds(self) -> Iterator[Round]: ...
 
 
 # ------------------------------------------------------------------ what one adversary sees
@@ -147,7 +167,7 @@ class Vantage(StrEnum):
 
 
 class Grant(StrEnum):
-    """Something a view may show. What is not granted is absent from the view."""
+    """Something a view may show. What is not granted cannot be had from the view."""
 
     LABELS = "labels"
     OUTPUTS = "outputs"
@@ -156,27 +176,15 @@ class Grant(StrEnum):
     EVERY_ROUND = "every-round"
 
 
-@dataclass(frozen=True)
-class View:
-    """One round seen from a vantage: the global model, or (server) one party's local model."""
-
-    round: int
-    vantage: Vantage
-    model: ModelKind
-    party: str | None  # whose local model; None for the global one
-    grants: frozenset[Grant]
-    state: State
-    received: State | None = None  # what the round started from; with it, the update is known
-    # of a local model: what the other parties sent, by name; None = took no part
-    peers: Mapping[str, State | None] = field(default_factory=dict)
-
-
 # ------------------------------------------------------------------ the game
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same."""
+    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same.
+
+    `at`: which candidates exist at a moment, for those that come and go (a canary); where it says nothing, all do.
+    """
 
     unit: Unit
     id: Strings
@@ -184,6 +192,7 @@ class Candidates:
     rows: Records
     owner: Ints
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
+    at: Mapping[Moment, Bools] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -195,6 +204,9 @@ class Candidates:
 
     def of_party(self, party: str) -> Ints:
         return np.flatnonzero(self.party == party)
+
+    def present(self, moment: Moment) -> Bools:
+        return self.at[moment] if moment in self.at else np.ones(len(self), bool)
 
 
 class Role(StrEnum):
@@ -211,9 +223,14 @@ class Truth:
 
     id: Strings
     role: Strings  # values of Role
+    at: Mapping[Moment, Strings] = field(default_factory=dict)  # roles at moments where they differ from `role`
 
-    def mask(self, role: Role) -> Bools:
-        return np.asarray(self.role == role.value)
+    def roles(self, moment: Moment | None = None) -> Strings:
+        """What is true at a moment; without one, what is true of the whole training."""
+        return self.role if moment is None else self.at.get(moment, self.role)
+
+    def mask(self, role: Role, moment: Moment | None = None) -> Bools:
+        return np.asarray(self.roles(moment) == role.value)
 
 
 @dataclass(frozen=True)
@@ -231,27 +248,11 @@ class Game:
         return sorted(set(self.candidates.party.tolist()))
 
 
-# ------------------------------------------------------------------ signals and attacks
+# ------------------------------------------------------------------ what was measured
 
 
-class Signal(Protocol):
-    """(view, candidates) -> one value (or a few) per row; `needs` is what a view must grant."""
-
-    name: str
-    needs: frozenset[Grant]
-
-    def __call__(self, view: View, rows: Records, task: Any) -> Floats: ...
-
-
-class Reduction(Protocol):
-    """What an attack keeps of the rounds seen so far: running sums where they suffice, else a table.
-
-    `observe` is the one call for live and replayed rounds. `features` is candidates x features.
-    """
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None: ...
-
-    def features(self) -> Floats: ...
+# What an audit keeps between two rounds: arrays and plain values, nested by name. Nothing executable.
+Stored = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -264,59 +265,70 @@ class Measured:
     epoch_seconds: float  # of the training that is audited here
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
     gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
+    unobserved: frozenset[str] = frozenset()  # signals of something that nobody saw in this round
+    queries: int = 0  # how many answers were asked for
+    notes: tuple[str, ...] = ()  # what went wrong on the way and was made good
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All that an audit takes in of one round, live or stored: per party, and under None of the global model."""
+    """All that an audit takes in of one round, live or stored, by sight: None is the global model as whoever holds it
+    sees it, a party's name its local model; other ways of being answered have names in brackets."""
 
     round: int
     of: Mapping[str | None, Measured]
-
-
-@runtime_checkable
-class Attack(Protocol):
-    """Frozen hyperparameters. Scores are oriented: higher = more likely a member, everywhere."""
+    probe: int = 0
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def signals(self) -> tuple[str, ...]: ...
-
-    def reduce(self, n: int) -> Reduction: ...
-
-    def fit(self, reference: Floats) -> Attack:
-        """A copy fitted on features of known non-members, which are then barred from setting thresholds."""
-        ...
-
-    def score(self, features: Floats) -> Floats: ...
+    def moment(self) -> Moment:
+        return Moment(self.round, self.probe)
 
 
 # ------------------------------------------------------------------ what leaves the tool
 
+
+@dataclass(frozen=True)
+class Rule:
+    """What the published schema asks of a field beyond its type: a keyword of JSON Schema and its value."""
+
+    keyword: str
+    value: Any
+
+
+# How a field stands in results.json: always, if it has no default; if it has one, only while it differs from it.
+# Marked otherwise are those that are written all the same, with another field, or as the key of a mapping.
+ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
+
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
+Count = Annotated[int, Rule("minimum", 0)]
+VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
 
 
 @dataclass(frozen=True)
 class Estimate:
     """No naked numbers. `value` is None when there is none, and then `reason` says why."""
 
-    name: str
+    name: str = field(metadata=AS_KEY)
     value: float | None
     low: float | None
     high: float | None
-    confidence: float
-    method: str
+    confidence: Annotated[float, Rule("exclusiveMinimum", 0), Rule("exclusiveMaximum", 1)]
+    method: Annotated[str, Rule("minLength", 1)]
     kind: Kind
-    n_pos: int
-    n_neg: int
-    n_cal: int | None = None
-    threshold: float | None = None
-    realised_fpr: float | None = None
-    realised_fpr_interval: tuple[float, float] | None = None
-    reason: str | None = None
-    ceiling: float | None = None  # epsilon: the most that so many trials could ever show
+    n_pos: Count
+    n_neg: Count
+    n_cal: Count | None = None
+    threshold: Annotated[float | None, "null: each party has its own"] = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr: float | None = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
+    reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
+    ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+
+
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
+_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_ATTRIBUTES})$"})
+Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
 @dataclass(frozen=True)
@@ -331,18 +343,23 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Cost:
+    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """One attack from one vantage on one kind of model, for one party or pooled (party None)."""
 
     attack: str
-    vantage: str
+    vantage: VantageName
     model: ModelKind
     unit: Unit
-    party: str | None
-    round: int
-    estimates: Mapping[str, Estimate]
-    epochs: float  # cost per round, in units of one local epoch on the audited parties' training records
-    warnings: Sequence[str] = ()
+    party: Annotated[str | None, "null = pooled over the parties"]
+    round: Count
+    estimates: Estimates
+    cost: Cost
+    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
 
 
@@ -350,11 +367,11 @@ class AuditResult:
 class Headline:
     """What is quoted for a vantage: its primary attack, fixed before looking; corrected for `compared`."""
 
-    vantage: str
+    vantage: VantageName
     attack: str
     model: ModelKind
-    estimates: Mapping[str, Estimate]
-    compared: int
+    estimates: Estimates
+    compared: Annotated[int, Rule("minimum", 1)]
 
 
 @dataclass(frozen=True)

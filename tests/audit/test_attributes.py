@@ -8,12 +8,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedaudit.audit.attributes import Guesses, Probe, conclusion, difference, one_hot, told_apart
+from fedaudit.adversary.signals.attribute import Probe
+from fedaudit.audit.judge.attribute import Guesses, conclusion, difference, told_apart
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.report.html import render
 from fedaudit.results import document as results
-from fedaudit.session.run import describe, prepare
+from fedaudit.session.about import About
+from fedaudit.session.attributes import one_hot
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Estimate, Records
 from tests.worlds import config, null_world, watch
 
@@ -110,8 +113,10 @@ def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) ->
     rng = np.random.default_rng(4)
     x = rng.normal(size=(600, 4))
     prepared = prepare(world(tmp_path, x, rng.integers(0, 2, 600), (x[:, 0] > 0).astype(int), {}))
-    document = results.as_document(watch(prepared), describe(prepared, prepared.auditor, "a", 1.0))
-    jsonschema.validate(document, json.loads(results.SCHEMA_FILE.read_text()))
+    document = results.Document.of(
+        watch(prepared), About.foreign("a", prepared.auditor).info(prepared.auditor, "complete", 1.0)
+    )
+    jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
     assert "EXCESS-OVER-BLIND" in render(document).upper()
 
 

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 
 from fedaudit.config.schema import Config, parse
 from fedaudit.results.exposure import most_exposed
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Role
 from tests.worlds import watch
@@ -38,12 +38,13 @@ def test_T9_a_person_is_one_person_in_all_parties(tmp_path: Path) -> None:
     names = prepared.game.candidates.subject
     assert names is not None
     blocks = []
-    for panel in prepared.auditor.each.values():
-        scores, whose = panel.scores(attack), names[panel.index]
-        sets = [panel.role == role.value for role in ROLES]
+    found, local = prepared.auditor.case().scores, prepared.auditor.panels.local
+    for sight in local.values():
+        scores, whose = found.of(sight, attack), names[sight.index]
+        sets = [sight.role == role.value for role in ROLES]
         (members, evaluation, calibration), own = (scores[s] for s in sets), tuple(whose[s] for s in sets)
         blocks.append(Block(members, evaluation, calibration, (own[0], own[1], own[2])))
-    shared = set(names[prepared.auditor.each["party-0"].index]) & set(names[prepared.auditor.each["party-1"].index])
+    shared = set(names[local["party-0"].index]) & set(names[local["party-1"].index])
     assert len(shared) > 80
     assert pooled.estimates["auc"] == auc(blocks)
 
@@ -64,4 +65,4 @@ def test_the_most_exposed_people_are_hashed_by_name(tmp_path: Path) -> None:
     assert found is not None
     assert names is not None
     hashes = {hashlib.sha256(f"key|{name}".encode()).hexdigest()[:12] for name in set(names.tolist())}
-    assert {row["id_hash"] for row in found["subjects"]} <= hashes
+    assert {row.id_hash for row in found.subjects or ()} <= hashes

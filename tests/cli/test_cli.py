@@ -115,7 +115,7 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("model.name=mpl", "Did you mean 'mlp'"),
         ("federation.parties=2000", "none of the three may be empty"),
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
-        ('audit.vantages=["outsider"]', "'outsider' does not see"),
+        ('audit.vantages=["label-only-client"]', "none of the attacks can be run from 'label-only-client'"),
         ("data.name=npz", "needs data.path"),
         ('audit.vantages=["client", "client"]', "client is named twice"),
         ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is named twice"),
@@ -194,11 +194,12 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
     assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
 
 
-@pytest.mark.parametrize("what", ["attacks", "data", "models"])
+@pytest.mark.parametrize("what", ["attacks", "data", "defences", "models"])
 def test_lists(tmp_path: Path, what: str) -> None:
     done = fedaudit("list", what, cwd=tmp_path)
     assert done.returncode == 0
-    assert {"attacks": "fta-confidence", "data": "baskets", "models": "mlp"}[what] in done.stdout
+    found = {"attacks": "fta-confidence", "data": "attribute_key", "defences": "higradavg", "models": "resnet20"}
+    assert found[what] in done.stdout
 
 
 def test_list_of_nothing(tmp_path: Path) -> None:

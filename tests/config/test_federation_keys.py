@@ -7,8 +7,9 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, rounds
-from fedaudit.types import Records
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Moment, Records
 from tests.worlds import config, watch
 
 
@@ -105,6 +106,6 @@ def test_skewed_federations_are_audited(keys: dict[str, Any]) -> None:
 def test_F1_a_sampled_federation_goes_on_as_if_it_had_not_stopped() -> None:
     prepared = prepare(config(federation={"parties": 6, "participation": 0.3, "sampling": "poisson", "rounds": 6}))
     whole = list(rounds(prepared))
-    for before, after in zip(whole[3:], rounds(prepared, 3, whole[2].aggregate), strict=True):
+    for before, after in zip(whole[3:], rounds(prepared, Moment(3), whole[2].aggregate), strict=True):
         assert set(before.sent) == set(after.sent)
         assert all(np.array_equal(value, after.aggregate[key]) for key, value in before.aggregate.items())

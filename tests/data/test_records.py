@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import Options
+from fedaudit.config.schema import parse
 from fedaudit.data import load
+from fedaudit.data.npz import NpzOptions
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 
@@ -82,19 +84,19 @@ def test_npz_with_values_is_a_regression_only_if_told(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(60, 3))
     np.savez(tmp_path / "mine.npz", x=x, y=2 * x[:, 0])
     with pytest.raises(FedauditError, match=r'data\.task = "regression"'):
-        load(Data(name="npz", path=tmp_path / "mine.npz"))
-    found = load(Data(name="npz", path=tmp_path / "mine.npz", task="regression"))
+        load(NpzOptions(name="npz", path=tmp_path / "mine.npz"))
+    found = load(NpzOptions(name="npz", path=tmp_path / "mine.npz", task="regression"))
     assert found.classes == 0
     assert np.array_equal(found.records.y, 2 * found.records.x[:, 0])
-    with pytest.raises(ValueError, match="knows its own"):
-        Data(name="digits", task="regression")
+    with pytest.raises(FedauditError, match=r"bad-value.*task belongs to npz, not to digits"):
+        parse({"data": {"name": "digits", "task": "regression"}})
 
 
 def test_npz_with_renamed_keys(tmp_path: Path) -> None:
     given = arrays()
     path = tmp_path / "mine.npz"
     np.savez(path, features=given["x"], label=given["y"], patient=np.arange(60) // 2)
-    found = load(Data(name="npz", path=path, x_key="features", y_key="label", subject_key="patient"))
+    found = load(NpzOptions(name="npz", path=path, x_key="features", y_key="label", subject_key="patient"))
     assert (found.name, found.classes, len(found.records)) == ("mine", 3, 60)
     assert found.records.subject is not None
     assert len(set(found.records.subject.tolist())) == 30
@@ -103,27 +105,29 @@ def test_npz_with_renamed_keys(tmp_path: Path) -> None:
 def test_npz_missing_key_names_the_keys_there_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", x=arrays()["x"], label=arrays()["y"])
     with pytest.raises(FedauditError, match="label"):
-        load(Data(name="npz", path=tmp_path / "mine.npz"))
+        load(NpzOptions(name="npz", path=tmp_path / "mine.npz"))
 
 
 def test_B17_npz_with_pickled_objects_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", x=np.array([{"a": 1}], dtype=object), y=np.zeros(1))
     with pytest.raises(FedauditError) as caught:
-        load(Data(name="npz", path=tmp_path / "bad.npz"))
+        load(NpzOptions(name="npz", path=tmp_path / "bad.npz"))
     assert (caught.value.code, caught.value.exit_code) == ("npz-unreadable", 5)
 
 
 def test_npz_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"not a zip")
     with pytest.raises(FedauditError, match="npz-unreadable"):
-        load(Data(name="npz", path=tmp_path / "bad.npz"))
+        load(NpzOptions(name="npz", path=tmp_path / "bad.npz"))
 
 
 def test_unknown_data_set_suggests() -> None:
-    with pytest.raises(FedauditError, match="Did you mean 'baskets'"):
-        load(Data(name="basket"))
+    for ask in (lambda: load(Options(name="basket")), lambda: parse({"data": {"name": "basket"}})):
+        with pytest.raises(FedauditError, match="Did you mean 'baskets'") as caught:
+            ask()
+        assert caught.value.code == "unknown-data"
 
 
 def test_digits_have_the_expected_shape() -> None:
-    found = load(Data(name="digits"))
+    found = load(Options(name="digits"))
     assert (found.records.x.shape, found.classes) == ((1797, 64), 10)

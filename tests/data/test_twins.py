@@ -43,4 +43,4 @@ def test_B4_a_run_on_rows_that_are_all_there_twice_says_so(tmp_path: Path) -> No
     np.savez(tmp_path / "twice.npz", x=np.tile(half["x"], (2, 1)), y=np.tile(half["y"], 2))
     keys: dict[str, Any] = {"data": {"name": "npz", "path": tmp_path / "twice.npz"}, "audit": {"attacks": ["loss"]}}
     document = run(config(**keys, federation={"rounds": 2}), tmp_path / "out", silent)
-    assert any("have the same content as a non-member" in line for line in document["warnings"])
+    assert any("have the same content as a non-member" in line for line in document.warnings)

@@ -21,7 +21,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.checkpoints import rounds
 from fedaudit.integrations.flower.server import trace_strategy
 from fedaudit.integrations.importing import import_checkpoints
-from fedaudit.integrations.loop import make_auditor
+from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
@@ -185,13 +185,13 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
         folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
     )
     assert document is not None
-    twin = make_auditor(net, whole, 3, ["client", "server"], ["fta-confidence", "loss"], None, 0.95, 0)
+    twin = make_auditor(net, whole, checked(3, attacks=["fta-confidence", "loss"]))
     for round in everything(saved(tmp_path / "again")):
         twin.observe(round)
-    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.finish().results}
-    for entry in document["results"]:
-        assert entry["estimates"]["auc"]["value"] == by_hand[entry["attack"], entry["model"], entry["party"]]
-    assert any("costs are in seconds" in notice.lower() for notice in document["notices"])
+    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.snapshot().results}
+    for entry in document.results:
+        assert entry.estimates["auc"].value == by_hand[entry.attack, entry.model, entry.party]
+    assert any("costs are in seconds" in notice.lower() for notice in document.notices)
     assert len(Store.read(tmp_path / "run").entries()) == 3
     with pytest.raises(FedauditError, match="already holds a trace"):
         import_checkpoints(
@@ -207,7 +207,7 @@ def test_a_game_without_the_top_class_is_audited(tmp_path: Path) -> None:
         torch=False, deltas=False,
     )  # fmt: skip
     assert document is not None
-    assert document["run"]["data"]["classes"] == 10
+    assert document.run.data.classes == 10
 
 
 def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:
         tmp_path / "trace", tmp_path / "run", game=tmp_path / "game.npz", config=config, torch=False, deltas=False
     )
     assert document is not None
-    assert {entry["model"] for entry in document["results"]} == {"local", "global"}
+    assert {entry.model for entry in document.results} == {"local", "global"}
 
 
 def test_games_travel_as_files(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.loop import Recording, record
-from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.types import Observation, Round, Trained
 from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
 
@@ -41,12 +41,12 @@ def seeded() -> nn.Module:
 
 
 def scores(audit: Recording) -> list[object]:
-    assert audit.recorder.auditor is not None
-    return audit.recorder.auditor.score_table()["score"]
+    assert audit.session.auditor is not None
+    return audit.session.auditor.score_table()["score"]
 
 
-def text(document: dict[str, Any]) -> str:
-    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+def text(document: Document) -> str:
+    return " ".join([document.run.status, *document.warnings, *document.notices])
 
 
 def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
 def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
     """The obvious twin: the same states as Rounds through the Auditor, by hand."""
     from fedaudit.data.set_aside import joined
-    from fedaudit.integrations.loop import make_auditor
+    from fedaudit.integrations.options import checked, make_auditor
     from fedaudit.integrations.states import numpy_state
 
-    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), 3, ("client", "server"), None, None, 0.95, 0)
+    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), checked(3))
     with record(model, games(), out=tmp_path, rounds=3) as audit:
         for round in range(1, 4):
             before, updates = numpy_state(model.state_dict()), {}
@@ -91,7 +91,7 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     plain, watched = seeded(), seeded()
     loop(None, plain, range(1, 5))
     with recorded(tmp_path, watched) as audit:
-        auditor = audit.recorder.auditor
+        auditor = audit.session.auditor
         assert auditor is not None
         real = auditor.measure
 
@@ -169,7 +169,7 @@ def test_a_loop_that_was_killed_goes_on(tmp_path: Path) -> None:
     model = seeded()
     first = recorded(tmp_path / "two", model)
     loop(first, model, range(1, 3))
-    first.recorder.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
+    first.session.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
     with recorded(tmp_path / "two", model) as second:
         loop(second, model, range(3, 5))
     assert scores(second) == scores(whole)
@@ -198,7 +198,7 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
             train(model, part("north")[0], seed=round)
             audit.observe(round, model)
     assert audit.document is not None
-    assert {e["vantage"] for e in audit.document["results"]} == {"client"}
+    assert {e.vantage for e in audit.document.results} == {"client"}
     assert "nothing is said about the server" in text(audit.document)
 
 
@@ -208,9 +208,9 @@ def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
         loop(audit, model, range(1, 2))
         with full_disk():
             loop(audit, model, range(2, 4))
-            audit.recorder.finish("run", tmp_path / "run")
+            audit.session.finish(tmp_path / "run")
         assert audit.document is not None
-        assert audit.document["run"]["rounds"] == 3
+        assert audit.document.run.rounds == 3
         assert "Recording stopped at round 2 (File too large)" in text(audit.document)
     assert not (tmp_path / "run/signals/00002.parquet").exists()
 
@@ -261,5 +261,5 @@ def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None
-    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
-    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]
+    assert audit.document.run.status == "recorded up to round 3 of 4"
+    assert audit.document.degraded == ["Seen up to round 3 of 4 planned rounds."]

@@ -8,10 +8,8 @@ import torch
 from torch import nn
 
 from fedaudit.adversary.signals import why_not
-from fedaudit.config.schema import OUR_MODELS
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.learn.models import MODELS
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 
 
@@ -90,12 +88,12 @@ def test_B9_unfit_models_are_refused(build: Any, code: str) -> None:
 
 
 def test_own_model_by_name() -> None:
-    task = build_task("fedaudit.learn.models:mlp", (4,), 3, {"hidden": [5]})
+    task = build_task("fedaudit.learn.models.mlp:mlp", (4,), 3, {"hidden": [5]})
     assert task.initial(0)["1.weight"].shape == (5, 4)
     with pytest.raises(FedauditError, match="unknown-model"):
         build_task("mpl", (4,), 3, {})
     with pytest.raises(FedauditError, match="model-import"):
-        build_task("fedaudit.learn.models:nothing", (4,), 3, {})
+        build_task("fedaudit.learn.models.mlp:nothing", (4,), 3, {})
 
 
 def one_argument(shape: Any) -> nn.Module:
@@ -145,10 +143,6 @@ def test_a_regression_has_one_value_a_record() -> None:
             continue
         with pytest.raises(FedauditError, match="one value is needed"):
             task.check(task.initial(0), records())
-
-
-def test_every_model_can_be_named_in_a_configuration() -> None:
-    assert set(MODELS) == set(OUR_MODELS)
 
 
 class Twice(nn.Module):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
-from fedaudit.results.document import load, save, save_scores
+from fedaudit.results.document import save_scores
 from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
@@ -37,9 +37,10 @@ def check(path: Path, *texts: str) -> Gate:
 
 def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     shutil.copytree(leaky, tmp_path / "run")
-    document = load(tmp_path / "run")
+    path = tmp_path / "run/results.json"
+    document = json.loads(path.read_text())
     change(document)
-    save(document, tmp_path / "run")
+    path.write_text(json.dumps(document))
     return tmp_path / "run"
 
 
@@ -85,7 +86,7 @@ def test_what_the_run_does_not_have(leaky: Path, text: str, code: str, hint: str
 def stored(path: Path, attack: str, model: str, party: str | None = None, metric: str = "auc") -> dict[str, Any]:
     (found,) = [
         r["estimates"][metric]
-        for r in load(path)["results"]
+        for r in json.loads((path / "results.json").read_text())["results"]
         if (r["attack"], r["model"], r["party"]) == (attack, model, party)
     ]
     return dict(found)

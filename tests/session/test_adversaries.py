@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.session.adversaries import chosen
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from tests.worlds import config, watch
 
 

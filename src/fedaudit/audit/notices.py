@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit.panel import Panel
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.score import Scores
 from fedaudit.stats import Block, auc
 from fedaudit.types import Estimate
 
@@ -23,10 +24,11 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
 
 
-def unscored(attack: BaseAttack, panels: Sequence[Panel]) -> list[str]:
+def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[str]:
     """A few scores that are no numbers are counted against the attack, and told."""
-    seen = [panel for panel in panels if panel.defined(attack)]
-    count, of = sum(panel.unscored(attack) for panel in seen), sum(int(panel.judged(attack).sum()) for panel in seen)
+    seen = [sight for sight in sights if scores.defined(sight, attack)]
+    count = sum(scores.unscored(sight, attack) for sight in seen)
+    of = sum(int(scores.judged(sight, attack).sum()) for sight in seen)
     told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
     return [told] if count else []
 

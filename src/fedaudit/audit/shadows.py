@@ -1,5 +1,7 @@
 """An adversary with a shadow model: whose model that is, and the records on which the adversary learns from it."""
 
+from __future__ import annotations
+
 import time
 import zlib
 from collections.abc import Mapping
@@ -8,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedaudit.adversary.vantage import GRANTS
-from fedaudit.audit.panel import Panel
+from fedaudit.adversary.vantage import view
 from fedaudit.types import (
     Bools,
     Candidates,
@@ -22,10 +23,10 @@ from fedaudit.types import (
     State,
     Truth,
     Vantage,
-    View,
 )
 
 if TYPE_CHECKING:
+    from fedaudit.audit.collect import Sight
     from fedaudit.learn.tasks import TorchTask
 
 Adversary = Literal["agg-sh", "agg-mal", "do-sh"]
@@ -55,21 +56,21 @@ class Shadow:
     seed: int = 0
 
     @property
-    def model(self) -> ModelKind:
-        return PLACES[self.adversary][1]
+    def place(self) -> tuple[Vantage, ModelKind]:
+        return PLACES[self.adversary]
 
-    def measure(self, panel: Panel, round: Round, task: Any, last: bool) -> Measured | None:
+    def measure(self, sight: Sight, round: Round, task: Any, last: bool) -> Measured | None:
         """What the shadow model says about the adversary's records; nothing in a round without a shadow."""
         started = time.perf_counter()
-        if self.party is not None and self.party not in round.sent:
+        if (self.party is not None and self.party not in round.sent) or not round.broadcast:
             return None
         state = self._trained(round, task) if self.party is None else round.sent[self.party].state
         seconds = time.perf_counter() - started
-        view = View(round.index, Vantage.SERVER, "local", SHADOW, GRANTS[Vantage.SERVER], state, round.broadcast)
-        measured = panel.measure(view, task, 0.0, last)
+        seen = view(Vantage.SERVER, "local", round.moment, task, state, round.broadcast, party=SHADOW)
+        measured = sight.measure(seen, 0.0, last)
         return replace(measured, seconds=measured.seconds + seconds)
 
-    def _trained(self, round: Round, task: "TorchTask") -> State:
+    def _trained(self, round: Round, task: TorchTask) -> State:
         from fedaudit.learn.tasks import Training
 
         rng = np.random.default_rng([self.seed, round.index, zlib.crc32(SHADOW.encode())])

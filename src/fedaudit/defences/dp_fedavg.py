@@ -11,16 +11,62 @@ Local: each party adds the noise to its own clipped update, so the promise holds
 knows who took part, so sampling amplifies nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
 
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.types import State, Trained
 
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Slot
+
 Delta = dict[str, np.ndarray[Any, Any]]
+
+NOT_AMPLIFIED = (
+    "Not every party takes part in every round, but that is not counted in favour of privacy: only parties drawn by "
+    'independent coins (sampling = "poisson"), hidden from whoever looks, are amplified.'
+)
+
+
+class DPFedAvgOptions(NoisyOptions):
+    local: bool | None = Field(None, description="whether each party adds noise itself; not set: the server adds it")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return ("update",) if self.local else ("update", "aggregate")
+
+
+@DEFENCES.register(
+    "dp-fedavg",
+    "user-level DP: clipped updates, noisy sum at the server; or noise at the party (local = true)",
+    DPFedAvgOptions,
+)
+def dp_fedavg(asked: DPFedAvgOptions, setting: Setting) -> Defence:
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
+
+    check_clip(asked.clip)
+    refuse_unfit(setting.initial)
+    local, parties, rate = bool(asked.local), len(setting.sources), setting.federation.participation
+    amplified = rate < 1 and setting.federation.sampling == "poisson" and not local
+    processes = [Process("user", 1.0, 1, "poisson" if amplified else "full", rate if amplified else 1.0)]
+    noise = noise_of(asked, processes, setting.rounds)
+    against = "everybody, the server included" if local else "whoever sees the noisy sum; not the server that adds it"
+    promise = promise_of(asked, processes, noise, setting.rounds, parties, against)
+    notices = (NOT_AMPLIFIED,) if rate < 1 and not amplified else ()
+    if local:
+        return Defence(asked.name, update=Clip(asked.clip, noise), promises=promise, notices=(*notices, COUNTS))
+    total = NoisySum(asked.clip, noise, rate * parties)
+    return Defence(asked.name, update=Clip(asked.clip), aggregate=total, promises=promise, notices=notices)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,58 @@ it does so on neither, the answer stays. The classifier's non-members are crosso
 because a federation has no spare records to give away.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from pydantic import Field
 
-from fedaudit.learn.tasks import TorchTask
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import DefenceOptions, Setting, within
+from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Records, State
+
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Slot
+    from fedaudit.learn.tasks import TorchTask
 
 TOP = 10  # sorted probabilities the classifier looks at
 STEPS = 40
+
+
+class MemGuardOptions(DefenceOptions):
+    strength: float = Field(description="how far answers are bent on average, in L1 of probabilities: between 0 and 2")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return ("serve",)
+
+
+@DEFENCES.register(
+    "memguard",
+    "bends served answers until a membership classifier is undecided (strength = mean distortion)",
+    MemGuardOptions,
+)
+def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
+    if not setting.task.classes:
+        raise FedauditError("memguard", "MemGuard bends class probabilities", "Use it for classification only.")
+    parts = [setting.sources[name]() for name in sorted(setting.sources)]
+    x, y, id = (np.concatenate([getattr(part, field) for part in parts]) for field in ("x", "y", "id"))
+    if y.ndim > 1:
+        what = "MemGuard bends one answer a record, and these have one at every position"
+        raise FedauditError("memguard", what, "Use it where a record has one label.")
+    members = Records(x, y, id)
+    notice = (
+        "MemGuard changes the answers of the released model and nothing else: whoever holds the weights (client, "
+        "server) scores every record exactly as without it, and so does whoever uses labels only."
+    )
+    budget = within(asked.name, asked.strength, 0, 2)
+    return Defence(asked.name, serve=MemGuard(members, budget), notices=(notice,))
 
 
 @dataclass(frozen=True)
@@ -39,6 +78,8 @@ class MemGuard:
     budget: float
 
     def __call__(self, task: TorchTask, state: State, outputs: Floats) -> Floats:
+        from scipy import special
+
         answers = special.softmax(outputs, axis=1)
         certainty = self._classifier(task, state)
         member = certainty(answers) > 0
@@ -59,6 +100,7 @@ class MemGuard:
         return np.where(bend[:, None], np.log(np.maximum(served, 1e-30)), outputs)
 
     def _classifier(self, task: TorchTask, state: State) -> Any:
+        from scipy import special
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler

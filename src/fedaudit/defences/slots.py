@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.privacy.accounting import Promise
 from fedaudit.types import Floats, Records, State, Trained
 
-Gradient = Callable[[TorchTask, State, Records, Training, np.random.Generator], Trained]
+if TYPE_CHECKING:
+    from fedaudit.learn.tasks import TorchTask, Training
+    from fedaudit.privacy.statement import Promise
+
+Gradient = Callable[["TorchTask", State, Records, "Training", np.random.Generator], Trained]
 Update = Callable[[State, Trained, np.random.Generator], Trained]
 Aggregate = Callable[[State, Mapping[str, Trained], np.random.Generator], State]
 Serve = Callable[[Any, State, Floats], Floats]
 
-SLOTS = ("gradient", "update", "aggregate", "serve")
+Slot = Literal["gradient", "update", "aggregate", "serve"]
+SLOTS: tuple[Slot, ...] = get_args(Slot)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,24 @@
-"""Who takes part in which round."""
+"""Who takes part in which round, and when."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
-from fedaudit.types import Plan
+from fedaudit.types import Moment, Plan
 
 Sampling = Literal["uniform", "poisson"]
+
+START = Moment(0)
+
+
+def scheduled(plans: Sequence[Plan], after: Moment = START) -> Iterator[tuple[Moment, Plan]]:
+    """When each plan is carried out, without those that are over. Probes do not move the round number."""
+    now = START
+    for plan in plans:
+        now = Moment(now.round + 1) if plan.commit else Moment(now.round, now.probe + 1)
+        if now > after:
+            yield now, plan
 
 
 def plans(parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int) -> list[Plan]:

@@ -22,7 +22,7 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.trace.segments import MAX_BYTES
 from fedaudit.trace.store import RUN, Store
-from fedaudit.types import Round, State, Trained
+from fedaudit.types import UNSEEN, Round, State, Trained
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
 TORCH = (".pt", ".pth")
@@ -56,9 +56,11 @@ def rounds(directory: Path, *, like: State | None = None, torch: bool = False, d
                 what = f"what the parties of round {index} started from is not there"
                 todo = f"Add round {index - 1}, or {BROADCAST}.safetensors to round {index}."
                 raise FedauditError("no-broadcast", what, todo, where=str(directory))
-            start = made if start is None else start
-            sent = {name: _sent(read(path, torch), start, deltas, path) for name, path in sorted(found.parties.items())}
-            yield Round(index, start, sent, made)
+            sent = {}
+            if start is not None:
+                for name, path in sorted(found.parties.items()):
+                    sent[name] = _sent(read(path, torch), start, deltas, path)
+            yield Round(index, start or UNSEEN, sent, made)
         last = index, made
 
 

@@ -15,80 +15,24 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from scipy import optimize
 
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.privacy.statement import Process, Promise, Spent, Statement
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
-from fedaudit.types import Guarantee, Unit
+from fedaudit.types import Guarantee
 
 INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
 FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
 CELLS = 50_000  # at most, for one release
 LEAST_PLD_NOISE = 0.2  # below it losses are too wide to discretise, and epsilon is in the hundreds: Renyi accounting
-LEAST_NOISE = 1e-6
 MOST_EPSILON = 100.0  # allows any test to be right but once in 10^43 times: nobody would call more a guarantee
 NOISE_PRECISION = 1e-3
-
-Sampler = Literal["poisson", "shuffled", "full"]
-
-
-@dataclass(frozen=True)
-class Process:
-    """`noise` is the standard deviation over the sensitivity; a unit can influence `releases` of them a round."""
-
-    unit: Unit
-    noise: float
-    releases: int
-    sampler: Sampler
-    rate: float = 1.0  # chance of a unit to be drawn into a release; below 1 for Poisson sampling only
-
-    def check(self) -> None:
-        check_noise(self.noise)
-        if not 0 < self.rate <= 1:
-            raise FedauditError(
-                "dp-rate", f"a sampling rate lies above 0 and at most at 1, got {self.rate}", "Mend it."
-            )
-        if self.sampler != "poisson" and self.rate < 1:
-            raise FedauditError(
-                "dp-sampler",
-                f"{self.sampler} batches are not amplified by a sampling rate of {self.rate:g}",
-                "Sample each unit independently (Poisson), or account with rate 1.",
-            )
-        if self.releases < 1:
-            raise FedauditError("dp-releases", f"{self.releases} releases a round", "There is at least one.")
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What noise is claimed to buy: the process of the worst-off unit, at which delta, for how many units."""
-
-    defence: str
-    process: Process
-    delta: float
-    units: int
-    against: str  # who may look without breaking it
-
-
-def check_noise(noise: float) -> None:
-    if not (math.isfinite(noise) and noise >= 0):
-        raise FedauditError("dp-noise", f"noise must be a finite number above 0, got {noise}", "Change it.")
-    if noise == 0:
-        raise FedauditError(
-            "dp-noise-zero",
-            "noise 0 keeps no finite epsilon",
-            "Give noise above 0, or use clip-only and claim nothing.",
-        )
-    if noise < LEAST_NOISE:
-        raise FedauditError(
-            "dp-noise-small",
-            f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
-            f"Give noise of at least {LEAST_NOISE:g}, or use clip-only and claim nothing.",
-        )
 
 
 def check_clip(clip: float) -> None:
@@ -225,15 +169,15 @@ def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
     return Guarantee(process.unit, epsilon(process, rounds, delta), delta, "add-remove", accountant)
 
 
-def stated(promises: Sequence[Promise], rounds: int) -> dict[str, Any] | None:
+def stated(promises: Sequence[Promise], rounds: int) -> Statement | None:
     """`run.guarantee` of results.json after so many rounds. A promise for another unit stands under `further`."""
     if not promises or rounds < 1:
         return None
     first, *others = (statement(promise, rounds) for promise in promises)
-    return {**first, "further": others} if others else first
+    return replace(first, further=tuple(others))
 
 
-def statement(promise: Promise, rounds: int) -> dict[str, Any]:
+def statement(promise: Promise, rounds: int) -> Statement:
     """Whole run and per round (T20), both accountants, and the curve over rounds."""
     process, delta = promise.process, promise.delta
     at = list(range(1, rounds + 1))
@@ -245,17 +189,22 @@ def statement(promise: Promise, rounds: int) -> dict[str, Any]:
         problems.append(
             f"delta {delta:g} is above 1/{promise.units}: giving away one {process.unit} outright would meet it."
         )
-    return {
-        **asdict(replace(guarantee(process, 1, delta), epsilon=spent[-1])),
-        "scope": f"whole run of {rounds} rounds",
-        "epsilon_one_round": spent[0],
-        "epsilon_rdp": rdp_epsilon(process, rounds, delta),
-        "defence": promise.defence,
-        "against": promise.against,
-        "process": asdict(process),
-        "curve": {"round": at, "epsilon": spent},
-        "problems": problems,
-    }
+    claim = guarantee(process, 1, delta)
+    return Statement(
+        unit=claim.unit,
+        epsilon=spent[-1],
+        delta=delta,
+        adjacency=claim.adjacency,
+        accountant=claim.accountant,
+        scope=f"whole run of {rounds} rounds",
+        epsilon_one_round=spent[0],
+        epsilon_rdp=rdp_epsilon(process, rounds, delta),
+        defence=promise.defence,
+        against=promise.against,
+        process=process,
+        curve=Spent(at, spent),
+        problems=problems,
+    )
 
 
 def promise_from(plain: Mapping[str, Any]) -> Promise:

@@ -3,30 +3,26 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
 from fedaudit.report.values import (
     NONE,
+    Results,
     confidence,
     count,
-    estimate,
     full_text,
-    listing,
-    mapping,
-    mappings,
-    number,
+    interval_text,
     plain_span,
     rate,
     share,
     share_span,
-    span_text,
-    text,
     toml,
+    value_of,
     value_text,
 )
-from fedaudit.report.words import Finding, Results
+from fedaudit.report.words import Finding
+from fedaudit.types import AuditResult, Estimate
 
 MOST_ROWS = 50
 
@@ -85,19 +81,17 @@ class Recipe:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    run = mapping(results.get("run"))
-    data = mapping(run.get("data"))
-    parties = mappings(run.get("parties"))
-    seconds = number(run.get("seconds"))
-    sizes = [number(data.get(key)) for key in ("records", "subjects")]
-    shown = " · ".join(f"{count(n)} {what}" for n, what in zip(sizes, ("records", "subjects"), strict=True) if n)
+    run, data = results.run, results.run.data
+    sizes = ((data.records, "records"), (data.subjects, "subjects"))
+    shown = " · ".join(f"{count(n)} {what}" for n, what in sizes if n)
+    seconds = run.seconds
     rows = [
-        ("Data", " · ".join(part for part in (text(data.get("name"), ""), shown) if part)),
-        ("Parties", count(len(parties)) if parties else ""),
-        ("Rounds", text(run.get("rounds"), "")),
-        ("Status", text(run.get("status"), "")),
-        ("Made", text(run.get("created"), "").replace("T", " ")[:16]),
-        ("Took", "" if seconds is None else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"),
+        ("Data", " · ".join(part for part in (data.name, shown) if part)),
+        ("Parties", count(len(run.parties)) if run.parties else ""),
+        ("Rounds", count(run.rounds)),
+        ("Status", run.status),
+        ("Made", run.created.replace("T", " ")[:16]),
+        ("Took", f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -112,22 +106,22 @@ def tone(results: Results, found: Sequence[Finding]) -> str:
 def tiles(found: Finding, name: str | None) -> list[Tile]:
     """The three numbers of a vantage."""
     fpr = words.fpr_of(name or "")
-    tpr, auc = estimate(found.headline, name or ""), estimate(found.headline, "auc")
+    tpr, auc = found.headline.estimates.get(name or ""), found.headline.estimates.get("auc")
     shown = []
     if name and fpr:
-        sure = f"{confidence(tpr)} interval {span_text(name, tpr)} %" if number(tpr.get("low")) is not None else ""
-        note = text(tpr.get("reason"), f"of {count(number(tpr.get('n_pos')))} members tested; chance is {rate(fpr)}")
+        sure = f"{confidence(tpr)} interval {interval_text(name, tpr)} %" if tpr and tpr.low is not None else ""
+        tested = count(tpr.n_pos if tpr else None)
+        note = (tpr and tpr.reason) or f"of {tested} members tested; chance is {rate(fpr)}"
         shown.append(Tile(f"picked out at {rate(fpr)} false accusations", value_text(name, tpr), sure, note))
     if auc:
-        sure = f"{confidence(auc)} interval {span_text('auc', auc)}" if number(auc.get("low")) is not None else ""
-        note = text(auc.get("reason"), "how often a member outranks an outsider; chance is 0.5")
+        sure = f"{confidence(auc)} interval {interval_text('auc', auc)}" if auc.low is not None else ""
+        note = auc.reason or "how often a member outranks an outsider; chance is 0.5"
         shown.append(Tile("AUC, the average picture", value_text("auc", auc), sure, note))
-    if name and fpr and number(tpr.get("value")) is not None:
-        span = [number(end) for end in listing(tpr.get("realised_fpr_interval"))]
-        base = f"{confidence(tpr)} interval {share_span(*span)} %" if len(span) == 2 else ""
-        tested, tuned = count(number(tpr.get("n_neg"))), count(number(tpr.get("n_cal")))
-        note = f"of {tested} outsiders; the threshold was set for {rate(fpr)} on {tuned} others"
-        shown.append(Tile("wrongly accused in this test", share(number(tpr.get("realised_fpr"))), base, note))
+    if fpr and tpr and tpr.value is not None:
+        span = tpr.realised_fpr_interval
+        base = f"{confidence(tpr)} interval {share_span(*span)} %" if span else ""
+        note = f"of {count(tpr.n_neg)} outsiders; the threshold was set for {rate(fpr)} on {count(tpr.n_cal)} others"
+        shown.append(Tile("wrongly accused in this test", share(tpr.realised_fpr), base, note))
     return shown
 
 
@@ -135,69 +129,68 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
     """Every vantage that was tested, with the attacks that were run from it."""
     attacks: dict[str, list[str]] = {f.vantage: [] for f in found}
     for entry in words.pooled(results):
-        attacks.setdefault(text(entry.get("vantage")), []).append(text(entry.get("attack")))
+        attacks.setdefault(entry.vantage, []).append(entry.attack)
     return [(adversary(v), ", ".join(dict.fromkeys(names))) for v, names in attacks.items()]
 
 
 # ------------------------------------------------------------------ attacks beside one another
 
 
-def level(name: str, est: Mapping[str, Any]) -> int:
+def level(name: str, est: Estimate | None) -> int:
     """How far the interval's lower end lies above chance, 0 (not at all) to 5; -1 without a value."""
-    low, fpr = number(est.get("low")), words.fpr_of(name)
-    if low is None:
+    fpr = words.fpr_of(name)
+    if est is None or est.low is None:
         return -1
+    low = est.low
     if fpr is not None:
         return sum(low / fpr > step for step in (1, 2, 5, 10, 30))
     return sum(low > step for step in (0.5, 0.55, 0.6, 0.7, 0.85))
 
 
-def _cell(name: str, est: Mapping[str, Any]) -> Cell:
-    high, shade = number(est.get("high")), level(name, est)
-    below = name == "auc" and high is not None and high < 0.5
+def _cell(name: str, est: Estimate | None) -> Cell:
+    if est is None or est.value is None:
+        return Cell(NONE, "", "heat-none", (est and est.reason) or "")
+    shade = level(name, est)
+    below = name == "auc" and est.high is not None and est.high < 0.5
     klass = "heat-alarm" if below else "heat-none" if shade < 0 else f"heat-{shade}"
-    if number(est.get("value")) is None:
-        return Cell(NONE, "", "heat-none", text(est.get("reason"), ""))
-    return Cell(value_text(name, est), span_text(name, est), klass, text(est.get("reason"), ""))
+    return Cell(value_text(name, est), interval_text(name, est), klass, est.reason or "")
 
 
 def matrix(results: Results, name: str | None) -> Matrix | None:
     entries = words.pooled(results)
     if not entries:
         return None
-    order = [text(h.get("vantage")) for h in words.headlines(results)]
+    order = [h.vantage for h in words.headlines(results)]
     keys = sorted(
-        dict.fromkeys((text(e.get("vantage")), text(e.get("model"))) for e in entries),
+        dict.fromkeys((e.vantage, e.model) for e in entries),
         key=lambda key: order.index(key[0]) if key[0] in order else len(order),
     )
-    chosen = {(h.get("attack"), h.get("vantage")) for h in words.headlines(results)}
-    by_place = {(text(e.get("attack")), text(e.get("vantage")), text(e.get("model"))): e for e in entries}
+    chosen = {(h.attack, h.vantage) for h in words.headlines(results)}
+    by_place = {(e.attack, e.vantage, e.model): e for e in entries}
     rows = []
-    for attack in dict.fromkeys(text(e.get("attack")) for e in entries):
+    for attack in dict.fromkeys(e.attack for e in entries):
         cells = []
         for vantage, model in keys:
             entry = by_place.get((attack, vantage, model))
             if entry is None:
                 cells += [Cell("", "", "absent")] * (3 if name else 2)
                 continue
-            cells += [_cell(n, estimate(entry, n)) for n in ([name] if name else []) + ["auc"]]
-            cells.append(Cell(words.cost_text(number(mapping(entry.get("cost")).get("epochs"))), "", "plain"))
+            cells += [_cell(n, entry.estimates.get(n)) for n in ([name] if name else []) + ["auc"]]
+            cells.append(Cell(words.cost_text(entry.cost.epochs), "", "plain"))
         rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
     return Matrix(groups, rows, rate(words.fpr_of(name) or 0) if name else "", _everything(entries))
 
 
-def _everything(entries: Sequence[Mapping[str, Any]]) -> Table:
+def _everything(entries: Sequence[AuditResult]) -> Table:
     rows = []
     for entry in entries:
-        for name in mapping(entry.get("estimates")):
-            est = estimate(entry, name)
+        for name, est in entry.estimates.items():
             fpr = words.fpr_of(name)
-            sizes = [count(number(est.get(k))) for k in ("n_pos", "n_neg", "n_cal")]
             label = f"TPR at {rate(fpr)} FPR" if fpr else name.upper()
-            where = [text(entry.get(k)) for k in ("attack", "vantage", "model")]
-            shown = [value_text(name, est), span_text(name, est), share(number(est.get("realised_fpr")))]
-            rows.append([*where, label, *shown, *sizes, text(est.get("method")), text(est.get("reason"), "")])
+            shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
+            sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
+            rows.append([entry.attack, entry.vantage, entry.model, label, *shown, *sizes, est.method, est.reason or ""])
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 
@@ -209,9 +202,9 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
     entry = words.blind(results)
     if entry is None:
         return None
-    auc = estimate(entry, "auc")
+    auc = entry.estimates.get("auc")
     shown = [("Blind guess, AUC", full_text("auc", auc))]
-    if number(auc.get("value")) is None:
+    if value_of(auc) is None:
         return Panel("The blind check gave no value, so it is not known whether the sets differ.", shown, tone="warn")
     for finding in found:
         gap = words.excess(results, finding.headline)
@@ -256,12 +249,13 @@ def attribute(results: Results) -> Panel | None:
 
 def naming(results: Results) -> Table | None:
     """Whose record is it? Party by party, what `source` says."""
-    entries = [e for e in mappings(results.get("results")) if e.get("attack") == "source" and e.get("party")]
     rows = []
-    for entry in entries:
-        named, elsewhere = estimate(entry, "accuracy"), estimate(entry, "auc-other-party")
-        sizes = [count(number(elsewhere.get(key))) for key in ("n_pos", "n_neg")]
-        rows.append([text(entry.get("party")), full_text("accuracy", named), full_text("auc", elsewhere), *sizes])
+    for entry in results.results:
+        if entry.attack == "source" and entry.party:
+            named, elsewhere = entry.estimates.get("accuracy"), entry.estimates.get("auc-other-party")
+            sizes = (elsewhere.n_pos, elsewhere.n_neg) if elsewhere else (None, None)
+            row = [entry.party, full_text("accuracy", named), full_text("auc", elsewhere), *map(count, sizes)]
+            rows.append(row)
     if not rows:
         return None
     note = (
@@ -274,30 +268,28 @@ def naming(results: Results) -> Table | None:
 
 
 def exposed(results: Results) -> Panel | None:
-    source = mapping(results.get("exposed"))
+    found = results.exposed
+    if found is None:
+        return None
     tables = []
-    for kind in ("records", "subjects"):
-        rows = mappings(source.get(kind))
-        if not rows:
+    for kind, units in (("record", found.records), ("subject", found.subjects or ())):
+        if not units:
             continue
-        scores = [number(r.get("score")) for r in rows]
-        above = [number(r.get("share_of_calibration_above")) for r in rows]
-        more = f"{count(len(rows) - MOST_ROWS)} more are in results.json." if len(rows) > MOST_ROWS else ""
+        more = f"{count(len(units) - MOST_ROWS)} more are in results.json." if len(units) > MOST_ROWS else ""
         cells = [
-            [text(r.get("id_hash")), text(r.get("party")), NONE if s is None else f"{s:.4g}", share(a)]
-            for r, s, a in zip(rows, scores, above, strict=True)
+            [u.id_hash, u.party, NONE if u.score is None else f"{u.score:.4g}", share(u.share_of_calibration_above)]
+            for u in units[:MOST_ROWS]
         ]
-        head = (f"{kind[:-1]} (hashed)", "party", "score", "outsiders scoring higher")
-        tables.append((f"Most exposed {kind}", Table(head, cells[:MOST_ROWS], more)))
+        head = (f"{kind} (hashed)", "party", "score", "outsiders scoring higher")
+        tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
-    seen = adversary(text(source.get("vantage"))).title if source.get("vantage") else ""
-    shown = [("Ranked by", text(source.get("attack"), "")), ("Seen from", seen)]
     lead = (
         "This table is itself membership data: it says that these records were trained on. Keep it from anybody who "
         "must not know that, and remove it before passing the report on."
     )
-    return Panel(lead, [(k, v) for k, v in shown if v], tables, tone="warn")
+    shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
+    return Panel(lead, shown, tables, tone="warn")
 
 
 def costs(results: Results) -> Panel | None:
@@ -315,28 +307,27 @@ def costs(results: Results) -> Panel | None:
 
 
 def guarantee(results: Results, name: str | None) -> Panel | None:
-    claim = mapping(mapping(results.get("run")).get("guarantee"))
-    if not claim:
+    claim = results.run.guarantee
+    if claim is None:
         return None
-    epsilon, delta = number(claim.get("epsilon")), number(claim.get("delta"))
+    epsilon, delta, one, rdp = claim.epsilon, claim.delta, claim.epsilon_one_round, claim.epsilon_rdp
     shown = [
-        ("Protected unit", text(claim.get("unit"))),
+        ("Protected unit", claim.unit or NONE),
         ("Epsilon", NONE if epsilon is None else f"{epsilon:.4g}"),
-        ("Delta", NONE if delta is None else f"{delta:.3g}"),
-        ("Adjacency", text(claim.get("adjacency"))),
-        ("Accountant", text(claim.get("accountant"))),
+        ("Delta", f"{delta:.3g}"),
+        ("Adjacency", claim.adjacency or NONE),
+        ("Accountant", claim.accountant),
     ]
-    one, rdp = number(claim.get("epsilon_one_round")), number(claim.get("epsilon_rdp"))
     extra = [
-        ("Scope", text(claim.get("scope"), "")),
+        ("Scope", claim.scope),
         ("Epsilon of one round", "" if one is None else f"{one:.4g}"),
         ("Epsilon by Renyi accounting", "" if rdp is None else f"{rdp:.4g}"),
-        ("Holds against", text(claim.get("against"), "")),
-        *(("Problem", str(problem)) for problem in listing(claim.get("problems"))),
+        ("Holds against", claim.against),
+        *(("Problem", problem) for problem in claim.problems),
     ]
     shown += [(title, value) for title, value in extra if value]
     fpr = words.fpr_of(name or "")
-    if epsilon is not None and delta is not None and fpr:
+    if epsilon is not None and fpr:
         most = min(math.exp(min(epsilon, 50)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
         shown.append((f"Most it allows at {rate(fpr)} FPR", f"{share(most)} picked out"))
     lead = (
@@ -348,23 +339,24 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
 
 def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What this audit cannot show, or did not try."""
-    repeats = mappings(mapping(results.get("run")).get("repeats"))
+    repeats = results.run.repeats
     runs = (
         "Every interval is conditional on this one training run. Train again and the model, and what it gives away, "
         "will differ; repeats (--repeats) show by how much."
     )
     if len(repeats) > 1:
         runs = f"Training was run {len(repeats)} times and the spread is shown; each interval still holds for its run."
-    tested = {f.vantage for f in found} | {text(e.get("vantage")) for e in words.pooled(results)}
+    tested = {f.vantage for f in found} | {e.vantage for e in words.pooled(results)}
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
     untried = "" if words.attributes(results) else " and attribute"
-    attacks = {text(e.get("attack")) for e in words.pooled(results)}
+    attacks = {e.attack for e in words.pooled(results)}
     elsewhere = (
         "is a different question, which `source` answers party by party."
         if "source" in attacks
         else "is a different question, and it was not asked."
     )
-    malicious = mapping(mapping(mapping(results.get("run")).get("config")).get("audit")).get("adversary") == "agg-mal"
+    audit = results.run.config.get("audit")
+    malicious = isinstance(audit, Mapping) and audit.get("adversary") == "agg-mal"
     active = (
         "adversaries who change the training to learn more, but for an aggregator that isolates each party (agg-mal)"
         if malicious
@@ -396,17 +388,10 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
 
 
 def recipe(results: Results) -> Recipe | None:
-    run = mapping(results.get("run"))
-    config = mapping(run.get("config"))
-    versions = [(str(k), text(v)) for k, v in mapping(run.get("versions")).items()]
-    shown = [("fedaudit", text(run.get("fedaudit"), "")), ("Configuration hash", text(run.get("config_hash"), ""))]
+    run = results.run
+    shown = [("fedaudit", run.fedaudit), ("Configuration hash", run.config_hash)]
     shown = [(k, v) for k, v in shown if v]
-    if not (config or versions or shown):
+    if not (run.config or run.versions or shown):
         return None
-    repeats = len(mappings(run.get("repeats")))
-    command = "fedaudit run audit.toml" + (f" --repeats {repeats}" if repeats > 1 else "")
-    return Recipe(toml(config), command if config else "", shown, versions)
-
-
-def notes(results: Results, key: str) -> list[str]:
-    return words.warnings(results) if key == "warnings" else [str(n) for n in listing(results.get(key))]
+    command = "fedaudit run audit.toml" + (f" --repeats {len(run.repeats)}" if len(run.repeats) > 1 else "")
+    return Recipe(toml(run.config), command if run.config else "", shown, list(run.versions.items()))

@@ -4,7 +4,10 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NewType
+
+from fedaudit.results.document import Document
+from fedaudit.types import Estimate
 
 NONE = "–"
 LIMIT = 200  # characters of any foreign string
@@ -57,38 +60,11 @@ def clean_tree(value: Any, *, formula: bool = False, limit: int = LIMIT, depth: 
     return clean(str(value), limit, formula=formula)
 
 
-# ------------------------------------------------------------------ reading what may be absent
+Results = NewType("Results", Document)  # of which every string has been cleaned, so that it may be shown
 
 
-def number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def listing(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in listing(value) if isinstance(item, Mapping)]
-
-
-def estimate(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return mapping(mapping(entry.get("estimates")).get(name))
-
-
-def text(value: Any, default: str = NONE) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value or default
-    plain = number(value)
-    return default if plain is None else count(plain) if plain.is_integer() else f"{plain:.4g}"
+def cleaned(document: Document) -> Results:
+    return Results(Document.from_json(clean_tree(document.to_json())))
 
 
 # ------------------------------------------------------------------ writing numbers
@@ -105,7 +81,7 @@ def rate(value: float) -> str:
 
 def decimals(*shares: float | None) -> int:
     """How many decimals a percentage needs: two significant digits of the smallest, at most three decimals."""
-    positive = [100 * s for s in shares if s]
+    positive = [100 * s for s in shares if s and s > 0]
     smallest = min(positive, default=1.0)
     return 1 if smallest >= 1 else min(3, 1 - math.floor(math.log10(smallest)))
 
@@ -134,29 +110,42 @@ def is_share(name: str) -> bool:
     return name.startswith("tpr@") or name == "accuracy"
 
 
-def value_text(name: str, est: Mapping[str, Any]) -> str:
-    value = number(est.get("value"))
+def number_text(name: str, value: float | None) -> str:
     if value is None:
         return NONE
     return share(value) if is_share(name) else f"{value:.3f}"
 
 
-def span_text(name: str, est: Mapping[str, Any]) -> str:
-    low, high = number(est.get("low")), number(est.get("high"))
+def span_text(name: str, low: float | None, high: float | None) -> str:
     return share_span(low, high) if is_share(name) else plain_span(low, high)
 
 
-def full_text(name: str, est: Mapping[str, Any]) -> str:
+def point_text(name: str, value: float | None, low: float | None, high: float | None) -> str:
+    """A value with its interval."""
+    return NONE if value is None else f"{number_text(name, value)} ({span_text(name, low, high)})"
+
+
+def value_of(est: Estimate | None) -> float | None:
+    return None if est is None else est.value
+
+
+def value_text(name: str, est: Estimate | None) -> str:
+    return number_text(name, value_of(est))
+
+
+def interval_text(name: str, est: Estimate | None) -> str:
+    return NONE if est is None else span_text(name, est.low, est.high)
+
+
+def full_text(name: str, est: Estimate | None) -> str:
     """Value with its interval, or a dash with the reason."""
-    value = value_text(name, est)
-    if value == NONE:
-        reason = est.get("reason")
-        return f"{NONE} ({reason})" if reason else NONE
-    return f"{value} ({span_text(name, est)})"
+    if est is None or est.value is None:
+        return f"{NONE} ({est.reason})" if est and est.reason else NONE
+    return point_text(name, est.value, est.low, est.high)
 
 
-def confidence(est: Mapping[str, Any]) -> str:
-    return f"{100 * (number(est.get('confidence')) or 0.95):.4g} %"
+def confidence(est: Estimate | None) -> str:
+    return f"{100 * (est.confidence if est else 0.95):.4g} %"
 
 
 # ------------------------------------------------------------------ the configuration, as it was written

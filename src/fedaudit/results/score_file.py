@@ -1,6 +1,8 @@
 """The statistics alone, on a file of somebody's own scores."""
 
 import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import numpy as np
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.data.records import missing
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.results.document import estimate_fields
 from fedaudit.stats import (
     Block,
     Bonferroni,
@@ -28,13 +29,25 @@ MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
+@dataclass(frozen=True)
+class Scored:
+    """What is said of a file of scores; `epsilons` only where they are asked for."""
+
+    schema: int
+    file: str
+    estimates: Mapping[str, Estimate]
+    epsilons: Mapping[str, Estimate]
+    warnings: Sequence[str]
+    notices: Sequence[str]
+
+
 def estimate(
     path: Path,
     fprs: tuple[float, ...] | None,
     confidence: float,
     delta: float | None = None,
     attack: str | None = None,
-) -> dict[str, Any]:
+) -> Scored:
     """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
 
     In a run's own scores.parquet, those of one attack on the global model.
@@ -79,14 +92,7 @@ def estimate(
         notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
             warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
-    return {
-        "schema": 1,
-        "file": path.name,
-        "estimates": {e.name: estimate_fields(e) for e in found},
-        "epsilons": {e.name: estimate_fields(e) for e in claimed},
-        "warnings": warnings,
-        "notices": notices,
-    }
+    return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
 
 
 def _refuse_missing(columns: dict[str, list[Any]], path: Path) -> None:

@@ -94,7 +94,7 @@ def defended(settings: Settings, config: Config, defence: "Defence") -> Settings
         raise FedauditError(
             "reference-undefended",
             "audit.reference.defended is set, but no defence changes how the parties train",
-            "Take it out, or add dp-sgd, higradavg or clip-only to [[defences]].",
+            "Take it out, or add a defence that does, such as dp-sgd, to [[defences]].",
         )
     return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 

@@ -1,10 +1,17 @@
 """Who trains the federation that a configuration describes. Engines make the same rounds; a test compares them."""
 
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.session.run import Engine, rounds
+from fedaudit.federation.sampling import START
+from fedaudit.federation.secagg import masked
+from fedaudit.session.prepare import Prepared, planned
+from fedaudit.types import Moment, Round, State
+
+# The rounds after a given moment, from its model on: as they happen, whoever makes them
+Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 
 ENGINES = ("local", "flower-simulation")
 
@@ -20,3 +27,13 @@ def engine_named(name: str) -> Engine:
     # By name: the session's room lies above the integrations'.
     engine: Engine = import_module("fedaudit.integrations.flower.engine").rounds
     return engine
+
+
+def rounds(prepared: Prepared, after: Moment = START, model: State | None = None) -> Iterator[Round]:
+    """The local engine: the plain loop, in this process."""
+    from fedaudit.federation.simulate import federate
+
+    federation = prepared.config.federation
+    made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
+    own = prepared.settings.shadow.party if prepared.settings.shadow else None
+    return (masked(round, own) for round in made) if federation.secagg else made

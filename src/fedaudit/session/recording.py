@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedaudit.audit import Auditor
-from fedaudit.audit.panel import say
+from fedaudit.audit.collect import say
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import RUN, Store, load_manifest
-from fedaudit.types import Bools, Game, Observation, Round, State
+from fedaudit.types import Bools, Game, Moment, Observation, Round, State
 
 Tell = Callable[[str], None]  # something the user should know now
 
@@ -112,16 +113,16 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> results.Document | None:
         """The results of a run that needs no more training."""
         directory = self.store.directory
         return results.load(directory) if self.store.finished and (directory / results.RESULTS).is_file() else None
 
-    def resume(self, auditor: Auditor, tell: Tell) -> tuple[int, State | None]:
-        """Bring the auditor to where the run stopped; the round and the model from which it goes on."""
+    def resume(self, auditor: Auditor, tell: Tell) -> tuple[Moment, State | None]:
+        """Bring the auditor to where the run stopped; the moment and the model from which it goes on."""
         store = self.store
-        if not self.begun or not store.lineage.newest:
-            return 0, None
+        if not self.begun or store.lineage.now == START:
+            return START, None
         torn = " (the line after it was only half written)" if store.torn else ""
         tell(f"Resuming after round {store.lineage.newest}{torn}.")
         try:
@@ -133,9 +134,9 @@ class Recording:
                 exit_code=REFUSED,
             ) from None  # fmt: skip
         self.warnings += [*store.warnings(), *feed(store, auditor)]
-        auditor.released = model
+        auditor.release(model)
         self._safely(store.resumed)
-        return store.lineage.newest, model
+        return store.lineage.now, model
 
     def append(self, round: Round, seen: Observation | None) -> None:
         self._safely(lambda: self.store.append(round, seen), f" at round {round.index}")
@@ -159,12 +160,13 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
     told = []
     for entry in store.entries():
         try:
-            if auditor.task and entry.kept and entry.commit and not auditor.wants(entry.round) <= set(entry.names):
+            shown = entry.commit or entry.probe
+            if auditor.task and entry.kept and shown and not auditor.wants(entry.moment) <= set(entry.names):
                 auditor.observe(store.round(entry))
             elif seen := store.observation(entry):
                 auditor.absorb(seen)
-            elif not entry.commit:
-                auditor.last_round = entry.round  # nothing to see, but it is over
+            elif not shown:
+                auditor.passed(entry.round)  # nothing to see, but it is over
         except DamagedError as error:
             told.append(f"Round {entry.round}: {error}. That round is left out: a gap, not a zero.")
     for entry in reversed(store.entries()):  # for attacks that look at the last models alone

@@ -8,16 +8,18 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import nn
 
-from fedaudit.adversary.signals import measure, why_not
+from fedaudit.adversary.signals import why_not
 from fedaudit.adversary.signals.merlin import COPIES, SIGMA
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+from fedaudit.types import Floats, Records, State
+from tests.views import one_model, signals
 
 
-def view(state: State, round: int = 1) -> View:
-    return View(round, Vantage.CLIENT, "global", None, frozenset(Grant), state)
+def view(task: TorchTask, state: State, round: int = 1) -> View:
+    return one_model(task, state, round=round)
 
 
 def records(n: int, classes: int) -> Records:
@@ -90,9 +92,9 @@ def test_gradient_norm_equals_autograd(classes: int, bias: bool) -> None:
     model = nn.Sequential(*layers).double()
     task = TorchTask(lambda: model, classes)
     rows = records(30, classes)
-    found = measure(["gradient-norm", "loss"], view(task.initial(0)), rows, task)
+    found = signals(["gradient-norm", "loss"], view(task, task.initial(0)), rows)
     assert found["gradient-norm"] == pytest.approx(autograd_norms(model, rows.x, rows.y, classes), abs=1e-10)
-    assert found["loss"] == pytest.approx(measure(["loss"], view(task.initial(0)), rows, task)["loss"], abs=0)
+    assert found["loss"] == pytest.approx(signals(["loss"], view(task, task.initial(0)), rows)["loss"], abs=0)
 
 
 def test_all_output_signals_come_from_one_forward_pass() -> None:
@@ -105,7 +107,7 @@ def test_all_output_signals_come_from_one_forward_pass() -> None:
             return super().forward(x)
 
     task = TorchTask(lambda: Counting(6, 3).double(), 3)
-    assert set(measure(SIGNALS, view(task.initial(0)), records(20, 3), task)) == set(SIGNALS)
+    assert set(signals(SIGNALS, view(task, task.initial(0)), records(20, 3))) == set(SIGNALS)
     assert passes == 1
 
 
@@ -136,9 +138,9 @@ def test_a_regression_has_a_squared_error_and_no_logit() -> None:
     task = TorchTask(lambda: nn.Linear(6, 1).double(), 0)
     rows, state = records(9, 0), task.initial(0)
     predicted = rows.x @ state["weight"][0] + state["bias"][0]
-    assert measure(["loss"], view(state), rows, task)["loss"] == pytest.approx((predicted - rows.y) ** 2, rel=1e-12)
+    assert signals(["loss"], view(task, state), rows)["loss"] == pytest.approx((predicted - rows.y) ** 2, rel=1e-12)
     with pytest.raises(FedauditError, match="regression"):
-        measure(["logit"], view(state), rows, task)
+        signals(["logit"], view(task, state), rows)
 
 
 # ------------------------------------------------------------------ merlin
@@ -150,16 +152,16 @@ def test_merlin_counts_how_often_noise_makes_the_loss_rise() -> None:
     given = records(40, 3)
     rows = Records(given.x.astype(np.float32), given.y, given.id)
     state = task.initial(0)
-    found = measure(["merlin"], view(state, round=7), rows, task)["merlin"]
+    found = signals(["merlin"], view(task, state, round=7), rows)["merlin"]
     rng = np.random.default_rng([7, COPIES])
-    before = measure(["loss"], view(state), rows, task)["loss"]
+    before = signals(["loss"], view(task, state), rows)["loss"]
     rises = np.zeros(40)
     for _ in range(100):
         noisy = rows.x + np.float32(SIGMA) * rng.standard_normal((40, 6), dtype=np.float32)
-        rises += measure(["loss"], view(state), Records(noisy, rows.y, rows.id), task)["loss"] > before
+        rises += signals(["loss"], view(task, state), Records(noisy, rows.y, rows.id))["loss"] > before
     assert np.array_equal(found, rises / 100)
     assert 0 < found.std() < 0.5
-    assert np.array_equal(found, measure(["merlin"], view(state, round=7), rows, task)["merlin"])
+    assert np.array_equal(found, signals(["merlin"], view(task, state, round=7), rows)["merlin"])
 
 
 def test_merlin_finds_the_dip() -> None:
@@ -176,6 +178,6 @@ def test_merlin_finds_the_dip() -> None:
 
     task = TorchTask(Dip, 2)
     rows = Records(np.array([[0.0] * 6, [1.0] * 6], np.float32), np.zeros(2, np.int64), np.array(["a", "b"]))
-    found = measure(["merlin"], view(task.initial(0)), rows, task)["merlin"]
+    found = signals(["merlin"], view(task, task.initial(0)), rows)["merlin"]
     assert found[0] == 1.0
     assert 0.2 < found[1] < 0.8

@@ -15,27 +15,25 @@ Deviations: the papers print u the other way round, which turns the score upside
 every record's gradient (373 local epochs a round), where one ghost pass gives the same numbers for about one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.types import Floats, Grant
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.reductions import Mean
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)
 class GradientAttack(BaseAttack):
     """One gradient signal, averaged over the rounds."""
 
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
-
     @property
     def signals(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def reduce(self, n: int) -> "Mean":
+    def reduce(self, n: int) -> Mean:
         return Mean(self.name, n)
 
 
@@ -51,10 +49,11 @@ class LayerAttack(GradientAttack):
     def name(self) -> str:
         return f"gradient-{self.measure}"
 
-    def fit(self, reference: Floats) -> Self:
-        if self.layer is not None or np.isnan(reference).all():
+    def fit(self, evidence: Evidence) -> Self:
+        known = evidence.nonmembers
+        if self.layer is not None or known is None or np.isnan(known).all():
             return self
-        return replace(self, layer=least_varying(reference))
+        return replace(self, layer=least_varying(known))
 
     def score(self, features: Floats) -> Floats:
         assert self.layer is not None or np.isnan(features).all(), "fit chooses the layer"
@@ -80,19 +79,3 @@ class GradientNorm(GradientAttack):
 
     def score(self, features: Floats) -> Floats:
         return -features[:, 0]
-
-
-class Mean:
-    """The mean over the observed rounds of a signal with one or more columns, kept as sums."""
-
-    def __init__(self, signal: str, n: int):
-        self.signal, self.rounds = signal, 0
-        self.sums: Floats = np.full((n, 1), np.nan)
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        now = values[self.signal].reshape(len(self.sums), -1)
-        self.sums = now + self.sums if self.rounds else now
-        self.rounds += 1
-
-    def features(self) -> Floats:
-        return self.sums / max(self.rounds, 1)

@@ -30,10 +30,6 @@ class References:
     own: Records | None = None
     gradient: Gradient | None = None
 
-    def beside(self, task: TorchTask, signals: Iterable[str], rows: Records, party: Strings) -> list[Bank]:
-        """The banks that these signals come from, for candidates watched together."""
-        return [self.bank(task, name, metrics, rows, party) for name, metrics in metrics_by_bank(signals).items()]
-
     def bank(self, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings) -> Bank:
         from fedaudit.adversary.shadow.bank import Bank
 

@@ -1,28 +1,41 @@
-"""Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together."""
+"""Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together.
+
+A family gives the values of those signals that could be observed; one that it leaves out was not observed in this
+round, which is neither a zero nor a failure.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.signals import merlin, outputs
+from fedaudit.adversary.signals import attribute, merlin, outputs, references
+from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
+
+# (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
+Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], dict[str, Floats]]
 
 
 @dataclass(frozen=True)
-class Provider:
-    """A family of signals: what each needs of a view, and how those wanted are computed together."""
+class Family:
+    """What each of its signals needs of a view, and how those wanted are computed together.
+
+    `salt` tells this family's random numbers from those of the others.
+    """
 
     needs: Mapping[str, frozenset[Grant]]
-    measure: Callable[[Iterable[str], View, Records, Any], dict[str, Floats]]
+    measure: Measure
+    salt: int = 0
 
 
-def _gradients(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
+def _gradients(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
     from fedaudit.adversary.signals import gradients  # needs torch
 
-    return gradients.measure(names, view, rows, task)
+    return gradients.measure(names, view, rows, known, rng)
 
 
 _CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
@@ -31,39 +44,58 @@ _GRADIENTS: dict[str, frozenset[Grant]] = {
     "peer-cosine": _CONSECUTIVE | {Grant.UPDATE},
 }
 GRADIENTS = frozenset(_GRADIENTS)
-PROVIDERS = (
-    Provider(outputs.NEEDS, outputs.measure),
-    Provider(merlin.NEEDS, merlin.measure),
-    Provider(_GRADIENTS, _gradients),
-)
+FAMILIES = [
+    Family(outputs.NEEDS, outputs.measure),
+    Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),
+    Family(_GRADIENTS, _gradients),
+]
 
-NEEDS: dict[str, frozenset[Grant]] = {name: grants for p in PROVIDERS for name, grants in p.needs.items()}
+# Signals of models and settings that an adversary brings along are measured by these (`adversary.shadow`, `Probe`).
+NEEDS: dict[str, frozenset[Grant]] = {
+    **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
+    **references.NEEDS,
+    **attribute.NEEDS,
+}
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row under the view's model; each provider computes its own at once."""
+def register(family: Family) -> None:
+    """One more family: an attack may then name its signals."""
+    FAMILIES.append(family)
+    NEEDS.update(family.needs)
+
+
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, families: Iterable[Family] = FAMILIES
+) -> dict[str, Floats]:
+    """The named signals of every row under the view's model; each family computes its own at once."""
     wanted = set(names)
     values: dict[str, Floats] = {}
-    for provider in PROVIDERS:
-        mine = [name for name in provider.needs if name in wanted]
+    for family in families:
+        mine = [name for name in family.needs if name in wanted]
         if mine:
-            values |= provider.measure(mine, view, rows, task)
+            values |= family.measure(mine, view, rows, known, _rng(view.moment, family.salt))
     return values
 
 
-def why_not(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
+def _rng(moment: Moment, salt: int) -> np.random.Generator:
+    """Of the moment alone, so that measuring twice gives the same bits."""
+    return np.random.default_rng([moment.round, salt, moment.probe] if moment.probe else [moment.round, salt])
+
+
+def why_not(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
     """The reason why a task cannot give these signals, found by trying them on two records before training."""
     names = [name.removeprefix("attribute-") for name in names]  # the same signal, at each value of an attribute
-    view = View(1, Vantage.SERVER, "local", None, frozenset(Grant), state, state)
+    seen = view(Vantage.SERVER, "local", Moment(1), task, state, state)
     try:
         slow(names, state, rows, task)
-        measure(names, view, rows.take(np.arange(min(2, len(rows)))), task)
+        few = rows.take(np.arange(min(2, len(rows))))
+        measure(names, seen, few, np.ones(len(few), bool))
     except FedauditError as error:
         return error.what
     return None
 
 
-def slow(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
+def slow(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
     """Why some of the signals will cost far more than a pass; refuses gradients that would come out wrong."""
     if not GRADIENTS & set(names):
         return None

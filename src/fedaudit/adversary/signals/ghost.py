@@ -32,6 +32,7 @@ T = TypeVar("T")
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
 
 ROWS = 512  # records in one pass at most,
+POSITIONS = 4096  # labels of theirs (in text every character has one),
 VALUES = 2**18  # and values: pictures in larger batches fall out of the processor's cache
 FEW = 11  # records that a model is examined with; a prime, so that no other axis is mistaken for the records'
 
@@ -54,7 +55,7 @@ def statistics(
     count = len(next(iter(updates.values())))
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
-    rows = rows_at_once(x)
+    rows = rows_at_once(x, y)
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
 
@@ -72,8 +73,8 @@ def statistics(
     return Statistics(tuple(layers), norm2, inner, update2)
 
 
-def rows_at_once(x: Tensor) -> int:
-    return min(ROWS, max(1, VALUES // max(1, x[:1].numel())))
+def rows_at_once(x: Tensor, y: Tensor) -> int:
+    return max(1, min(ROWS, VALUES // max(1, x[:1].numel()), POSITIONS // max(1, y[:1].numel())))
 
 
 def for_each(work: Callable[[nn.Module, int], T], starts: Sequence[int], module: nn.Module, cores: int) -> list[T]:

@@ -15,16 +15,24 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.adversary.signals import ghost
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Records, State, View
+from fedaudit.types import Bools, Floats, Records, State
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row, from one ghost pass for all updates that they need."""
-    assert view.received is not None, "gradient signals need the model that was received"
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """The named signals of every row, from one ghost pass for all updates that they need.
+
+    Where nobody saw what the round started from there is no update, and so none of these signals.
+    """
     names = list(names)
-    peers = {name: state for name, state in view.peers.items() if state is not None and "peer-cosine" in names}
-    found = statistics(task, view.received, [view.state, *peers.values()], rows)
+    if view.received is None:
+        return {}
+    everyone = view.peers if "peer-cosine" in names else {}
+    peers = {name: state for name, state in everyone.items() if state is not None}
+    found = statistics(view.task, view.received, [view.weights, *peers.values()], rows)
     g2 = with_all(found.norm2)
 
     def of(update: int) -> tuple[Floats, Floats]:
@@ -33,7 +41,7 @@ def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[
     def of_peers() -> Floats:
         absent = np.full((len(rows), g2.shape[1]), np.nan)
         places = {name: 1 + place for place, name in enumerate(peers)}
-        blocks = [cosine_with(places[name]) if name in places else absent for name in view.peers]
+        blocks = [cosine_with(places[name]) if name in places else absent for name in everyone]
         return np.concatenate(blocks or [absent], axis=1)
 
     def cosine_with(update: int) -> Floats:

@@ -1,7 +1,7 @@
 """`fedaudit verify`: is a claim of differential privacy kept? Checked on a configuration (by probing its mechanism and
 by a few rounds of training) or on a recorded trace, fedaudit's own or somebody else's."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +12,8 @@ import numpy as np
 
 from fedaudit.config.schema import Config, load_config
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.accounting import Promise, promise_from, stated
+from fedaudit.privacy.accounting import promise_from, stated
+from fedaudit.privacy.statement import Promise, Statement
 from fedaudit.results import document as results
 from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
@@ -74,21 +75,22 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
 def _own_claims(store: Store, path: Path, done: int) -> list[Claim]:
     """What results.json states about the noise in run.json; before there are results, what they would state."""
     promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
-    said = results.load(path)["run"].get("guarantee") if (path / results.RESULTS).is_file() else None
+    said = results.load(path).run.guarantee if (path / results.RESULTS).is_file() else None
     return _claims(config_of(store.manifest, path), promises, said or stated(promises, done), done)
 
 
-def _claims(config: Config, promises: tuple[Promise, ...], said: Mapping[str, Any] | None, done: int) -> list[Claim]:
+def _claims(config: Config, promises: tuple[Promise, ...], said: Statement | None, done: int) -> list[Claim]:
     if not promises or said is None:
         what = "no defence of this configuration promises differential privacy" if not promises else "no round was done"
         raise FedauditError("no-claim", what, "Add one that does, or give --claim with a recorded run.")
-    statements = {one.get("defence"): one for one in (said, *said.get("further", ()))}
-    return [claimed_by(config, promise, statements.get(promise.defence, {}), done) for promise in promises]
+    statements = {one.defence: one for one in (said, *said.further)}
+    return [claimed_by(config, promise, statements.get(promise.defence), done) for promise in promises]
 
 
 def _verify_config(config: Config) -> list[Check]:
     """A few rounds are trained, and a mechanism inside the party is tried on a few records."""
-    from fedaudit.session.run import prepare, rounds
+    from fedaudit.session.engines import rounds
+    from fedaudit.session.prepare import prepare
 
     prepared = prepare(config)
     planned = config.federation.rounds

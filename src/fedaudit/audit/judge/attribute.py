@@ -11,100 +11,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks.attribute import SIGNAL, Attribute, guesser, lift
-from fedaudit.adversary.attacks.series import Table
-from fedaudit.adversary.signals import measure
-from fedaudit.audit.panel import Panel
-from fedaudit.errors import FedauditError
+from fedaudit.adversary.attacks.attribute import Classifier
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Bools, Dataset, Estimate, Floats, Game, Ints, Records, Role, Task, View
+from fedaudit.types import (
+    AuditResult,
+    Bools,
+    Cost,
+    Estimate,
+    Floats,
+    Game,
+    Ints,
+    ModelKind,
+    Role,
+    Vantage,
+)
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Where the attribute sits in a record's input, and what stands there for each of its values."""
+class Guesser(Protocol):
+    """An attack that gives each of `count` values a score."""
 
-    name: str
-    columns: Ints
-    settings: NDArray[np.float32]  # values x columns
-    signal: ClassVar[str] = SIGNAL
-
-    @property
-    def values(self) -> int:
-        return len(self.settings)
-
-    def __call__(self, view: View, rows: Records, task: Task) -> dict[str, Floats]:
-        """records x values: the gradient norm with the attribute set to each value in turn."""
-        norms = []
-        for setting in self.settings:
-            x = rows.x.copy()
-            x[:, self.columns] = setting
-            norms.append(measure(["gradient-norm"], view, replace(rows, x=x), task)["gradient-norm"])
-        return {SIGNAL: np.column_stack(norms)}
-
-    def rest(self, rows: Records, classes: int) -> Floats:
-        """All that is known of a record but the attribute: the other inputs, and its label."""
-        known = np.delete(rows.x.reshape(len(rows), -1), self.columns, axis=1).astype(np.float64)
-        label = np.eye(classes)[rows.y] if classes else rows.y[:, None].astype(np.float64)
-        return np.column_stack([known, label])
-
-
-def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
-    """The data set as the federation trains on it: an attribute that is not among the inputs is put there."""
-    records = dataset.records
-    if name not in records.attributes:
-        known = ", ".join(sorted(records.attributes)) or "none"
-        raise FedauditError("attribute", f"{dataset.name} has no attribute {name!r}", f"It has: {known}.")
-    if records.x.ndim != 2:
-        raise FedauditError("attribute", "attributes are guessed where a record is a row of numbers", "Flatten it.")
-    count = int(records.attributes[name].max()) + 1
-    if count < 2:
-        raise FedauditError("attribute", f"the attribute {name!r} has a single value", "Choose another.")
-    if column is not None:
-        if not 0 <= column < records.x.shape[1]:
-            raise FedauditError("attribute", f"there is no column {column} in {records.x.shape[1]}", "Count from 0.")
-        return dataset
-    put = one_hot(records.attributes[name], count).astype(records.x.dtype)
-    return replace(dataset, records=replace(records, x=np.column_stack([records.x, put])))
-
-
-def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
-    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code.
-
-    `game`: the adversary's own; it learns from those of its records that its shadow is trained on.
-    """
-    own, taught = game.candidates.rows, game.truth.mask(Role.MEMBER)
-    if len(set(own.attributes[name][taught].tolist()) - {-1}) < 2:
-        raise FedauditError(
-            "attribute",
-            f"the {int(taught.sum())} records from which the adversary learns have a single value of {name!r}",
-            "Use more data, or an attribute that varies more.",
-        )
-    codes, width = dataset.records.attributes[name], dataset.records.x.shape[1]
-    count = int(codes.max()) + 1
-    if column is None:
-        return Probe(name, np.arange(width - count, width), np.eye(count, dtype=np.float32))
-    known = own.attributes[name]
-    missing = [value for value in range(count) if not (known == value).any()]
-    if missing:
-        raise FedauditError("attribute", f"the adversary has no record with {name} = {missing[0]}", "Use more data.")
-    means = np.array([[own.x[known == value, column].mean()] for value in range(count)], np.float32)
-    return Probe(name, np.array([column]), means)
-
-
-def one_hot(codes: Ints, count: int) -> Floats:
-    """Unknown (-1) is all zeros."""
-    return np.asarray(np.vstack([np.eye(count), np.zeros(count)])[codes])
-
-
-# ------------------------------------------------------------------ judging
+    def guess(self, features: Floats, count: int) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -148,14 +83,25 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
     return Estimate(name, value, low, high, confidence, method, "measured", people, people)
 
 
-def judge(
-    attack: Attribute, of: Probe, panels: Sequence[Panel], shadow: Panel, classes: int, confidence: float
-) -> dict[str, Estimate] | None:
-    """All figures for these panels together, or nothing while nothing was observed."""
+def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
+    """Pooled first, with the sentence that may be said; then each party, where its own models are seen."""
+    of, results, notices = case.settings.attribute, [], []
+    for party in (None, *(case.game.parties if model == "local" else ())):
+        sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
+        found = all_figures(case, attack, sights)
+        if found and of:
+            cost = Cost(case.scores.epochs(sights, attack))
+            results.append(AuditResult(attack.name, vantage.value, model, "attribute", party, case.round, found, cost))
+            notices += [conclusion(of.name, found)] if party is None else []
+    return Verdict(results, notices)
+
+
+def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Estimate] | None:
+    """For these sights together, or nothing while nothing was observed."""
+    confidence = case.settings.confidence
     groups: dict[str, list[Guesses]] = {MEMBERS: [], NONMEMBERS: [], BLIND: []}
-    for panel in panels:
-        guessed = _guesses(attack, of, panel, shadow, classes)
-        for name, guesses in (guessed or {}).items():
+    for sight in sights:
+        for name, guesses in (_guesses(case, attack, sight) or {}).items():
             groups[name].append(guesses)
     if not groups[MEMBERS]:
         return None
@@ -170,20 +116,22 @@ def judge(
     return found
 
 
-def _guesses(attack: Attribute, of: Probe, panel: Panel, shadow: Panel, classes: int) -> dict[str, Guesses] | None:
-    target, own = panel.reductions[attack.name], shadow.reductions[attack.name]
-    assert isinstance(target, Table)
-    assert isinstance(own, Table)
-    rounds = [round for round in target.rounds if round in own.rounds]
-    known = shadow.rows.attributes[of.name]
-    taught = (shadow.role == Role.MEMBER.value) & (known >= 0)
-    if not rounds or len(set(known[taught].tolist())) < 2:
+def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses] | None:
+    of, own = case.settings.attribute, case.scores.own
+    assert of is not None
+    assert own is not None
+    target, series = case.scores.series(sight, attack)
+    own_rows, rows = own.rows, sight.rows
+    known = own_rows.attributes[of.name]
+    taught = (own.role == Role.MEMBER.value) & (known >= 0)
+    if series is None or len(set(known[taught].tolist())) < 2:
         return None
-    said = attack.learn(own.at(rounds)[taught], known[taught]).guess(target.at(rounds), of.values)
-    rows = panel.rows
-    blind = lift(guesser(of.rest(shadow.rows, classes)[taught], known[taught]), of.rest(rows, classes), of.values)
-    members, nonmembers = people(panel, shadow, rows.attributes[of.name] >= 0)
-    true, subject = rows.attributes[of.name], panel.subject
+    fitted = cast(Guesser, attack.fit(Evidence(own=Own(series[taught], known[taught]))))
+    said, classes = fitted.guess(target, of.values), _classes(case.game)
+    unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
+    blind = unseen.lift(of.rest(rows, classes), of.values)
+    true, subject = rows.attributes[of.name], sight.subject
+    members, nonmembers = people(case, attack, sight, true >= 0)
 
     def about(guessed: Floats, whom: Bools) -> Guesses:
         return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom])
@@ -191,15 +139,23 @@ def _guesses(attack: Attribute, of: Probe, panel: Panel, shadow: Panel, classes:
     return {MEMBERS: about(said, members), NONMEMBERS: about(said, nonmembers), BLIND: about(blind, members)}
 
 
-def people(panel: Panel, shadow: Panel, known: Bools) -> tuple[Bools, Bools]:
+def _classes(game: Game) -> int:
+    y = game.candidates.rows.y
+    return int(y.max()) + 1 if y.dtype.kind in "iu" else 0
+
+
+def people(case: Case, attack: BaseAttack, sight: Sight, known: Bools) -> tuple[Bools, Bools]:
     """Members, and non-members of whom nothing was trained on; nobody of whom the adversary holds a record."""
-    usable = known & panel.judged(Attribute())
-    member = panel.role == Role.MEMBER.value
-    subject, own = panel.rows.subject, shadow.rows.subject
-    if subject is None or own is None or panel.trained_subjects is None:
+    usable = known & case.scores.judged(sight, attack)
+    member = sight.role == Role.MEMBER.value
+    whose, own = case.game.candidates.subject, case.scores.own
+    theirs = own.rows.subject if own else None
+    if whose is None or theirs is None:
         return usable & member, usable & ~member
-    usable &= ~np.isin(subject, own)
-    return usable & member, usable & ~np.isin(subject, panel.trained_subjects)
+    trained_on = whose[case.game.truth.mask(Role.MEMBER)]
+    subject = whose[sight.index]
+    usable &= ~np.isin(subject, theirs)
+    return usable & member, usable & ~np.isin(subject, trained_on)
 
 
 def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:

@@ -2,18 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.peers import Source, margin
-from fedaudit.audit.panel import Panel
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.attacks.peers import margin
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.judge import membership
+from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Estimate, Floats, Ints, Role
+from fedaudit.types import Estimate, Floats, Ints, ModelKind, Role, Vantage
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 
 
-def naming(attack: Source, panels: Mapping[str, Panel], party: str | None, confidence: float) -> dict[str, Estimate]:
+class Names(Protocol):
+    """An attack that says of every party how well its update fits a record."""
+
+    @property
+    def name(self) -> str: ...
+
+    def agreement(self, features: Floats) -> Floats: ...
+
+
+def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
+    """Membership as for any attack, and beside it how often the right party is named."""
+    results = []
+    for result in membership.judge(case, attack, vantage, model).results:
+        named = naming(attack, case.panels.local, result.party, case.settings.confidence)
+        results.append(replace(result, estimates={**result.estimates, **named}))
+    pooled = next(result.estimates for result in results if result.party is None)
+    return Verdict(results, conclusion(pooled, len(case.panels.local)))
+
+
+def naming(
+    attack: BaseAttack, panels: Mapping[str, Sight], party: str | None, confidence: float
+) -> dict[str, Estimate]:
     """`accuracy` of naming the party that trained on a record; for one party also the AUC with which its members are
     told from the *other parties'* members. (Members against outsiders have the usual names.)
 
@@ -23,13 +48,15 @@ def naming(attack: Source, panels: Mapping[str, Panel], party: str | None, confi
     known = [panels[name].reductions[attack.name].features()[panels[name].reference] for name in seen]
     if sum(map(len, known)) < 2:
         return {}
-    attack = attack.fit(np.concatenate(known))  # one layer for all records: whose they are is the question
+    fitted = cast(
+        Names, attack.fit(Evidence(np.concatenate(known)))
+    )  # one layer for all records: whose they are is the question
     if party is None:
-        return {ACCURACY: accuracy([_Members(attack, name, panels) for name in seen], len(panels), confidence)}
+        return {ACCURACY: accuracy([_Members(fitted, name, panels) for name in seen], len(panels), confidence)}
     if party not in seen:
         return {}
-    own = _Members(attack, party, panels)
-    others = [_Members(attack, name, panels) for name in seen if name != party]
+    own = _Members(fitted, party, panels)
+    others = [_Members(fitted, name, panels) for name in seen if name != party]
     found = {ACCURACY: accuracy([own], len(panels), confidence)}
     if others:
         subjects = None
@@ -45,7 +72,7 @@ def naming(attack: Source, panels: Mapping[str, Panel], party: str | None, confi
 class _Members:
     """The training records of one party, and how well the update of each party fits them."""
 
-    def __init__(self, attack: Source, party: str, panels: Mapping[str, Panel]):
+    def __init__(self, attack: Names, party: str, panels: Mapping[str, Sight]):
         panel = panels[party]
         member = panel.role == Role.MEMBER.value
         features = panel.reductions[attack.name].features()

@@ -1,0 +1,77 @@
+"""What every judge is shown: the game with its truth, what was asked, and the scores after the rounds seen so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.vantage import MODELS
+from fedaudit.audit.collect import Sight, say
+from fedaudit.audit.panels import Panels
+from fedaudit.audit.patience import patience
+from fedaudit.audit.score import Scores
+from fedaudit.audit.settings import Settings
+from fedaudit.stats import Block, auc, needed_for_value, tpr_at_fpr
+from fedaudit.types import AuditResult, Estimate, Game, ModelKind, Vantage
+
+Estimates = dict[str, Estimate]
+# By vantage, attack and model: the estimates of the primary attack after each round.
+History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge has to say: results, and sentences that go with them."""
+
+    results: Sequence[AuditResult] = ()
+    notices: Sequence[str] = ()
+
+
+@dataclass
+class Case:
+    game: Game
+    settings: Settings
+    panels: Panels
+    scores: Scores
+    fprs: tuple[float, ...]
+    round: int
+    history: History = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
+
+    def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
+        return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
+
+    def primary(self, vantage: Vantage) -> BaseAttack | None:
+        """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
+        alive = [a for a in self.alive(vantage, MODELS[vantage]) if a.question != "attribute"]
+        named = self.settings.primary(vantage)
+        return named if named in alive else next(iter(alive), None)
+
+    @contextmanager
+    def blamed_on(self, name: str) -> Iterator[None]:
+        """One attack that raises or hangs is marked failed; the others go on."""
+        try:
+            with patience():
+                yield
+        except Exception as error:
+            self.failed.setdefault(name, say(error))
+
+    def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
+        return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+
+
+def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:
+    """AUC, and the TPR at each FPR; of parties with a threshold each, those that can calibrate it."""
+    found = [auc(blocks, confidence), *(_tpr(blocks, fpr, confidence) for fpr in fprs)]
+    return {estimate.name: estimate for estimate in found}
+
+
+def _tpr(blocks: Sequence[Block], fpr: float, confidence: float) -> Estimate:
+    able = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
+    if not able or len(able) == len(blocks):
+        return tpr_at_fpr(blocks, fpr, confidence)
+    found = tpr_at_fpr(able, fpr, confidence)
+    left_out = f"{len(blocks) - len(able)} of {len(blocks)} parties left out: too few records to calibrate this rate"
+    return replace(found, method=f"{found.method}; {left_out}")

@@ -1,0 +1,52 @@
+"""Dropout: used against overfitting, and hoped to be a defence. It promises nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import DefenceOptions, Setting, within
+from fedaudit.defences.slots import Defence
+from fedaudit.types import Records, State, Trained
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fedaudit.learn.tasks import TorchTask, Training
+
+
+class DropoutOptions(DefenceOptions):
+    strength: float = Field(description="the chance of an activation to be dropped, between 0 and 1")
+
+
+@DEFENCES.register("dropout", "activations dropped while training (strength = chance)", DropoutOptions)
+def dropout(asked: DropoutOptions, setting: Setting) -> Defence:
+    return Defence(asked.name, gradient=Dropout(within(asked.name, asked.strength, 0, 1)))
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Fills the gradient slot: each hidden activation is dropped with this chance, while training."""
+
+    strength: float
+
+    def __call__(
+        self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
+    ) -> Trained:
+        from torch import nn
+
+        activations = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid)
+        module = task.fresh(state)
+
+        def drop(layer: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(output, self.strength, layer.training)
+
+        for layer in module.modules():
+            if isinstance(layer, activations):
+                layer.register_forward_hook(drop)
+        return task.fit(module, records, training, rng)

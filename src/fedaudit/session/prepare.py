@@ -1,0 +1,154 @@
+"""From a configuration to a federation that may start: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedaudit import data
+from fedaudit.adversary.shadow import References
+from fedaudit.audit import Auditor, Settings
+from fedaudit.config.schema import Config
+from fedaudit.data import partition
+from fedaudit.federation.sampling import plans as sampled
+from fedaudit.privacy.statement import Promise
+from fedaudit.session import adversaries, attributes
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, State, Task
+
+if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
+    from fedaudit.defences.slots import Defence
+    from fedaudit.learn.tasks import TorchTask
+    from fedaudit.session.isolation import Isolation
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The game as the configuration describes it, without a model."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    settings: Settings
+    promises: tuple[Promise, ...] = ()  # of its defences, where these are known
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that can be refused has been refused; training may start."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    task: TorchTask
+    parties: list[Party]
+    settings: Settings
+    auditor: Auditor
+    defence: Defence
+    isolation: Isolation | None = None  # what a malicious aggregator does instead
+    gaps: list[str] = field(default_factory=list)  # what an engine was planned to do and could not
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        return self.defence.promises
+
+    def snapshot(self) -> Audit:
+        """What was found, in the federation and, where parties were isolated, in those federations of two."""
+        found = self.auditor.snapshot()
+        return self.isolation.add_to(found) if self.isolation else found
+
+
+def stage(config: Config) -> Staged:
+    federation, audit = config.federation, config.audit
+    chosen = adversaries.chosen(config)
+    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
+    dataset, asked = data.load(config.data), audit.attribute
+    if asked:
+        dataset = attributes.with_attribute(dataset, asked.name, asked.column)
+    dataset, own = adversaries.reserved(dataset, chosen, config)
+    rng = np.random.default_rng([federation.seed, 0])
+    game = partition.build(dataset, federation, rng)
+    how = training(config, len(dataset.records))
+    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    shadow = adversaries.shadow(config, game, own, how)
+    settings = replace(settings, references=references, shadow=shadow)
+    if asked and shadow:
+        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
+    return Staged(config, dataset, game, settings)
+
+
+def training(config: Config, records: int) -> dict[str, Any]:
+    """How a party trains: the fields of `tasks.Training`."""
+    federation = config.federation
+    if federation.algorithm == "fedsgd":  # one step on all records of a party
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
+    return {
+        "optimizer": federation.optimizer,
+        "lr": federation.lr,
+        "epochs": federation.local_epochs,
+        "batch_size": federation.batch_size,
+    }
+
+
+def build(staged: Staged) -> TorchTask:
+    from fedaudit.learn.tasks import build_task
+
+    model, dataset = staged.config.model, staged.dataset
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+
+
+def defend(staged: Staged, task: TorchTask) -> Defence:
+    """The configured defences, in their slots."""
+    from fedaudit import defences
+    from fedaudit.learn.tasks import Training
+
+    config, game = staged.config, staged.game
+    sources = {name: partial(game.members, name) for name in game.parties}
+    how = Training(**training(config, len(staged.dataset.records)))
+    initial = task.initial(config.federation.seed)
+    return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
+
+
+def prepare(config: Config) -> Prepared:
+    from fedaudit import defences
+    from fedaudit.federation.simulate import Trainer
+    from fedaudit.learn.tasks import Training
+    from fedaudit.session.isolation import Isolation
+
+    staged = stage(config)
+    federation, dataset, game = config.federation, staged.dataset, staged.game
+    asked = config.audit.attacks is not None
+    staged.settings.checked(asked)
+    task = build(staged)
+    initial = task.initial(federation.seed)
+    task.check(initial, dataset.records)
+    how = Training(**training(config, len(dataset.records)))
+    sources = {name: partial(game.members, name) for name in game.parties}
+    defence = defend(staged, task)
+    settings = replace(staged.settings, serve=defence.serve)
+    settings = fitting(settings, task, initial, dataset.records, asked)
+    settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
+    parties: list[Party] = [
+        defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
+        for name, source in sources.items()
+    ]
+    isolation = None
+    if config.audit.adversary == "agg-mal":
+        learning = [attack for attack in settings.attacks if attack.learns]
+        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
+        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
+    return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings), defence, isolation)
+
+
+def fitting(settings: Settings, task: Task, initial: State, rows: Records, asked: bool) -> Settings:
+    """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
+    return settings.checked(asked).suited_to(task, initial, rows, asked)
+
+
+def planned(prepared: Prepared) -> list[Plan]:
+    federation = prepared.config.federation
+    names = [party.name for party in prepared.parties]
+    sampling = federation.sampling or "uniform"
+    return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
