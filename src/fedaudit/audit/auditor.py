@@ -89,8 +89,6 @@ class Auditor:
             return None
         costed: dict[str | None, Measured] = {}
         for key, sight in self.panels:
-            if not seen.probe:
-                sight.forget()  # what a deferred attack would look at is no longer the last model
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
@@ -124,7 +122,7 @@ class Auditor:
 
     def expect(self, round: Round) -> None:
         """Let deferred attacks look at this round's models, where they know of no later ones."""
-        if self.task is None or not self.wants_models():
+        if self.task is None or not any(sight.later for sight in self.panels.sights.values()):
             return
         for key, view in self.panels.views(round, self.task).items():
             self.panels.sights[key].expect(view)
