@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from fedaudit.adversary.signals import matched, relatives
 from fedaudit.adversary.signals.gradients import cosine, statistics, with_all
 from fedaudit.adversary.signals.outputs import rescaled_logit
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import Options
 from fedaudit.data import baskets
 from fedaudit.defences.dp_sgd import DPSGD
 from fedaudit.defences.slots import NONE, Defence, Guarded
@@ -140,7 +140,7 @@ def cells() -> dict[str, Cell]:
 @cache
 def records(name: str, folder: Path) -> tuple[Floats, Ints, int]:
     if name == "baskets":
-        own = baskets.load(Data(name="baskets"))
+        own = baskets.load(Options(name="baskets"))
         return own.records.x.astype(np.float32), own.records.y, own.classes
     with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
         z = dict(stored)

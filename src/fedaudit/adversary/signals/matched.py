@@ -207,7 +207,7 @@ def statistics(
 
     `updates`: parameter name -> K x its shape. Squares and products add up over layers. `seen`: from `look`.
     """
-    size, n = ghost.rows_at_once(prepared.x), len(prepared.x)
+    size, n = ghost.rows_at_once(prepared.x, prepared.y), len(prepared.x)
     seen = seen or look(prepared, module)
     with ghost.evaluating(module):
         if seen is not None:
@@ -235,7 +235,7 @@ def _pass(
 
 def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, Limit]) -> Seen:
     """What each layer saw of these rows, or of the first so many of them."""
-    size = ghost.rows_at_once(prepared.x)
+    size = ghost.rows_at_once(prepared.x, prepared.y)
     most = {name: limits[name].records if limits else len(rows) for name in prepared.layers}
     nothing = torch.empty(0)
 

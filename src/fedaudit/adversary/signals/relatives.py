@@ -41,7 +41,7 @@ def projection(module: nn.Module, x: Tensor, update: Tensor, layer: str, cut: fl
     found = []
     try:
         with ghost.evaluating(module), torch.no_grad():
-            for part in torch.split(x, ghost.rows_at_once(x)):
+            for part in torch.split(x, ghost.ROWS):
                 hidden.clear()
                 module(part)
                 h = torch.cat([one.reshape(len(part), -1, update.shape[1]) for one in hidden], dim=1).double()
@@ -56,7 +56,7 @@ def inverse_hessian(prepared: matched.Prepared, module: nn.Module) -> Tensor:
     """-(standardised loss + standardised <g, H^-1 g>) at the final model: both are small for a member."""
     nothing = {name: torch.zeros(1, *p.shape, dtype=p.dtype) for name, p in module.named_parameters()}
     size = matched.statistics(prepared, module, nothing).norm2.sum(1)
-    rows = ghost.rows_at_once(prepared.x)
+    rows = ghost.rows_at_once(prepared.x, prepared.y)
     parts = zip(torch.split(prepared.x, rows), torch.split(prepared.y, rows), strict=True)
     with ghost.evaluating(module), torch.no_grad():
         loss = torch.cat([prepared.losses(module(x), y).double() for x, y in parts])
