@@ -1,4 +1,4 @@
-"""What attacks share. An author writes `reduce` and `score`; the base holds the defaults, the audit checks."""
+"""The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -15,13 +15,13 @@ Gather = Literal["mean", "sorted", "count"]
 class BaseAttack:
     """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
 
-    question: ClassVar[Question] = "membership"  # what is judged of its scores
-    every_round: ClassVar[bool] = True  # False: the last model alone tells
-    probes: ClassVar[bool] = False  # True: looks at probes, and at no round that is kept
+    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    every_round: ClassVar[bool] = True  # False: it needs only the last model
+    probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
-    # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
+    # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 
     @property
@@ -34,7 +34,7 @@ class BaseAttack:
 
     @property
     def needs(self) -> frozenset[Grant]:
-        """What a view must grant: all that the signals need, and every round where the series counts."""
+        """What a view must grant: everything the signals need, and every round if `every_round` is set."""
         of_signals = frozenset[Grant]().union(*(NEEDS[signal] for signal in self.signals))
         return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
 
