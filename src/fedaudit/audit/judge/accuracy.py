@@ -1,4 +1,4 @@
-"""What is the released model worth? A model that has learnt nothing has nothing to leak."""
+"""The accuracy of the released model. A model that has learnt nothing has nothing to leak."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from fedaudit.types import Bools, Estimate, Game, Role, State, Task
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
-    """Which candidates' rows the model answers rightly; NaN is no answer, and a model without any has no accuracy."""
+    """Which rows the model classifies correctly. A row with NaN outputs is wrong; if all are NaN there is no
+    accuracy."""
     if task is None or not task.classes or released is None:
         return None
     rows = game.candidates.rows
