@@ -124,7 +124,7 @@ def _reachable(fprs: tuple[float, ...] | None, calibration: int, nonmembers: int
 ASSUMPTIONS = (
     "Epsilon: epsilon-bonferroni, -gdp and -maximised assume that every row is an independent run of the mechanism, "
     "with the unit (member 1) or without it; epsilon-one-run assumes that the rows are units of one run, each included "
-    "by a fair coin. A figure whose assumption does not hold for this file means nothing. Only kind 'proved' is a bound."
+    "by a fair coin. A figure whose assumption does not hold here means nothing. Only kind 'proved' is a bound."
 )
 
 

@@ -111,7 +111,7 @@ class Bank:
         if self.round < absorbed:
             raise FedauditError(
                 "references-behind",
-                f"the reference models are at round {self.round}, but round {absorbed} was read from a file",
+                f"the reference models stand at round {self.round}, and round {absorbed} was read from a file",
                 'Audit again from the start: with audit.keep = "snapshots" that needs no training of the federation.',
             )
         if view.round == self.round:
