@@ -5,7 +5,7 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -34,8 +34,8 @@ ModelKind = Literal["global", "local"]
 class Records:
     """Rows with stable ids, sorted by id, so that the order in which they were stored cannot change a result."""
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: NDArray[Any]  # float32; tokens are int64
+    y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
     id: Strings
     subject: Strings | None = None
     attributes: Mapping[str, Ints] = field(default_factory=dict)  # -1 = unknown
@@ -51,7 +51,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records, and the number of classes. `classes` is 0 for regression."""
+    """Records and what a model must know of them. `classes` is 0 for regression; for text, the size of its
+    vocabulary."""
 
     name: str
     records: Records
@@ -152,12 +153,6 @@ class Guarantee:
     accountant: str
 
 
-class Trace(Protocol):
-    """The rounds of one federation, live or stored, in order. Holds no ground truth."""
-
-    def rounds(self) -> Iterator[Round]: ...
-
-
 # ------------------------------------------------------------------ what one adversary sees
 
 
@@ -253,27 +248,11 @@ class Game:
         return sorted(set(self.candidates.party.tolist()))
 
 
-# ------------------------------------------------------------------ signals and attacks
+# ------------------------------------------------------------------ what was measured
 
 
 # What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
 Stored = Mapping[str, Any]
-
-
-class Reduction(Protocol):
-    """What an attack remembers of the rounds so far: running sums if they suffice, otherwise a table.
-
-    `observe` is called once for each round, live or replayed. `features` is candidates x features. `state` holds
-    everything that `restore` needs to continue in another process.
-    """
-
-    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None: ...
-
-    def features(self) -> Floats: ...
-
-    def state(self) -> Stored: ...
-
-    def restore(self, state: Stored) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -304,22 +283,6 @@ class Observation:
     @property
     def moment(self) -> Moment:
         return Moment(self.round, self.probe)
-
-
-@dataclass(frozen=True)
-class Own:
-    """The adversary's own records: their features, and the answers, which it knows."""
-
-    features: Floats
-    label: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
-
-    nonmembers: Floats | None = None
-    own: Own | None = None
 
 
 # ------------------------------------------------------------------ what leaves the tool

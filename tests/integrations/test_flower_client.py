@@ -122,6 +122,27 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
     assert any("limit was crossed in round 2" in notice for notice in document["notices"])
 
 
+def test_a_limit_on_attacks_with_parts_of_their_own_halts_too(tmp_path: Path) -> None:
+    """What fusion keeps between rounds is nested: it goes into the context whole, and the limit holds."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["fusion"], halt_if="auc > 0.01")
+    assert [reply.has_error() for reply in send(client_app([audit]), [1, 2, 3])] == [False, True, True]
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    assert {entry["attack"] for entry in document["results"]} == {"fusion", "blind"}
+
+
+def test_an_update_that_nobody_saw_is_not_a_zero(tmp_path: Path) -> None:
+    """A party does not see what its round came to: attacks on updates have a value for what it sent, and none for the
+    global models, instead of an AUC of 0.5 from an update of zero."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["gradient-cosine", "loss"])
+    federation(client_app([audit]))
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    found = {(e["attack"], e["model"]): e["estimates"]["auc"]["value"] for e in document["results"] if not e["party"]}
+    assert found["gradient-cosine", "local"] is not None
+    assert found["gradient-cosine", "global"] is None
+    assert found["loss", "global"] is not None
+    assert document["failed"] == []
+
+
 def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
     plain, _ = federation(client_app())
     audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, attacks=QUICK, halt_if="auc > 0.99")]))
@@ -265,6 +286,9 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
         ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be crossed"),
         ({"rounds": 3, "attacks": ["ftа"]}, "unknown attack"),
         ({"rounds": 3, "fpr": [1e-4]}, "calibration non-members"),
+        ({"rounds": 3, "attacks": ["kta-confidence"]}, "'kta-confidence' needs reference models"),
+        ({"rounds": 3, "attacks": ["lira"], "halt_if": "auc > 0.6"}, "'lira' needs reference models"),
+        ({"rounds": 3, "attacks": ["gradient-series"]}, "'gradient-series' needs an adversary with a shadow model"),
     ]
     for options, says in cases:
         app = client_app([PartyAudit(net, game_of, **options), count])

@@ -340,6 +340,22 @@ def test_a_log_axis_takes_zeros_at_its_floor() -> None:
     assert "≤ 0.1 %" in [m.text for m in svg.iter("text")]
 
 
+def test_numbers_out_of_range_and_curves_without_an_end_are_still_drawn() -> None:
+    """A file that somebody edited is shown as it is."""
+    results = builder.results()
+    for entry in results["results"]:
+        entry["estimates"]["auc"] |= {"value": -0.2, "low": -0.3}
+        entry["estimates"]["tpr@0.01"] = builder.tpr(0.1) | {"value": -0.2, "low": -0.3}
+        for curve in entry.get("curves", {}).values():
+            curve["value"][0] = -1.0
+            curve["low"] = curve["low"][:5]
+    assert "-20.0" in render(results)
+    for entry in results["results"]:
+        for curve in entry.get("curves", {}).values():
+            curve["x"] = []
+    assert "rounds" not in page(results).text
+
+
 def test_axes_place_values() -> None:
     log = figures.log_axis(0.001, 1, "", percent=True)
     assert [log.place(v) for v in (0.0, -1.0, 0.001, 1.0, 5.0)] == [0, 0, 0, 1, 1]

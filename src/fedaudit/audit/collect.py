@@ -118,9 +118,9 @@ class Sight:
         for name in self.banks.metrics:
             try:
                 with patience():
-                    found.values |= self.banks.answers(name, signals, view, rows, party, self.absorbed)
+                    found.add(self.banks.answers(name, signals, view, rows, party, self.absorbed))
             except Exception as error:
-                found.failed |= dict.fromkeys(self.banks.signals_of(name), say(error))
+                found.fail(self.banks.signals_of(name), error)
 
     @quietly
     def absorb(self, moment: Moment, measured: Measured, stored: bool) -> Measured:
@@ -250,7 +250,7 @@ class Attempt:
                 try:
                     self._measure([name])
                 except Exception as error:
-                    self.failed[name] = say(error)
+                    self.fail([name], error)
             if len(self.failed) == failed_before:
                 self.notes.append(
                     f"signals were measured one by one, because measuring them together failed ({say(together)})"
@@ -259,8 +259,14 @@ class Attempt:
     def _measure(self, signals: Sequence[str]) -> None:
         with patience():
             found = measure(signals, self.view, self.rows, self.known, self.families)
-        self.values |= found
+        self.add(found)
         self.unobserved |= set(signals) - set(found)
+
+    def add(self, values: Mapping[str, NDArray[Any]]) -> None:
+        self.values |= values
+
+    def fail(self, signals: Iterable[str], error: Exception) -> None:
+        self.failed |= dict.fromkeys(signals, say(error))
 
 
 # ------------------------------------------------------------------ rows and candidates

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Evidence, Floats, Own, Role
+from fedaudit.types import Bools, Floats, Role
 
 
 class Scores:

@@ -49,9 +49,8 @@ class Settings:
         if attack.learns:
             shadow = self.shadow
             return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
-        imitates = bool(set(attack.signals) & set(OF_REFERENCES))
-        if imitates and self.bent(vantage):
-            return False  # references need the model's own answers in every round
+        if _has_references(attack) and (self.references is None or self.bent(vantage)):
+            return False  # references need to know how parties train, and the model's own answers in every round
         return attack.needs <= GRANTS[vantage, model]
 
     def bent(self, vantage: Vantage) -> bool:
@@ -84,12 +83,7 @@ class Settings:
         pairs = self.watched()
         nobody = [a for a in self.attacks if not any(self.feeds(vantage, model, a) for vantage, model in pairs)]
         if nobody and asked:
-            attack = nobody[0]
-            raise FedauditError(
-                "vantage",
-                f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees",
-                f"Take it out of audit.attacks, or add to audit.vantages one that does: {_and(_who_feeds(attack))}.",
-            )
+            raise self._cannot_be_run(nobody[0])
         for vantage in self.vantages:
             if not self.on(vantage, MODELS[vantage]):
                 raise FedauditError(
@@ -99,6 +93,17 @@ class Settings:
                 )
         kept = [attack for attack in self.attacks if attack not in nobody]
         return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
+
+    def _cannot_be_run(self, attack: BaseAttack) -> FedauditError:
+        if _has_references(attack) and self.references is None:
+            what = f"attack {attack.name!r} needs reference models, trained as the parties train"
+            return FedauditError("no-references", what, "Use `fedaudit run`, which trains them, or leave it out.")
+        if attack.learns and self.shadow is None:
+            what = f"attack {attack.name!r} needs an adversary with a shadow model"
+            return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
+        what = f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees"
+        todo = f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}."
+        return FedauditError("vantage", what, todo)
 
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
@@ -188,6 +193,10 @@ def reference_half(game: Game, index: Ints) -> Bools:
     """Half of the calibration records: known non-members on which an attack may be fitted."""
     half = random_half(game.candidates.id[index], "reference")
     return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
+
+
+def _has_references(attack: BaseAttack) -> bool:
+    return bool(set(attack.signals) & set(OF_REFERENCES))
 
 
 def _and(words: Sequence[str] | frozenset[Grant]) -> str:

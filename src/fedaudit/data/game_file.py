@@ -1,4 +1,7 @@
-"""A game in a file: who was trained on what. An npz of plain arrays: x, y, party, role, and where known id, subject."""
+"""A game in a file: who was trained on what. An npz of plain arrays: x, y, party, role, and where known id, subject.
+
+Integers in x are tokens, as in `set_aside`.
+"""
 
 import io
 import zipfile

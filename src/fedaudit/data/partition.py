@@ -46,10 +46,9 @@ def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Genera
 
     A draw that leaves a party with fewer than ten records is drawn again, a hundred times at most.
     """
-    if not dataset.classes:
-        raise FedauditError(
-            "dirichlet-classes", f"{dataset.name} has no classes to skew", 'Use partition = "iid" or "column".'
-        )
+    if not dataset.classes or dataset.records.y.ndim > 1:
+        what = f"{dataset.name} has no class for each record, so there are no classes to skew"
+        raise FedauditError("dirichlet-classes", what, 'Use partition = "iid" or "column".')
     classes = [np.flatnonzero(dataset.records.y == label) for label in range(dataset.classes)]
     for _ in range(REDRAWS):
         party = np.empty(len(dataset.records), np.int64)
@@ -84,7 +83,9 @@ def by_column(records: Records, parties: int, column: str) -> list[Ints]:
 
 def column_of(records: Records, column: str) -> NDArray[Any]:
     """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
-    known: dict[str, NDArray[Any]] = {"label": records.y, **records.attributes}
+    known: dict[str, NDArray[Any]] = dict(records.attributes)
+    if records.y.ndim == 1:
+        known["label"] = records.y
     if records.subject is not None:
         known["subject"] = records.subject
     if column not in known:

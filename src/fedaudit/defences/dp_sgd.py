@@ -98,7 +98,10 @@ class DPSGD:
         self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
     ) -> Trained:
         def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> Step:
-            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights."""
+            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights.
+
+            Losses are never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone.
+            """
             import torch
             from opacus.grad_sample import GradSampleModuleFastGradientClipping
             from opacus.optimizers import DPOptimizerFastGradientClipping
@@ -113,7 +116,7 @@ class DPSGD:
             )
 
             def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
-                losses = losses_of(task, module(x), y)
+                losses = task.losses(module(x), y)
                 torch.autograd.backward(losses.sum(), retain_graph=True)
                 weights = module.get_clipping_coef() if len(rows) else losses.detach()
                 noisy.zero_grad(set_to_none=True)
@@ -135,7 +138,7 @@ def train(
 
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = task.fresh(state)
-    step = stepper(module, task.optimizer(module, training), generator)
+    step = stepper(module, training.optimizer_of(module), generator)
     x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
     started = time.perf_counter()
     with _quiet(), torch.random.fork_rng(devices=[]):
@@ -145,15 +148,6 @@ def train(
             step(x[rows], y[rows], batch)
     seconds = (time.perf_counter() - started) / training.epochs
     return Trained(task.state_of(module), len(records), seconds)
-
-
-def losses_of(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """One loss a record, never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone."""
-    from torch import nn
-
-    if task.classes:
-        return nn.functional.cross_entropy(outputs, y, reduction="none")
-    return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
 
 
 def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:

@@ -92,7 +92,7 @@ class HiGradAvg:
 
             def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
                 noisy.zero_grad(set_to_none=True)
-                torch.autograd.backward(dp_sgd.losses_of(task, module(x), y).sum())
+                torch.autograd.backward(task.losses(module(x), y).sum())
                 average_by(subject[rows], plain)
                 noisy.step()
 

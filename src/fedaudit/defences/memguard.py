@@ -58,6 +58,9 @@ def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
         raise FedauditError("memguard", "MemGuard bends class probabilities", "Use it for classification only.")
     parts = [setting.sources[name]() for name in sorted(setting.sources)]
     x, y, id = (np.concatenate([getattr(part, field) for part in parts]) for field in ("x", "y", "id"))
+    if y.ndim > 1:
+        what = "MemGuard bends one answer a record, and these have one at every position"
+        raise FedauditError("memguard", what, "Use it where a record has one label.")
     members = Records(x, y, id)
     notice = (
         "MemGuard changes the answers of the released model and nothing else: whoever holds the weights (client, "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedaudit.defences.slots import NONE, Defence
-from fedaudit.federation import stacked
+from fedaudit.federation import at_once
 from fedaudit.federation.sampling import START, scheduled
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
@@ -57,8 +57,8 @@ def federate(
             continue
         rngs = {name: party_rng(seed, moment, name) for name in plan.parties}
         if together:
-            jobs = [stacked.Job(name, together[name].records, rng) for name, rng in rngs.items()]
-            sent = stacked.train(task, sent_out, jobs, next(iter(together.values())).training)
+            jobs = [at_once.Job(name, together[name].records, rng) for name, rng in rngs.items()]
+            sent = at_once.train(task, sent_out, jobs, next(iter(together.values())).training)
         else:
             sent = {name: by_name[name].update(task, sent_out, rng) for name, rng in rngs.items()}
         if leave := defence.update:
@@ -73,7 +73,7 @@ def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
     """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
     trainers = {p.name: p for p in parties if type(p) is Trainer and not p.training.weight_decay}
     alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
-    return trainers if alike and stacked.worthwhile(task, len(parties)) else {}
+    return trainers if alike and at_once.worthwhile(task, len(parties)) else {}
 
 
 def average(sent: Mapping[str, Trained]) -> State:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from markupsafe import Markup
 
@@ -39,14 +40,17 @@ class Figure:
 def _series(finding: Finding, name: str, where: str, since: int | None = None) -> Series | None:
     """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
     curve = finding.curves.get("roc" if where == "FPR" else name)
-    if curve is None or all(v is None for v in curve.value):
+    if curve is None:
         return None
-    kept = sorted(zip(curve.x, curve.value, curve.low, curve.high, strict=False), key=lambda row: row[0])
+    points = zip(curve.x, zip_longest(curve.value, curve.low, curve.high), strict=False)
+    kept = sorted(((x, *point) for x, point in points), key=lambda row: row[0])
+    if all(value is None for _, value, _, _ in kept):
+        return None
     who = adversary(finding.vantage)
     tips = []
-    for x, *point in kept:
+    for x, value, low, high in kept:
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
-        tips.append(f"{place} · {who.title}: {point_text(name, *point)}")
+        tips.append(f"{place} · {who.title}: {point_text(name, value, low, high)}")
     xs, values, lows, highs = zip(*kept, strict=True)
     return Series(who.title, who.colour, xs, values, lows, highs, tips, since)
 
@@ -69,7 +73,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
     series = [s for f in found if (s := _series(f, "tpr@", "FPR")) is not None]
     if not series:
         return None
-    positive = [v for s in series for v in [*s.x, *s.value] if v]
+    positive = [v for s in series for v in [*s.x, *s.value] if v is not None and v > 0]
     floor = 10.0 ** math.floor(math.log10(max(1e-5, min([0.01, *positive]))) + 1e-9)
     drawn = [v for s in series for v in [*s.value, *s.low] if v is not None]
     x = figures.log_axis(

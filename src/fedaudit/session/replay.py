@@ -109,7 +109,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
     """What the released model answers rightly: as recorded, or, for a run that was cut short, asked once more."""
-    right = store.right(len(staged.game.candidates))
+    right = store.right(staged.game.candidates.rows.y.shape)
     if right is not None or not staged.dataset.classes:
         auditor.release(None, right)
         return []

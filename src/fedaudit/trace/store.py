@@ -153,7 +153,7 @@ class Store:
         self._record({"event": "resumed", "round": self.lineage.newest})
 
     def end(self, status: str, right: Bools | None) -> None:
-        """The run is over or interrupted; `right`: which records the released model answers rightly."""
+        """The run is over or interrupted; `right`: which labels the released model gives rightly."""
         packed = None if right is None else base64.b64encode(np.packbits(right).tobytes()).decode()
         self._record({"event": "ended", "round": self.lineage.newest, "status": status, "right": packed})
 
@@ -254,13 +254,14 @@ class Store:
         ended = self.lineage.ended
         return bool(ended and ended["status"] == "complete" and ended["round"] == self.lineage.newest)
 
-    def right(self, n: int) -> Bools | None:
-        """Which of the n records the released model answers rightly, if the run came to that."""
+    def right(self, shape: tuple[int, ...]) -> Bools | None:
+        """Which of so many labels the released model gives rightly, if the run came to that."""
         ended = self.lineage.ended
         if not ended or ended["round"] != self.lineage.newest or not ended["right"]:
             return None
         bits = np.unpackbits(np.frombuffer(base64.b64decode(ended["right"]), np.uint8))
-        return bits[:n].astype(bool) if n <= len(bits) < n + 8 else None
+        n = math.prod(shape)
+        return bits[:n].astype(bool).reshape(shape) if n <= len(bits) < n + 8 else None
 
     def warnings(self) -> list[str]:
         """What was odd about the rounds: damaged lines, gaps, conflicts, branches."""

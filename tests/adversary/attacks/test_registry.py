@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import BLIND, REGISTRY, choose
+from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.errors import FedauditError
-from fedaudit.types import Evidence, Moment
+from fedaudit.types import Moment
 
 # attack -> the signals it reads
 ROWS = {

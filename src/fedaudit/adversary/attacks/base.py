@@ -1,14 +1,32 @@
 """The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
-from fedaudit.types import Evidence, Floats, Grant
+from fedaudit.types import Floats, Grant
 
 Question = Literal["membership", "source", "attribute"]
 Gather = Literal["mean", "sorted", "count"]
+
+
+@dataclass(frozen=True)
+class Own:
+    """Records of the adversary's own whose answer it knows: their features and that answer."""
+
+    features: Floats
+    label: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
+
+    nonmembers: Floats | None = None
+    own: Own | None = None
 
 
 @dataclass(frozen=True)

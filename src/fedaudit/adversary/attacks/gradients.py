@@ -20,9 +20,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Mean
-from fedaudit.types import Evidence, Floats
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Question
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
 from fedaudit.adversary.attacks.gradients import least_varying
 from fedaudit.adversary.reductions import Kept
-from fedaudit.types import Evidence, Floats, Moment
+from fedaudit.types import Floats, Moment
 
 OWN = "gradient-cosine"  # records x layers, and all layers together last
 PEERS = "peer-cosine"  # the same for every other party, by name, side by side; NaN = took no part

@@ -31,9 +31,9 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Table
-from fedaudit.types import Evidence, Floats
+from fedaudit.types import Floats
 
 Learner = Literal["logistic", "network"]
 

@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.adversary.shadow.defended import Defended
-from fedaudit.adversary.shadow.models import Models, beside, steps_of
 from fedaudit.adversary.shadow.references import References
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
+from fedaudit.learn.many import Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
@@ -89,10 +89,12 @@ class Bank:
         metrics = [SIGNALS[signal][1] for signal in signals if signal in self.signals]
         found = {metric: np.empty(self.inside.shape) for metric in metrics}
         for group in self.groups if metrics else ():
-            y, classes = self.rows.y[group.index], self.task.classes
-            for model, z in enumerate(group.answers(self.rows.x[group.index])):
-                for metric, column in outputs.from_answers(z, y, metrics, classes).items():
-                    found[metric][group.index, model] = column
+            for part in outputs.parts(self.rows.y[group.index], self.task.classes):
+                index = group.index[part]
+                y, classes = self.rows.y[index], self.task.classes
+                for model, z in enumerate(group.answers(self.rows.x[index])):
+                    for metric, column in outputs.from_answers(z, y, metrics, classes).items():
+                        found[metric][index, model] = column
         self.seconds += time.perf_counter() - started
         named = {f"{self.name}-{metric}": values for metric, values in found.items()}
         return named if is_outside(self.name) or not named else named | {INSIDE: self.inside.astype(np.float64)}
@@ -139,10 +141,13 @@ class Group:
         self.defended: Defended | None = None
         if references.gradient:
             self.defended = Defended(task, module, references.models, self.training, references.gradient)
-        self.models: Models = self.defended or beside(module, references.models, self.training, task.classes)
+        self.models: Models = self.defended or beside(
+            module, references.models, self.training, task.classes, positions=data.y.ndim > 1
+        )
+        self.dtype = next(p for p in module.parameters() if p.is_floating_point()).detach().numpy().dtype
 
     def learn(self, view: View, alpha: float) -> None:
-        targets = soft_targets(view.ask(self.data.x), self.data.y, self.task.classes, alpha)
+        targets = self._targets(view, alpha)
         rng = self._rng(view.round)
         if self.defended:
             self.defended.train(self.data, targets, self.sets, rng)
@@ -150,7 +155,17 @@ class Group:
         steps = steps_of(self.sets, self.training.batch_size, rng)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))  # dropout
-            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets.astype(self.data.x.dtype)), steps)
+            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets), steps)
+
+    def _targets(self, view: View, alpha: float) -> NDArray[Any]:
+        """What the references learn, as precise as their weights; the target is asked in parts, not to hold all of its
+        answers in float64."""
+        x, y, classes = self.data.x, self.data.y, self.task.classes
+        found = [
+            soft_targets(view.ask(x[part]), y[part], classes, alpha).astype(self.dtype)
+            for part in outputs.parts(y, classes)
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def answers(self, x: NDArray[Any]) -> NDArray[Any]:
         return self.models.outputs(torch.from_numpy(np.ascontiguousarray(x))).numpy()
@@ -171,6 +186,7 @@ def draw_inside(records: int, models: int, rng: np.random.Generator) -> Bools:
 def soft_targets(answers: Floats, y: NDArray[Any], classes: int, alpha: float) -> Floats:
     if not classes:
         return np.asarray((1 - alpha) * y[:, None] + alpha * answers.reshape(len(y), 1))
-    targets = alpha * special.softmax(answers, axis=1)
-    targets[np.arange(len(y)), y] += 1 - alpha
+    targets = alpha * special.softmax(answers, axis=-1)
+    flat = targets.reshape(-1, targets.shape[-1])  # a row for each record, or for each of its positions
+    flat[np.arange(len(flat)), y.reshape(-1)] += 1 - alpha
     return np.asarray(targets)

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.adversary.shadow.models import Loop
 from fedaudit.defences.slots import Gradient
+from fedaudit.learn.many import Loop
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Floats, Ints, Records
 
@@ -23,7 +23,7 @@ class Defended(Loop):
     def train(self, data: Records, targets: Floats, sets: Sequence[Ints], rng: np.random.Generator) -> None:
         """Trains each model for one epoch on its own rows, with soft labels."""
         once = replace(self.training, epochs=1)
-        taught = replace(data, y=(targets if self.classes else targets[:, 0]).astype(data.x.dtype))
+        taught = replace(data, y=targets if self.classes else targets[:, 0])
         for module, rows in zip(self.modules, sets, strict=True):
             trained = self.gradient(self.task, self.task.state_of(module), taught.take(rows), once, rng)
             module.load_state_dict({name: torch.from_numpy(value) for name, value in trained.state.items()})

@@ -30,6 +30,7 @@ from fedaudit.learn.threads import one_core_each
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
 
 ROWS = 512  # records in one pass at most,
+POSITIONS = 4096  # labels of theirs (in text every character has one),
 VALUES = 2**18  # and values: pictures in larger batches fall out of the processor's cache
 FEW = 11  # records that a model is examined with; a prime, so that no other axis is mistaken for the records'
 
@@ -52,7 +53,7 @@ def statistics(
     count = len(next(iter(updates.values())))
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
-    rows = min(ROWS, max(1, VALUES // max(1, x[:1].numel())))
+    rows = max(1, min(ROWS, VALUES // max(1, x[:1].numel()), POSITIONS // max(1, y[:1].numel())))
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
 

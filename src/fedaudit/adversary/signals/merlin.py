@@ -11,6 +11,7 @@ import numpy as np
 
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.vantage import View
+from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Ints, Records
 
 COPIES, SIGMA = 100, 0.01
@@ -25,6 +26,10 @@ def measure(
 
 
 def share_of_rises(view: View, rows: Records, rng: np.random.Generator) -> Floats:
+    if rows.x.dtype.kind != "f":
+        raise FedauditError(
+            "tokens", "the records hold tokens, to which no noise can be added", "Take merlin out of audit.attacks."
+        )
     parts = [rows.take(np.arange(i, min(i + ROWS, len(rows)))) for i in range(0, len(rows), ROWS)]
     return np.concatenate([_rises(view, part, rng) for part in parts]) / COPIES
 

@@ -1,31 +1,60 @@
-"""The accuracy of the released model. A model that has learnt nothing has nothing to leak."""
+"""What is the released model worth? A model that has learnt nothing has nothing to leak.
+
+Where a record has a class at each of several positions, the accuracy is the share of positions that are answered
+rightly. The positions of one record are not independent, nor are the records of one subject, so that the interval is
+clustered: by subject, or by record where there are no subjects.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedaudit.stats import clopper_pearson
-from fedaudit.types import Bools, Estimate, Game, Role, State, Task
+from fedaudit.adversary.signals.outputs import parts
+from fedaudit.stats import clopper_pearson, design_effect
+from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
-    """Which rows the model classifies correctly. A row with NaN outputs is wrong; if all are NaN there is no
-    accuracy."""
+    """Which candidates' rows the released model answers rightly, where it can be asked."""
     if task is None or not task.classes or released is None:
         return None
-    rows = game.candidates.rows
-    outputs = task.outputs(released, rows.x)
-    answered = ~np.isnan(outputs).any(axis=1)
-    return (outputs.argmax(axis=1) == rows.y) & answered if answered.any() else None
+    return right_on(game.candidates.rows, task, released)
+
+
+def right_on(rows: Records, task: Task, state: State) -> Bools | None:
+    """Which rows the model answers rightly, or at which of their positions; NaN is no answer, and a model without any
+    has no accuracy."""
+    right, any_answered = [], False
+    for part in parts(rows.y, task.classes):
+        outputs = task.outputs(state, rows.x[part])
+        answered = ~np.isnan(outputs).any(axis=-1)
+        right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)
+        any_answered |= bool(answered.any())
+    return np.concatenate(right) if any_answered else None
 
 
 def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:
     if right is None:
         return {}
-    found, owner = {}, game.candidates.owner
+    found, owner, whose = {}, game.candidates.owner, clusters(game.candidates)
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
-        hits = right[game.truth.mask(role)[owner]]
-        k, n = int(hits.sum()), len(hits)
-        low, high = clopper_pearson(k, n, (1 - confidence) / 2, (1 - confidence) / 2)
-        found[name] = Estimate("accuracy", k / n, low, high, confidence, "Clopper-Pearson", "measured", k, n - k)
+        of_role = game.truth.mask(role)[owner]
+        found[name] = share_right(right[of_role], whose[of_role], confidence)
     return found
+
+
+def clusters(candidates: Candidates) -> Ints:
+    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
+    number = candidates.subject_number
+    return candidates.owner if number is None else number[candidates.owner]
+
+
+def share_right(right: Bools, whose: Ints, confidence: float) -> Estimate:
+    hits, spread, method = right.reshape(-1), 1.0, "Clopper-Pearson"
+    if right.ndim > 1:
+        positions = right.shape[1]
+        spread = design_effect([hits], [np.repeat(whose, positions)])
+        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by subject, else by record"
+    k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
+    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
+    return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)

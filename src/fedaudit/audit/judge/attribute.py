@@ -14,8 +14,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.attribute import guesser, lift
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.attribute import Classifier
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
@@ -24,12 +24,10 @@ from fedaudit.types import (
     Bools,
     Cost,
     Estimate,
-    Evidence,
     Floats,
     Game,
     Ints,
     ModelKind,
-    Own,
     Role,
     Vantage,
 )
@@ -129,7 +127,8 @@ def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses]
         return None
     fitted = cast(Guesser, attack.fit(Evidence(own=Own(series[taught], known[taught]))))
     said, classes = fitted.guess(target, of.values), _classes(case.game)
-    blind = lift(guesser(of.rest(own_rows, classes)[taught], known[taught]), of.rest(rows, classes), of.values)
+    unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
+    blind = unseen.lift(of.rest(rows, classes), of.values)
     true, subject = rows.attributes[of.name], sight.subject
     members, nonmembers = people(case, attack, sight, true >= 0)
 

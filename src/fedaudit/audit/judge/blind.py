@@ -75,7 +75,16 @@ def blind_block(game: Game, scores: Floats, reported: Bools) -> Block:
 
 
 def _features(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    flat = x.reshape(len(x), -1)
+    """Of tokens, and of classes at positions, how often each occurs: their numbers have no order."""
+    flat = _counts(x) if x.dtype.kind == "i" else x.reshape(len(x), -1)
     if flat.shape[1] > MAX_FEATURES:
         flat = flat[:, np.linspace(0, flat.shape[1] - 1, MAX_FEATURES).astype(int)]
-    return np.column_stack([flat, y])
+    return np.column_stack([flat, _counts(y) if y.ndim > 1 else y])
+
+
+def _counts(numbers: NDArray[Any]) -> NDArray[Any]:
+    """records x numbers: how often each occurs in a record. Where there are too many, several share a column."""
+    width = min(int(numbers.max(initial=0)) + 1, MAX_FEATURES)
+    rows = numbers.reshape(len(numbers), -1) % width
+    flat = rows + width * np.arange(len(rows))[:, None]
+    return np.bincount(flat.reshape(-1), minlength=width * len(rows)).reshape(len(rows), width).astype(np.float32)

@@ -6,13 +6,13 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.attacks.peers import margin
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge import membership
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Estimate, Evidence, Floats, Ints, ModelKind, Role, Vantage
+from fedaudit.types import Estimate, Floats, Ints, ModelKind, Role, Vantage
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 

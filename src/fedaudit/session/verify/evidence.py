@@ -198,13 +198,21 @@ def from_probe(claim: Claim, state: State, records: Records, train: Train, units
         found.pairs.append(drawn)
         found.pairs += list(_layers(drawn))
     moved = []
-    for scale in (-30.0, 30.0):
+    for outlier in outliers(records.x, units == units[0]):
         x = records.x.copy()
-        x[units == units[0]] = x[units == units[0]] * scale
+        x[units == units[0]] = outlier
         other = train(replace(records, x=x), np.random.default_rng(0)).state
         moved.append(_norm(_change(same, other, most=None)))
     found.moved = max(moved) / (2 * claim.said.clip * lr / size)
     return found
+
+
+def outliers(x: NDArray[Any], chosen: NDArray[Any]) -> list[NDArray[Any]]:
+    """What one unit is replaced by: itself, thirty times as large, in both directions. Tokens know no size: there it is
+    a token that the unit holds, or the highest one, over and over."""
+    if x.dtype.kind == "f":
+        return [x[chosen] * -30.0, x[chosen] * 30.0]
+    return [np.full_like(x[chosen], token) for token in (x[chosen].flat[0], x.max())]
 
 
 # ------------------------------------------------------------------ arithmetic
