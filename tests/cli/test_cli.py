@@ -117,8 +117,8 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
         ('audit.vantages=["label-only-client"]', "none of the attacks can be run from 'label-only-client'"),
         ("data.name=npz", "needs data.path"),
-        ('audit.vantages=["client", "client"]', "client is named twice"),
-        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is named twice"),
+        ('audit.vantages=["client", "client"]', "client is listed twice"),
+        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is listed twice"),
         ("model.name=odd:raises", "ValueError: no such width"),
     ],
 )
