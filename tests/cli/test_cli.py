@@ -189,7 +189,7 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"schema": 99, "run": {}, "results": []}))
     done = fedaudit("report", ".", cwd=tmp_path)
     assert done.returncode == 5
-    assert "Update fedaudit" in done.stderr
+    assert "Install a newer fedaudit" in done.stderr
     (tmp_path / "results.json").write_text("{")
     assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
 

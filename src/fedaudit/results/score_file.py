@@ -90,7 +90,7 @@ def estimate(
         claimed = epsilons(scores, member, delta, confidence)
         notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
-            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
+            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: publishing one record at random would satisfy it.")
     return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
 
 
