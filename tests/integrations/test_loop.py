@@ -107,7 +107,7 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     )
     assert audit.document is not None
     assert "recorded with gaps" in text(audit.document)
-    assert "Round 2 is missing: ValueError in test_torch_loop.py" in text(audit.document)
+    assert "Round 2 is missing: ValueError in test_loop.py" in text(audit.document)
     assert "record 17" not in text(audit.document)  # a foreign message may quote data
     assert "Round 2 is missing" in (tmp_path / "report.html").read_text()
 

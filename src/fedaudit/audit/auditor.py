@@ -89,8 +89,6 @@ class Auditor:
             return None
         costed: dict[str | None, Measured] = {}
         for key, sight in self.panels:
-            if not seen.probe:
-                sight.forget()  # the model kept for deferred attacks is no longer the last one
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
@@ -123,8 +121,8 @@ class Auditor:
         return any(sight.later and sight.pending is None for sight in self.panels.sights.values())
 
     def expect(self, round: Round) -> None:
-        """Keeps this round's models for deferred attacks, unless later ones are already kept."""
-        if self.task is None or not self.wants_models():
+        """Let deferred attacks look at this round's models, where they know of no later ones."""
+        if self.task is None or not any(sight.later for sight in self.panels.sights.values()):
             return
         for key, view in self.panels.views(round, self.task).items():
             self.panels.sights[key].expect(view)

@@ -141,7 +141,7 @@ class Sight:
                 self.settled.add(attack.name)
         self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
         if not moment.probe:
-            self.absorbed = moment.round
+            self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
             self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
@@ -185,12 +185,9 @@ class Sight:
             mine = {name: _without(of, absent) for name, of in mine.items()}
         return mine
 
-    def forget(self) -> None:
-        self.pending = None
-
     def expect(self, view: View) -> None:
-        """Keeps the model that deferred attacks will look at, unless a later one is already kept."""
-        if self.later and self.pending is None:
+        """What a deferred attack will look at, unless a later model is known; only the model itself is held."""
+        if self.later and (self.pending is None or self.pending.moment < view.moment):
             self.pending = view.alone()
 
     # ------------------------------------------------------------------ between two rounds

@@ -86,11 +86,9 @@ class Settings:
             raise self._cannot_be_run(nobody[0])
         for vantage in self.vantages:
             if not self.on(vantage, MODELS[vantage]):
-                raise FedauditError(
-                    "vantage",
-                    f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees",
-                    "Take it out of audit.vantages, or add an attack that it can run to audit.attacks.",
-                )
+                bent = ", which answers as a defence has bent them" if self.bent(vantage) else ""
+                what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
+                raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
         kept = [attack for attack in self.attacks if attack not in nobody]
         return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
 

@@ -52,8 +52,8 @@ class BaseAttack:
 
     @property
     def needs(self) -> frozenset[Grant]:
-        """What a view must grant: everything the signals need, and every round if `every_round` is set."""
-        of_signals = frozenset[Grant]().union(*(NEEDS[signal] for signal in self.signals))
+        """What a view must grant: all that the signals need, and every round where the series counts."""
+        of_signals = frozenset[Grant]().union(*(NEEDS.get(signal, frozenset()) for signal in self.signals))
         return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
 
     def reduce(self, n: int) -> Kept:
