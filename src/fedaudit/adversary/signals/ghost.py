@@ -73,16 +73,11 @@ def statistics(
     return Statistics(tuple(layers), norm2, inner, update2)
 
 
-<<<<<<< HEAD
 def rows_at_once(x: Tensor, y: Tensor | None = None) -> int:
     """How many records one pass takes: pictures in larger batches fall out of the processor's cache, and so do records
     with many positions, each of which has an answer."""
     most = min(ROWS, VALUES // max(1, x[:1].numel()))
     return max(1, most if y is None else min(most, POSITIONS // max(1, y[:1].numel())))
-=======
-def rows_at_once(x: Tensor, y: Tensor) -> int:
-    return max(1, min(ROWS, VALUES // max(1, x[:1].numel()), POSITIONS // max(1, y[:1].numel())))
->>>>>>> matched
 
 
 def for_each(work: Callable[[nn.Module, int], T], starts: Sequence[int], module: nn.Module, cores: int) -> list[T]:

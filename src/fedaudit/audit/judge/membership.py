@@ -1,4 +1,4 @@
-"""Was this candidate trained on? The pooled answer with its curves, and one for each party."""
+"""Was this candidate trained on? Pooled results with curves, and a result for each party."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entry(
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     seen = dict(case.history.get((vantage.value, attack.name, model), {}))
-    if case.round not in seen:  # an attack that looks at the last model alone has been asked only now
+    if case.round not in seen:  # a deferred attack is scored only now
         sights = case.panels.of(vantage, model)
         if any(case.scores.defined(sight, attack) for sight in sights):
             shared = 1 - (1 - case.settings.confidence) / case.settings.rounds
