@@ -284,7 +284,7 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
 
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "how many rounds are planned"),
-        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be found crossed"),
+        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be crossed"),
         ({"rounds": 3, "attacks": ["ftа"]}, "unknown attack"),
         ({"rounds": 3, "fpr": [1e-4]}, "calibration non-members"),
         ({"rounds": 3, "attacks": ["kta-confidence"]}, "'kta-confidence' needs reference models"),

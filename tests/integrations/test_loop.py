@@ -238,8 +238,8 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"game": []}, "a game is wanted, and none is given"),
         ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
         ({"attacks": ["fta"]}, "unknown attack"),
-        ({"attacks": ["loss", "loss"]}, "loss is named twice"),
-        ({"vantages": ["client", "client"]}, "client is named twice"),
+        ({"attacks": ["loss", "loss"]}, "loss is listed twice"),
+        ({"vantages": ["client", "client"]}, "client is listed twice"),
         ({"fpr": [0.0001]}, "calibration non-members"),
     ],
 )

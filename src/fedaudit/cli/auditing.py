@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from fedaudit.results.document import Document
 
 Out = Annotated[Path | None, typer.Option(help="Folder for results and report (default: runs/NAME).")]
-Force = Annotated[bool, typer.Option("--force", help="Replace whatever run the folder holds, and train anew.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run in that folder, and train again.")]
 EngineName = Annotated[
     str, typer.Option(help="Who trains: local (a plain loop) or flower-simulation (Flower and Ray).")
 ]
-Repeats = Annotated[int, typer.Option(min=1, help="Train and audit again with the next K-1 seeds; shows the spread.")]
+Repeats = Annotated[
+    int, typer.Option(min=1, help="Train and audit K times, with consecutive seeds, and show the spread.")
+]
 
 
 def demo(out: Out = None, set_: Set = None, force: Force = False) -> None:
@@ -49,15 +51,15 @@ def run(
 
 
 def audit(
-    run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`, finished or not.")],
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, finished or not.")],
     attack: Annotated[
-        list[str] | None, typer.Option(help="Attack by name; repeatable (default: those of the run).")
+        list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
 ) -> None:
-    """Attack a recorded federation again, without training: with its stored signals, or with its stored models.
+    """Attack a recorded federation again, without training, from its stored signals or its stored models.
 
-    Signals are enough for every attack that reads them; other attacks need a run with audit.keep = "snapshots".
+    Stored signals suffice for attacks that use only those. Other attacks need a run with audit.keep = "snapshots".
     """
     from fedaudit.config.schema import twice
     from fedaudit.session.replay import replay
@@ -65,24 +67,29 @@ def audit(
 
     out = out or run_dir / "audit"
     if (out / RUN).exists():
-        what = f"{out} holds a run, and its results would be replaced"
+        what = f"{out} holds a run, whose results would be overwritten"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
     if named := twice(attack or ()):
-        raise FedauditError("bad-value", f"--attack {named} is given twice", "Give it once.")
+        raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
     document = replay(run_dir, attack or [], out, progress)
     _finish(document, out)
 
 
 def import_(
-    directory: Annotated[Path, typer.Argument(help="Checkpoints, a file or a folder a round; or a recorded trace.")],
+    directory: Annotated[Path, typer.Argument(help="Checkpoints, one file or folder per round; or a recorded trace.")],
     out: Annotated[Path, typer.Option(help="Folder for the trace, results and report.")] = Path("runs/imported"),
     game: Annotated[
-        Path | None, typer.Option(help="Who was trained on what: an npz with x, y, party, role[, id, subject].")
+        Path | None,
+        typer.Option(help="Which party trained on which records: an npz with x, y, party, role[, id, subject]."),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A TOML file; its [model] and [audit] are used.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file, of which [model] and [audit] are used.")] = None,
     set_: Set = None,
-    torch: Annotated[bool, typer.Option("--torch", help="Read .pt and .pth, too: as plain tensors, no code.")] = False,
-    deltas: Annotated[bool, typer.Option("--deltas", help="The parties' files hold changes, not weights.")] = False,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Also read .pt and .pth files, as plain tensors without code.")
+    ] = False,
+    deltas: Annotated[
+        bool, typer.Option("--deltas", help="The parties' files hold changes of the weights, not the weights.")
+    ] = False,
 ) -> None:
     """Make a trace from checkpoints of a federation that was trained elsewhere, and audit it if the game is given.
 
@@ -121,7 +128,7 @@ REPEAT = "Repeat with seed "
 
 
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
-    """Train again with the next seeds. A run that was cut short ends the series and is no part of the spread."""
+    """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
     from fedaudit.results.document import Repeat
 
     found, missing = [Repeat(config.federation.seed, document.headlines)], []
@@ -141,8 +148,10 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         if status == "complete":
             found.append(Repeat(seed, again.headlines))
         else:
-            missing.append(f"{REPEAT}{seed}: {status}, left out of the spread. The same command goes on from there.")
-    # A finished run still says what was missing the last time.
+            missing.append(
+                f"{REPEAT}{seed}: {status}, left out of the spread. Give the same command again to continue."
+            )
+    # A finished run still holds the warnings of its last repeats.
     warnings, degraded = (
         [*(line for line in lines if not line.startswith(REPEAT)), *missing]
         for lines in (document.warnings, document.degraded)
@@ -151,7 +160,7 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
 
 
 def _finish(document: "Document", out: Path) -> None:
-    """Show the results; an audit of which a part is missing, be it the report, ends with exit code 4."""
+    """Shows the results. If part of the audit or the report is missing, the exit code is 4."""
     written = write_report(document, out)
     say(document, written)
     if not written or not document.complete:

@@ -61,8 +61,8 @@ for name, command in COMMANDS.items():
 
 
 def tune_process() -> None:
-    """For this process only, and before torch is loaded: waiting threads must not burn the cores that others need,
-    and freed memory is kept, which makes training of small models about twice as fast on Linux."""
+    """Settings for this process, made before torch is loaded. Waiting threads do not use the processor, and freed
+    memory is kept, which makes training of small models about twice as fast on Linux."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
@@ -73,8 +73,8 @@ def tune_process() -> None:
 
 def main() -> None:
     tune_process()
-    sys.path.insert(0, "")  # a user's own model is found beside where the command is run
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended politely: the same as Ctrl-C
+    sys.path.insert(0, "")  # so that a user's own model is found in the current folder
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM is treated like Ctrl-C
     try:
         app()
     except FedauditError as error:
@@ -89,13 +89,13 @@ def main() -> None:
 
 
 def _fault(error: Exception) -> str:
-    """Only the kind of an unforeseen error: its words may quote records. All of it goes to a file, for a bug report."""
-    what = f"[fault] {type(error).__name__}: a fault of fedaudit itself, or of code that it was given"
+    """The type of an unexpected error, without its message, which may quote records. A file gets all of it."""
+    what = f"[fault] {type(error).__name__}: a bug in fedaudit, or an error in your own model or code"
     try:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", prefix="fedaudit-", suffix=".txt", delete=False
         ) as file:
             traceback.print_exception(error, file=file)
     except OSError as unwritten:
-        return f"{what}. Where it happened could not be written down: {unwritten.strerror}."
-    return f"{what}. Where it happened is in {file.name}; read it before you pass it on, it may quote your data."
+        return f"{what}. The traceback could not be saved: {unwritten.strerror}."
+    return f"{what}. The traceback is in {file.name}. Read it before you pass it on: it may quote your data."

@@ -1,4 +1,4 @@
-"""The commands that read what is there already: a finished run, a claim, a file of scores."""
+"""The commands that read existing files: a finished run, a claim, a file of scores."""
 
 import json
 from dataclasses import asdict
@@ -16,12 +16,12 @@ from fedaudit.errors import DEGRADED, FedauditError
 
 AsJson = Annotated[
     Path | None,
-    typer.Option(help="Write it as JSON, too, into a folder that exists.", callback=lambda path: _in_a_folder(path)),
+    typer.Option(help="Also write the result to this JSON file.", callback=lambda path: _in_a_folder(path)),
 ]
 
 
-def report(run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`.")]) -> None:
-    """Render report.html again from results.json. Needs no training and no torch."""
+def report(run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")]) -> None:
+    """Write report.html again from results.json. Needs no training and no torch."""
     from fedaudit.results import document as results
 
     document = results.load(run_dir)
@@ -36,13 +36,14 @@ def score(
     fpr: Annotated[
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.001, 0.01).")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
-    epsilon: Annotated[bool, typer.Option("--epsilon", help="Add the four figures of an empirical epsilon.")] = False,
+    confidence: Annotated[float, typer.Option(help="Confidence of every interval.")] = 0.95,
+    epsilon: Annotated[bool, typer.Option("--epsilon", help="Also compute four figures of empirical epsilon.")] = False,
     delta: Annotated[
-        float | None, typer.Option(help="At which delta epsilon is asked for (default 1e-5).", show_default=False)
+        float | None, typer.Option(help="The delta of epsilon (default 1e-5).", show_default=False)
     ] = None,
     attack: Annotated[
-        str | None, typer.Option(help="Whose scores, in a run's scores.parquet: those of the global model.")
+        str | None,
+        typer.Option(help="Which attack of a run's scores.parquet; its scores on the global model are used."),
     ] = None,
     out: AsJson = None,
 ) -> None:
@@ -55,7 +56,9 @@ def score(
     from fedaudit.results.score_file import estimate
 
     if delta is not None and not epsilon:
-        raise FedauditError("delta-alone", "--delta says at which delta epsilon is asked for", "Add --epsilon.")
+        raise FedauditError(
+            "delta-alone", "--delta has no effect without --epsilon", "Add --epsilon, or remove --delta."
+        )
     at = 1e-5 if epsilon and delta is None else delta
     found = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
     say_scores(found)
@@ -63,24 +66,25 @@ def score(
 
 
 def gate(
-    run_dir: Annotated[Path, typer.Argument(help="A folder left by `fedaudit run`.")],
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")],
     fail_if: Annotated[
-        list[str], typer.Option(help='What must not be: "tpr@0.01 > 0.05". Repeatable.', show_default=False)
+        list[str],
+        typer.Option(help='What is not allowed, for example "tpr@0.01 > 0.05". Repeatable.', show_default=False),
     ],
 ) -> None:
-    """Hold a finished run to its limits: for use in scripts and pipelines.
+    """Check a finished run against limits, for use in scripts and pipelines.
 
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
     otherwise undecided. By default it looks at the primary attack of every vantage, pooled over the parties;
-    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" looks elsewhere, * being every one. Several results share
-    the error of their lower ends.
+    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects other results; * means all of them. Several results
+    share the error of their lower ends.
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused.
     """
     from fedaudit.results.gate import judge, parse_rule
 
     found = judge(run_dir, [parse_rule(text) for text in fail_if])
-    table = Table("must not be", "attack", "seen by", "party", "value", "interval", "verdict", box=SIMPLE_HEAD)
+    table = Table("not allowed", "attack", "seen by", "party", "value", "interval", "verdict", box=SIMPLE_HEAD)
     for f in found.findings:
         rule, who = f"{f.rule.metric} > {f.rule.limit:g}", f"{f.vantage}, {f.model}"
         interval = f"{number(f.low)} to {number(f.high)}"
@@ -90,7 +94,7 @@ def gate(
     for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
         console.print(f"[yellow]![/yellow] {escape(note)}")
     if found.looked_at > 1:
-        console.print(f"Lower ends above a limit are corrected for {found.looked_at} results looked at (Bonferroni).")
+        console.print(f"Lower ends above a limit are corrected for the {found.looked_at} results checked (Bonferroni).")
     console.print(
         {0: "[green]safe[/green]", 1: "[red]violated[/red]"}.get(found.exit_code, "[yellow]undecided[/yellow]")
     )
@@ -99,13 +103,16 @@ def gate(
 
 def verify(
     path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
-    claim: Annotated[Path | None, typer.Option(help="TOML with [claim]: what is said about a run of others.")] = None,
+    claim: Annotated[
+        Path | None, typer.Option(help="A TOML file with [claim]: what is claimed about a run of somebody else.")
+    ] = None,
     set_: Set = None,
     out: AsJson = None,
 ) -> None:
     """Is a claim of differential privacy kept? Ten checks without any attack, each PASS, FAIL or CANNOT TELL.
 
-    A configuration is probed and trained for three rounds; a recorded run (audit.keep = "snapshots") is read.
+    A configuration is tried on a few records and trained for three rounds; a recorded run (audit.keep = "snapshots") is
+    only read.
     Exit code 1 if a check fails, 3 if none does and one cannot tell.
     """
     from fedaudit.session.verify import verify as checked
@@ -124,10 +131,11 @@ def verify(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders left by `fedaudit run`.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by `fedaudit run`.")],
     out: AsJson = None,
 ) -> None:
-    """Utility against risk of several runs, with the epsilon each claims. A star: no other run is better in both."""
+    """Compare the accuracy and risk of several runs, and the epsilon each claims. A star: no other run is better in
+    both."""
     from fedaudit.results.compare import compare as compared
     from fedaudit.results.plain import plain
 
@@ -148,9 +156,11 @@ def compare(
 
 
 def _in_a_folder(path: Path | None) -> Path | None:
-    """Said before the work: where `--out` is a file, its folder is the user's to make; a run's folder is ours."""
+    """Checked before the work begins: the folder of a JSON file must exist."""
     if path and not path.parent.is_dir():
-        raise FedauditError("unwritable", f"there is no folder {path.parent} for {path.name}", "Name another place.")
+        raise FedauditError(
+            "unwritable", f"there is no folder {path.parent} for {path.name}", "Create it, or give another --out."
+        )
     return path
 
 
@@ -161,4 +171,4 @@ def _write_json(path: Path | None, document: dict[str, Any]) -> None:
         if path:
             write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
     except OSError as error:
-        raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Name another place.") from None
+        raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Give another --out.") from None

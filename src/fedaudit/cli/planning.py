@@ -1,4 +1,4 @@
-"""`fedaudit plan` in words: for whom, at which false-positive rate, how many are needed and what can be seen."""
+"""The tables of `fedaudit plan`: for each false-positive rate, how many records are needed and what can be seen."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,9 @@ def plan(
     """Tables with a title each: pooled, in the band over the rounds (only pooled results have one), one party."""
     check_levels(confidence, fprs or ())
     if min(members, evaluation, calibration) < parties:
-        raise FedauditError("bad-value", f"{parties} parties need at least as many of each", "Give more records.")
+        raise FedauditError(
+            "bad-value", f"{parties} parties need at least {parties} records of each kind", "Give larger numbers."
+        )
     pooled = {"Global models, one threshold for all": Sizes(members, evaluation, calibration)}
     if parties > 1:
         pooled[f"Local models, {parties} parties with a threshold each"] = Sizes(

@@ -1,4 +1,4 @@
-"""The commands for before an audit: what can be named, a configuration to begin with, what its size can show."""
+"""The commands to use before an audit: list what there is, write a configuration, plan its size."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from fedaudit.cli.terminal import console
 
 
 def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or models")]) -> None:
-    """What can be named in a configuration: attacks, data, defences or models."""
+    """List what a configuration can name: attacks, data, defences or models."""
     from fedaudit.cli.catalogue import catalogue
 
     found = catalogue(what)
@@ -23,15 +23,13 @@ def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or m
 
 
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("fedaudit.toml"),
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fedaudit.toml"),
 ) -> None:
     """Write a commented configuration: every key, what it means, and its default. Never overwrites a file."""
     from fedaudit.cli.template import write
 
     write(path)
-    console.print(
-        f"Written: {escape(str(path))}. Change what you like, then [bold]fedaudit run {escape(str(path))}[/bold]"
-    )
+    console.print(f"Written: {escape(str(path))}. Edit it, then run [bold]fedaudit run {escape(str(path))}[/bold]")
 
 
 def plan(
@@ -43,9 +41,11 @@ def plan(
     fpr: Annotated[
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.01, 0.001, 0.0001).")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
-    parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
-    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds in the curve over rounds.")] = 1,
+    parties: Annotated[
+        int, typer.Option(min=1, help="Number of parties of equal size; local models have one threshold each.")
+    ] = 1,
+    confidence: Annotated[float, typer.Option(help="Confidence of every interval.")] = 0.95,
 ) -> None:
     """Before training: what an audit of this size can show, and how many non-members it takes.
 

@@ -149,7 +149,7 @@ class TorchTask:
         return Trained(_to_numpy(module), len(records), seconds)
 
     def fresh(self, state: State) -> nn.Module:
-        """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
+        """A new module with this state, in training mode. The caller may add hooks to it."""
         module = self._build()
         module.load_state_dict(tensors(state))
         return module.train()

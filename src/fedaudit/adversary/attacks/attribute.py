@@ -1,4 +1,4 @@
-"""Attribute inference by gradient series: which value of a hidden attribute surprises the models least?
+"""Attribute inference by gradient series: which value of a hidden attribute fits the models best?
 
 "An efficient gradient-based inference attack for federated learning", 2025, section 4.3.
 
@@ -11,8 +11,8 @@ discrete attribute z, and knows z for its own records.
    logistic regression on the standardised series).
 3. The classifier guesses z from the series under the target's models.
 
-An attribute can often be guessed from the rest of the record, by anybody and without any model, so success alone says
-nothing. It is the auditor who sets it beside a blind classifier and beside the same attack on non-members.
+An attribute can often be guessed from the rest of the record without any model, so success alone proves nothing. The
+auditor compares it with a classifier that sees no model, and with the same attack on non-members.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What attacks share. An author writes `reduce` and `score`; the base holds the defaults, the audit checks."""
+"""The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -33,13 +33,14 @@ class Evidence:
 class BaseAttack:
     """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
 
-    question: ClassVar[Question] = "membership"  # what is judged of its scores
-    every_round: ClassVar[bool] = True  # False: the last model alone tells
-    probes: ClassVar[bool] = False  # True: looks at probes, and at no round that is kept
+    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    every_round: ClassVar[bool] = True  # False: it needs only the last model
+    probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
-    # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
+    by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+    # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 
     @property

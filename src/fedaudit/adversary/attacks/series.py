@@ -1,4 +1,4 @@
-"""Attacks of somebody with a shadow model: learn from one's own records how members look, then look at the target.
+"""Attacks with a shadow model: the adversary learns from its own records how members look, then judges the target.
 
 Gradient series: "An efficient gradient-based inference attack for federated learning", 2025.
 CS-MIA: Gu et al., "CS-MIA: Membership inference attack based on prediction confidence series in federated learning",
@@ -19,8 +19,8 @@ Adversary, one of three (`audit.adversary`):
 
 Nothing of the audited party trains the classifier.
 
-Deviations: cs-mia's input is standardised, too. logit-series is not in the paper: confidences of learnt records are
-all but equal to 1, their logits are not.
+Deviations: cs-mia's input is standardised as well. logit-series is not in the paper: the confidences of learnt records
+are all close to 1, but their logits differ.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Series(BaseAttack):
 
 
 def train_classifier(learner: Learner, features: Floats, labels: NDArray[Any]) -> Any:
-    """A classifier of standardised series. Seeded by itself: attacks hold no randomness."""
+    """A classifier of standardised series. It has a fixed seed, because attacks hold no randomness."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -85,5 +85,5 @@ def train_classifier(learner: Learner, features: Floats, labels: NDArray[Any]) -
         "network": MLPClassifier((64,), activation="relu", max_iter=200, random_state=0),
     }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one that is not quite converged attacks a little less well
+        warnings.simplefilter("ignore")  # one that has not quite converged attacks slightly less well
         return make_pipeline(StandardScaler(), classifiers[learner]).fit(features, labels)
