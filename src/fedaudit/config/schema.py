@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
 
@@ -257,13 +258,7 @@ class Config(Section):
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
     """Reads a TOML file and applies `--set section.key=value` (the value in TOML; a bare word is text)."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FedauditError("config-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("config-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
-    return parse(raw, overrides, where=str(path))
+    return parse(read_toml(path, "config"), overrides, where=str(path))
 
 
 def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "configuration") -> Config:

@@ -1,11 +1,15 @@
-"""Writes values as TOML. For reading, Python has `tomllib`."""
+"""Writes values as TOML, and reads files of it."""
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
+
+from fedaudit.errors import FedauditError
 
 
 def toml(value: Any) -> str:
@@ -19,3 +23,13 @@ def toml(value: Any) -> str:
     if isinstance(plain, float) and not math.isfinite(plain):
         return str(plain)  # nan, inf and -inf; JSON would write NaN and Infinity
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The whole file. `what` it is begins the code of an error."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedauditError(f"{what}-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FedauditError(f"{what}-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None

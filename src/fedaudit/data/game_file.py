@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.data.npz import check_size
 from fedaudit.data.set_aside import identified
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.types import Candidates, Game, Role, Truth
 
 NEEDED = ("x", "y", "party", "role")
-MAX_BYTES = 16 * 2**30
 
 
 def save_game(game: Game, path: Path) -> None:
@@ -59,14 +59,7 @@ def load_game(path: Path) -> Game:
 
 def _columns(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
-                raise FedauditError(
-                    "game-size",
-                    f"{path} is larger than 16 GiB",
-                    "Give a smaller file, with part of the records.",
-                    exit_code=REFUSED,
-                )
+        check_size(path, "game-size")
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:

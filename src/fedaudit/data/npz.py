@@ -70,15 +70,7 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
     if not path.is_file():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
     try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > MAX_BYTES:
-            raise FedauditError(
-                "npz-size",
-                f"{path} unpacks to {unpacked / 2**30:.0f} GiB",
-                "Give a smaller file, with part of the records.",
-                exit_code=REFUSED,
-            )
+        check_size(path, "npz-size")
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in required if key not in file]
             if missing:
@@ -95,6 +87,15 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
             "Write it with np.savez and without object arrays.",
             exit_code=REFUSED,
         ) from None
+
+
+def check_size(path: Path, code: str) -> None:
+    """Refuse, with this code, an archive that unpacks to more than is ever read."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > MAX_BYTES:
+        what = f"{path} unpacks to {unpacked / 2**30:.0f} GiB"
+        raise FedauditError(code, what, "Give a smaller file, with part of the records.", exit_code=REFUSED)
 
 
 def _unpacked(x: NDArray[Any], width: NDArray[Any] | None) -> NDArray[Any]:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import special
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
+from fedaudit.adversary.attacks.base import Evidence, OneSignal, Question
 from fedaudit.adversary.attacks.series import train_classifier
 from fedaudit.adversary.reductions import Table
 from fedaudit.adversary.signals.attribute import SIGNAL
@@ -31,7 +31,8 @@ from fedaudit.types import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Attribute(BaseAttack):
+class Attribute(OneSignal):
+    signal: ClassVar[str] = SIGNAL
     trained: Classifier | None = field(default=None, compare=False, repr=False)
     learns: ClassVar[bool] = True
     question: ClassVar[Question] = "attribute"
@@ -40,12 +41,8 @@ class Attribute(BaseAttack):
     def name(self) -> str:
         return "attribute"
 
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return (SIGNAL,)
-
     def reduce(self, n: int) -> Table:
-        return Table(SIGNAL, n)
+        return Table(self.signal, n)
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records, whose values it knows."""

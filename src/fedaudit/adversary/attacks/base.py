@@ -65,3 +65,17 @@ class BaseAttack:
 
     def score(self, features: Floats) -> Floats:
         return features[:, 0]
+
+
+class OneSignal(BaseAttack):
+    """An attack that looks at one signal, and has its name unless it says otherwise."""
+
+    signal: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return self.signal
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (self.signal,)

@@ -18,32 +18,22 @@ inverse-hessian  the curvature-weighted size of the record's gradient under the 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import OneSignal
 from fedaudit.adversary.reductions import Kept, Last, Mean
 from fedaudit.adversary.signals.updates import FILTER, GAIN, HESSIAN, PEER, PROJECTION, Fit
 
 
 @dataclass(frozen=True)
-class UpdateAttack(BaseAttack):
+class UpdateAttack(OneSignal):
     """One signal of the update, mean over the rounds. `fit`: what the whitening is fitted on; records that are known to
     be non-members for it set no threshold."""
 
     fit_on: Fit = "all"
-    signal: ClassVar[str]
 
     @property
     def fits(self) -> bool:  # type: ignore[override]
         return self.fit_on == "nonmembers"
-
-    @property
-    def name(self) -> str:
-        return self.signal
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return (self.signal,)
 
     def reduce(self, n: int) -> Kept:
         return Mean(self.signal, n)
@@ -74,14 +64,8 @@ class InverseHessian(UpdateAttack):
 
 
 @dataclass(frozen=True)
-class RoundGain(BaseAttack):
-    @property
-    def name(self) -> str:
-        return GAIN
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return (GAIN,)
+class RoundGain(OneSignal):
+    signal = GAIN
 
     def reduce(self, n: int) -> Kept:
-        return Mean(GAIN, n)
+        return Mean(self.signal, n)

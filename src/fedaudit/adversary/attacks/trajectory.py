@@ -32,7 +32,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, OneSignal
 from fedaudit.adversary.reductions import Kept, Last, Mean
 from fedaudit.types import Floats, Moment
 
@@ -112,20 +112,11 @@ def leading_row(powers: list[int]) -> Floats:
 
 
 @dataclass(frozen=True)
-class LastModel(BaseAttack):
+class LastModel(OneSignal):
     """One signal under the last model. Members have low values, unless `sign` is positive."""
 
-    signal: ClassVar[str]
     sign: ClassVar[float] = -1.0
     every_round: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        return self.signal
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return (self.signal,)
 
     def reduce(self, n: int) -> Last:
         return Last(self.signal, self.sign, n)
@@ -155,35 +146,30 @@ class Merlin(LastModel):
 
 
 @dataclass(frozen=True)
-class FedLoss(BaseAttack):
+class FedLoss(OneSignal):
     """The mean loss over the observed rounds."""
+
+    signal: ClassVar[str] = "loss"
 
     @property
     def name(self) -> str:
         return "fed-loss"
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return ("loss",)
 
     def reduce(self, n: int) -> "Mean":
         return Mean("loss", n, -1.0)
 
 
 @dataclass(frozen=True)
-class Fall(BaseAttack):
+class Fall(OneSignal):
     """How far the loss fell: from first to last (`back-front`), or between consecutive rounds at most (`delta`)."""
 
+    signal: ClassVar[str] = "loss"
     kind: Literal["back-front", "delta"]
     measure: Literal["diff", "ratio"]
 
     @property
     def name(self) -> str:
         return f"{self.kind}-{self.measure}"
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return ("loss",)
 
     def reduce(self, n: int) -> "Falls":
         return Falls(self.kind == "delta", self.measure == "ratio", n)

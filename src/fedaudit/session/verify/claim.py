@@ -1,7 +1,6 @@
 """A claim of differential privacy, as somebody makes it: declared in a file, or by a run's own configuration."""
 
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -9,6 +8,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedaudit.config.schema import Config
+from fedaudit.config.toml import read_toml
 from fedaudit.defences.shared import NoisyOptions
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.accounting import epsilon
@@ -78,12 +78,7 @@ class Claim:
 
 
 def read_claim(path: Path, rounds_done: int) -> Claim:
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FedauditError("claim-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("claim-syntax", f"{path} is not valid TOML: {error}", "Mend that line.") from None
+    raw = read_toml(path, "claim")
     try:
         return Claim(Declared.model_validate(raw.get("claim", {})), rounds_done)
     except ValidationError as error:
