@@ -7,7 +7,7 @@ from fedaudit.stats.halves import random_half
 from fedaudit.stats.intervals import clopper_pearson
 from fedaudit.stats.onerun import one_run_epsilon
 from fedaudit.stats.ranking import auc
-from fedaudit.stats.roc import needed_for_lower_end, needed_for_value, roc_curve, tpr_at_fpr
+from fedaudit.stats.roc import needed_for_lower_end, needed_for_value, roc_curve, tied_share, tpr_at_fpr
 
 __all__ = [
     "Block",
@@ -26,5 +26,6 @@ __all__ = [
     "proved_epsilon",
     "random_half",
     "roc_curve",
+    "tied_share",
     "tpr_at_fpr",
 ]

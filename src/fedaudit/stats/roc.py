@@ -1,7 +1,8 @@
 """How many members are accused when few outsiders are: TPR at a calibrated false-positive rate.
 
-A threshold accuses only scores strictly above it, so ties never favour anybody. Where subjects are known, counts enter
-exact intervals divided by the design effect.
+With r = floor(fpr (n + 1)) and n calibration scores, a score is accused when fewer than r of them are ahead of it; ties
+are broken as an adversary with a coin would, so that a tied score is accused in part. Where subjects are known, counts
+enter exact intervals divided by the design effect.
 """
 
 import math
@@ -77,20 +78,19 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float) 
         return Estimate(name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal, reason=reason)
     alpha = (1 - confidence) / 4
     cuts = [_cuts(block, fpr, alpha / len(blocks)) for block in blocks]
-    accused = [block.members > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
+    accused = [block.accused(block.members, cut.rank) for block, cut in zip(blocks, cuts, strict=True)]
     spread = design_effect(accused, whose.members)
 
-    def hits(threshold: str) -> int:
-        counts = (np.count_nonzero(b.members > getattr(c, threshold)) for b, c in zip(blocks, cuts, strict=True))
-        return int(sum(counts))
+    def hits(rank: str) -> float:
+        return sum(float(b.hits(np.array([getattr(c, rank)]))[0]) for b, c in zip(blocks, cuts, strict=True))
 
-    wrongly = [block.evaluation > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
+    wrongly = [block.accused(block.evaluation, cut.rank) for block, cut in zip(blocks, cuts, strict=True)]
     wrongly_spread = design_effect(wrongly, whose.evaluation)
-    false_hits = sum(int(np.count_nonzero(w)) for w in wrongly)
+    false_hits = sum(block.accusations(block.evaluation, cut.rank) for block, cut in zip(blocks, cuts, strict=True))
     realised = clopper_pearson(false_hits / wrongly_spread, n_neg / wrongly_spread, 2 * alpha, 2 * alpha)
     return Estimate(
         name,
-        hits("threshold") / n_pos,
+        hits("rank") / n_pos,
         clopper_pearson(hits("highest") / spread, n_pos / spread, alpha, alpha)[0],
         clopper_pearson(hits("lowest") / spread, n_pos / spread, alpha, alpha)[1],
         confidence,
@@ -99,7 +99,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float) 
         n_pos,
         n_neg,
         n_cal,
-        threshold=cuts[0].threshold if len(cuts) == 1 else None,
+        threshold=float(blocks[0].descending[cuts[0].rank]) if len(cuts) == 1 else None,
         realised_fpr=false_hits / n_neg if n_neg else None,
         realised_fpr_interval=realised if n_neg else None,
         reason=_why_no_lower_end(blocks, cuts, needed_for_lower_end(fpr, confidence, len(blocks))),
@@ -108,25 +108,42 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float) 
 
 @dataclass(frozen=True)
 class _Cuts:
-    """The threshold in use, and the two between which the true quantile lies."""
+    """The rank of the threshold in use, and the two between which the true quantile lies."""
 
-    threshold: float
-    highest: float
-    lowest: float
+    rank: int
+    highest: int
+    lowest: int
     spread: float  # design effect of the calibration scores
 
 
+def threshold_rank(n: int, fpr: float) -> int:
+    """Fewer than so many of n calibration scores may be ahead of an accused one: the expected FPR is at most `fpr`."""
+    return math.floor(fpr * (n + 1) + 1e-9)
+
+
 def _cuts(block: Block, fpr: float, alpha: float) -> _Cuts:
-    n, descending = len(block.calibration), block.descending
-    threshold = float(descending[math.floor(fpr * (n + 1) + 1e-9)])
-    spread = 1.0
+    n = len(block.calibration)
+    rank, spread = threshold_rank(n, fpr), 1.0
     if block.calibration_numbers is not None:
         # So few scores lie beyond a small FPR that their clustering is also judged where there are more.
-        looser = float(descending[math.ceil(max(fpr, 0.1) * n)])
-        spread = max(design_effect([block.calibration > t], [block.calibration_numbers]) for t in (threshold, looser))
+        looser = math.ceil(max(fpr, 0.1) * n)
+        accused = (block.accused(block.calibration, at) for at in (rank, looser))
+        spread = max(design_effect([weights], [block.calibration_numbers]) for weights in accused)
     above, below = quantile_ranks(int(n / spread), fpr, alpha)
-    highest, lowest = descending[math.floor(above * spread)], descending[min(math.ceil(below * spread), n + 1)]
-    return _Cuts(threshold, float(highest), float(lowest), spread)
+    return _Cuts(rank, math.floor(above * spread), min(math.ceil(below * spread), n + 1), spread)
+
+
+def tied_share(blocks: Sequence[Block], fpr: float) -> float:
+    """The share of members and calibration scores that equal their threshold, so that coins decide about them.
+
+    More than a few per cent tell of a score that saturates or takes few values.
+    """
+    tied = of = 0
+    for block in blocks:
+        threshold = block.descending[threshold_rank(len(block.calibration), fpr)]
+        tied += sum(int(np.count_nonzero(scores == threshold)) for scores in (block.members, block.calibration))
+        of += len(block.members) + len(block.calibration)
+    return tied / of if of else 0.0
 
 
 def _why_no_lower_end(blocks: Sequence[Block], cuts: Sequence[_Cuts], wanted: int) -> str | None:
