@@ -317,6 +317,7 @@ class Estimate:
     realised_fpr_interval: tuple[float, float] | None = None
     reason: str | None = None
     ceiling: float | None = None  # epsilon: the most that so many trials could ever show
+    guaranteed: tuple[float, float] | None = None  # TPR: ends that are proved whatever the scores' distribution is
 
 
 @dataclass(frozen=True)

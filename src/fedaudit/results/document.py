@@ -47,7 +47,7 @@ def estimate_fields(estimate: Estimate) -> dict[str, Any]:
     plain: dict[str, Any] = _plain(estimate)
     del plain["name"]
     if estimate.n_cal is None:
-        for absent in ("n_cal", "threshold", "realised_fpr", "realised_fpr_interval"):
+        for absent in ("n_cal", "threshold", "realised_fpr", "realised_fpr_interval", "guaranteed"):
             del plain[absent]
     if estimate.ceiling is None:
         del plain["ceiling"]

@@ -1,7 +1,7 @@
 """Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
 
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
-*safe* when the upper ends of all lie below it, and otherwise *undecided*.
+*safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
 
 A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
 computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
@@ -201,7 +201,7 @@ def _find(rule: Rule, entry: Mapping[str, Any], looked_at: int, partial: str, sc
         "high": None,
         "reason": "not measured",
     }
-    low, high, note = estimate["low"], estimate["high"], ""
+    (low, high), note = _proved_ends(estimate), ""
     if low is not None and low > rule.limit and looked_at > 1:
         confidence = 1 - (1 - estimate["confidence"]) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
@@ -216,6 +216,12 @@ def _find(rule: Rule, entry: Mapping[str, Any], looked_at: int, partial: str, sc
     note = note or (estimate["reason"] or "" if verdict is Verdict.UNDECIDED else "")
     attack, vantage, model, party = _key(entry)
     return Finding(rule, attack, vantage, model, party, estimate["value"], low, high, verdict, note)
+
+
+def _proved_ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
+    low, high = estimate.get("guaranteed") or (estimate["low"], estimate["high"])
+    return low, high
 
 
 def _below_chance(entry: Mapping[str, Any]) -> str:
@@ -268,7 +274,8 @@ def _corrected(
             "They are not of the same run: audit again.",
             exit_code=REFUSED,
         )
-    return _estimate(blocks, metric, confidence).low
+    corrected = _estimate(blocks, metric, confidence)
+    return corrected.guaranteed[0] if corrected.guaranteed else corrected.low
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:

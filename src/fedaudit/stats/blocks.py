@@ -117,8 +117,6 @@ def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:
     `accused` are 0 or 1, or weights between: the chances of coins, which vary besides. `numbers` count subjects through
     all blocks: what one subject adds in several of them is summed before squaring.
     """
-    if all(own is None for own in numbers):
-        return 1.0
     measured = nominal = 0.0
     parts, whose = [], []
     for weights, own in zip(accused, numbers, strict=True):
