@@ -154,7 +154,7 @@ def test_every_party_and_every_metric(leaky: Path) -> None:
 
 
 def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(leaky: Path) -> None:
-    assert stored(leaky, "loss", "local", metric="tpr@0.1")["low"] > 0.02
+    assert stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][0] > 0.02
     gate = check(leaky, "tpr@0.1[attack=loss] > 0.02")
     (local,) = [f for f in gate.findings if f.model == "local"]
     scores = load_scores(leaky)
@@ -164,7 +164,10 @@ def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(l
         mine = (scores["attack"] == "loss") & (scores["model"] == "local") & (scores["party"] == party)
         sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
         blocks.append(Block(*sets))
-    assert local.low == tpr_at_fpr(blocks, 0.1, 1 - 0.05 / 2).low
+    corrected = tpr_at_fpr(blocks, 0.1, 1 - 0.05 / 2)
+    assert corrected.guaranteed is not None
+    assert local.low == corrected.guaranteed[0]
+    assert local.high == stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][1]
 
 
 # ------------------------------------------------------------------ what is not safe, and what is refused

@@ -1,7 +1,7 @@
 """Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
 
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
-*safe* when the upper ends of all lie below it, and otherwise *undecided*.
+*safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
 
 A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
 computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
@@ -197,7 +197,7 @@ def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: 
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
         return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, "not measured")
-    low, high, note = estimate.low, estimate.high, ""
+    (low, high), note = proved_ends(estimate), ""
     if low is not None and low > rule.limit and looked_at > 1:
         confidence = 1 - (1 - estimate.confidence) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
@@ -211,6 +211,11 @@ def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: 
         verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
+
+
+def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
+    """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
+    return estimate.guaranteed or (estimate.low, estimate.high)
 
 
 def _below_chance(entry: AuditResult) -> str:
@@ -266,7 +271,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
             "They are not of the same run: audit again.",
             exit_code=REFUSED,
         )
-    return _estimate(blocks, metric, confidence).low
+    corrected = _estimate(blocks, metric, confidence)
+    return corrected.guaranteed[0] if corrected.guaranteed else corrected.low
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
