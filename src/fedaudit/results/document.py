@@ -121,9 +121,19 @@ class Document:
         default=None, metadata=LATER
     )
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
+    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = field(
+        default=(), metadata=LATER
+    )
 
     @classmethod
-    def of(cls, audit: Audit, run: RunInfo, missing: Sequence[str] = (), exposed: Exposed | None = None) -> Self:
+    def of(
+        cls,
+        audit: Audit,
+        run: RunInfo,
+        missing: Sequence[str] = (),
+        exposed: Exposed | None = None,
+        understates: Sequence[str] = (),
+    ) -> Self:
         """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
         return cls(
@@ -135,6 +145,7 @@ class Document:
             failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
             exposed=exposed,
             degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
+            understates=understates,
         )
 
     def to_json(self) -> dict[str, Any]:
