@@ -336,6 +336,8 @@ class Rule:
 # Marked otherwise are those that are written all the same, with another field, or as the key of a mapping.
 ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 
+# What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
+Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
 Count = Annotated[int, Rule("minimum", 0)]
 VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
@@ -410,6 +412,8 @@ class Headline:
     model: ModelKind
     estimates: Estimates
     compared: Annotated[int, Rule("minimum", 1)]
+    sentence: Annotated[str, "what may be said, the same everywhere"] = ""
+    tone: Tone = "unknown"
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,17 @@ def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> lis
 
 
 def sets_differ(blind: Estimate) -> list[str]:
-    """A blind baseline that succeeds: members and non-members were drawn differently."""
+    """A blind baseline that succeeds: members and non-members were drawn differently.
+
+    One below chance is told and not turned round: it was fitted with the truth, so that the other way is no better.
+    """
     if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
         return []
+    if blind.high < 0.5:
+        return [
+            f"The blind baseline ranks outsiders above members (AUC {blind.value:.3f}, {blind.low:.3f}-{blind.high:.3f}"
+            "): the half that it was fitted on is unlike the other. It is not turned round."
+        ]
     return [
         f"Members and non-members differ without any model (blind AUC {blind.value:.3f}, "
         f"{blind.low:.3f}-{blind.high:.3f}): only what attacks find beyond that can come from training."

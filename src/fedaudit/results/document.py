@@ -211,7 +211,7 @@ def load(directory: Path) -> Document:
         values = json.loads(path.read_text(encoding="utf-8"))
         if (schema := read(Version, values).schema) > SCHEMA:
             raise _newer(path, schema)
-        return Document.from_json(values)
+        return with_sentences(Document.from_json(values))
     except UnreadableError as error:
         why = f" ({error})"
     except (ValueError, RecursionError):
@@ -219,6 +219,16 @@ def load(directory: Path) -> Document:
     raise FedauditError(
         "results-unreadable", f"{path} is not a fedaudit result{why}", "Audit again.", exit_code=REFUSED
     ) from None
+
+
+def with_sentences(document: Document) -> Document:
+    """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
+    if all(headline.sentence for headline in document.headlines):
+        return document
+    from fedaudit.audit.judge.sentences import Scene, worded
+
+    scene = Scene(document.results, document.run.rounds)
+    return replace(document, headlines=worded([h for h in document.headlines if h.attack != "blind"], scene))
 
 
 @dataclass(frozen=True)
