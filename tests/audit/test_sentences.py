@@ -11,7 +11,7 @@ from fedaudit.audit import Settings
 from fedaudit.audit.judge.accuracy import accuracy, useless
 from fedaudit.audit.judge.quoted import beyond_chance
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.notices import sets_differ
+from fedaudit.audit.notices import sets_differ, tied
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
 from fedaudit.data.records import dataset
@@ -136,3 +136,13 @@ def test_a_blind_guess_below_chance_is_told_and_not_turned_round() -> None:
     (said,) = sets_differ(below)
     assert "not turned round" in said
     assert "only what attacks find beyond" not in said
+
+
+@pytest.mark.parametrize("values", [2, 1000])
+def test_many_ties_at_the_threshold_are_told(values: int) -> None:
+    """A score that takes two values had TPR 0, and nobody was told why; now it is exact, and told."""
+    rng = np.random.default_rng(0)
+    members, others = (np.floor(values * rng.random(2000) ** power) for power in (0.5, 1.0))
+    told = tied("loss", [Block(members, others[:1000], others[1000:])], (0.01,))
+    assert len(told) == (values == 2)
+    assert all("equal the threshold at 0.01 FPR" in line for line in told)

@@ -6,8 +6,10 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import Scores
-from fedaudit.stats import Block, auc
+from fedaudit.stats import Block, auc, needed_for_value, tied_share
 from fedaudit.types import Estimate
+
+MANY_TIES = 0.03  # of members and calibration records
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
@@ -31,6 +33,21 @@ def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> lis
     of = sum(int(scores.judged(sight, attack).sum()) for sight in seen)
     told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
     return [told] if count else []
+
+
+def tied(attack: str, blocks: Sequence[Block], fprs: Sequence[float]) -> list[str]:
+    """Many scores that equal their threshold: coins decide about them, and the figure is right all the same."""
+    able = [(fpr, tied_share(blocks, fpr)) for fpr in fprs if blocks and _calibrates(blocks, fpr)]
+    return [
+        f"{attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are accused in part. The score "
+        "saturates or takes few values: are the features scaled?"
+        for fpr, share in able
+        if share > MANY_TIES
+    ][:1]
+
+
+def _calibrates(blocks: Sequence[Block], fpr: float) -> bool:
+    return all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
 
 
 def sets_differ(blind: Estimate) -> list[str]:

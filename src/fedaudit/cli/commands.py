@@ -218,7 +218,8 @@ def gate(
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
     otherwise undecided. By default it looks at the primary attack of every vantage, pooled over the parties;
     "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" looks elsewhere, * being every one. Several results share
-    the error of their lower ends.
+    the error of their lower ends. Nothing is safe where the audit says that it understates the risk (people or twins on
+    both sides, a part that is missing), and nothing is violated where a blind guess without any model beats chance.
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused.
     """
@@ -234,6 +235,9 @@ def gate(
     console.print(table)
     for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
         console.print(f"[yellow]![/yellow] {escape(note)}")
+    if found.primary:
+        quoted = ", ".join(f"{attack} ({vantage})" for vantage, attack in found.primary.items())
+        console.print(escape(f"Looked at the primary attack of each vantage: {quoted}."))
     if found.looked_at > 1:
         console.print(f"Lower ends above a limit are corrected for {found.looked_at} results looked at (Bonferroni).")
     console.print(

@@ -3,6 +3,9 @@
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
 *safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
 
+The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
+a blind guess beats chance, nothing is violated, because the sets differ without any model.
+
 A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
 computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
 needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
@@ -11,7 +14,7 @@ needs no such correction: a wrong pass needs the one upper end that matters to b
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -20,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
@@ -73,6 +77,7 @@ class Finding:
 class Gate:
     findings: Sequence[Finding]
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
+    primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
 
     @property
     def exit_code(self) -> int:
@@ -140,15 +145,36 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
-    partial = _partial(document)
-    return Gate([_find(rule, entry, looked_at, partial, scores) for rule, entry in chosen], looked_at)
+    doubts = Doubts(_hidden(document), _confounded(document))
+    primary = {headline.vantage: headline.attack for headline in document.headlines}
+    named = primary if any(rule.attack is None for rule in rules) else {}
+    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
 
 
-def _partial(document: Document) -> str:
-    """Why not even a small risk is proof of safety: not everything that was asked for has been looked at."""
+@dataclass(frozen=True)
+class Doubts:
+    """What the audit itself says against a verdict: why nothing is safe, and why nothing is violated."""
+
+    not_safe: str = ""
+    not_violated: str = ""
+
+
+def _hidden(document: Document) -> str:
+    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    return "part of the audit is missing" if document.degraded else ""
+    if document.degraded:
+        return f"part of the audit is missing: {document.degraded[0]}"
+    return document.understates[0] if document.understates else ""
+
+
+def _confounded(document: Document) -> str:
+    """Why not even a large figure is proof of a leak: members and outsiders are told apart without any model."""
+    blind = next((entry for entry in document.results if entry.attack == "blind"), None)
+    found = blind.estimates.get("auc") if blind else None
+    if found is None or found.low is None or found.low <= 0.5:
+        return ""
+    return f"a blind guess that sees no model has AUC {found.value:.3f}: the sets differ, and the figure may show that"
 
 
 def _select(document: Document, rule: Rule) -> list[AuditResult]:
@@ -164,9 +190,15 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
                 if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured:
+    if rule.metric not in measured and rule.metric not in _asked_for(document):
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
+
+
+def _asked_for(document: Document) -> list[str]:
+    """Rates that belong to this run, whether or not it was large enough to measure them."""
+    asked = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
+    return [f"tpr@{rate:g}" for rate in asked]
 
 
 def _known(what: str, word: str | None, names: Iterable[str]) -> None:
@@ -193,10 +225,13 @@ def _place(entry: AuditResult) -> Place:
     return entry.attack, entry.vantage, entry.model, entry.party
 
 
-def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: Callable[[], Scores | None]) -> Finding:
+def _find(
+    rule: Rule, entry: AuditResult, looked_at: int, doubts: Doubts, scores: Callable[[], Scores | None]
+) -> Finding:
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
-        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, "not measured")
+        why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
+        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
     (low, high), note = proved_ends(estimate), ""
     if low is not None and low > rule.limit and looked_at > 1:
         confidence = 1 - (1 - estimate.confidence) / looked_at
@@ -205,9 +240,10 @@ def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: 
             note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
     verdict = Verdict.UNDECIDED
     if low is not None and low > rule.limit:
-        verdict = Verdict.VIOLATED
+        why_not = doubts.not_violated
+        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.VIOLATED, note)
     elif high is not None and high < rule.limit:
-        why_not = partial or _below_chance(entry)
+        why_not = doubts.not_safe or _below_chance(entry)
         verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
