@@ -195,6 +195,8 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     )
     if excess.low is None or excess.high is None or gap.low is None:
         return f"Attribute {name}: no comparison, so nothing can be said {figures}."
+    if attack.low is None or attack.low <= 0.5:
+        return f"Attribute {name}: the attack on members is not above chance: no leak is shown {figures}."
     if excess.low > 0 and gap.low > 0:
         return f"Attribute {name}: training gives it away; the attack beats the blind guess, on members only {figures}."
     if gap.low > 0:
