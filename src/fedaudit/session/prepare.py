@@ -68,6 +68,8 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     dataset, asked = data.load(config.data), audit.attribute
+    config = decided(config, dataset)
+    federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
@@ -80,6 +82,12 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
+
+
+def decided(config: Config, dataset: Dataset) -> Config:
+    """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
+    known = dataset.records.subject is not None
+    return config.splitting(bool(config.federation.split_subjects) if known else None)
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -122,7 +130,8 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     from fedaudit.session.isolation import Isolation
 
     staged = stage(config, recorded)
-    federation, dataset, game = config.federation, staged.dataset, staged.game
+    config, dataset, game = staged.config, staged.dataset, staged.game
+    federation = config.federation
     asked = config.audit.attacks is not None
     staged.settings.checked(asked)
     task = build(staged)
