@@ -1,4 +1,4 @@
-"""From records to a game: who holds what, and which of it is trained on."""
+"""From records to a game: which party holds which records, and which of these are trained on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from fedaudit.config.schema import Federation
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth
 
-REDRAWS = 100  # of a Dirichlet split that leaves a party with too little
-LEAST = 10  # records of a party: fewer cannot be divided into members and two kinds of non-members
+REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
+LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 
 
 def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) -> Game:
@@ -51,10 +51,9 @@ def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Genera
 
     A draw that leaves a party with fewer than ten records is drawn again, a hundred times at most.
     """
-    if not dataset.classes:
-        raise FedauditError(
-            "dirichlet-classes", f"{dataset.name} has no classes to skew", 'Use partition = "iid" or "column".'
-        )
+    if not dataset.classes or dataset.records.y.ndim > 1:
+        what = f"{dataset.name} has no class for each record, so there are no classes to skew"
+        raise FedauditError("dirichlet-classes", what, 'Use partition = "iid" or "column".')
     classes = [np.flatnonzero(dataset.records.y == label) for label in range(dataset.classes)]
     for _ in range(REDRAWS):
         party = np.empty(len(dataset.records), np.int64)
@@ -100,7 +99,9 @@ def by_person(records: Records, parties: int, rng: np.random.Generator) -> list[
 
 def column_of(records: Records, column: str) -> NDArray[Any]:
     """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
-    known: dict[str, NDArray[Any]] = {"label": records.y, **records.attributes}
+    known: dict[str, NDArray[Any]] = dict(records.attributes)
+    if records.y.ndim == 1:
+        known["label"] = records.y
     if records.subject is not None:
         known["subject"] = records.subject
     if column not in known:
@@ -179,7 +180,7 @@ def game_by_subject(
     if records.subject is None:
         raise FedauditError(
             "no-subjects",
-            'partition = "subjects" needs records that say whose they are',
+            'partition = "subjects" needs records with subjects',
             "Use data with subjects (npz: subject_key), or another partition.",
         )
     subjects, rows = np.unique(records.subject, return_inverse=True)

@@ -7,6 +7,7 @@ from fedaudit.adversary import attacks
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
 from fedaudit.data.game_file import load_game
+from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
 from fedaudit.integrations.options import open_session
@@ -44,7 +45,7 @@ def import_checkpoints(
 
 def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: State) -> Auditor:
     rows, audit = game.candidates.rows, config.audit
-    labels = 0 if rows.y.dtype.kind == "f" else int(rows.y.max()) + 1
+    labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
     build = partial(build_task, config.model.name, rows.x.shape[1:], options=config.model.arguments())
     task = build(classes=labels)
     if labels and (classes := _outputs(model, task.initial(0))) > labels:

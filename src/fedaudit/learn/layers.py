@@ -30,6 +30,21 @@ class Residual(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
+class Recurrent(nn.Module):
+    """Tokens in, logits over the tokens out, at every position: embedding, stacked LSTM, linear."""
+
+    def __init__(self, tokens: int, width: int, units: int, layers: int):
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        self.lstm = nn.LSTM(width, units, layers, batch_first=True)
+        self.head = nn.Linear(units, tokens)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, _ = self.lstm(self.embedding(x))
+        out: torch.Tensor = self.head(hidden)
+        return out
+
+
 def norm_of(name: str, channels: int) -> nn.Module:
     return nn.GroupNorm(GROUPS, channels) if name == "group" else nn.BatchNorm2d(channels)
 

@@ -1,4 +1,4 @@
-"""Who is looking: for every vantage, in plain words, what is seen, what is known, and what is not."""
+"""The adversaries in plain words: for every vantage, what it sees, what it knows, and what is hidden from it."""
 
 from dataclasses import dataclass
 

@@ -18,7 +18,7 @@ _FORMULA = re.compile(r"^(?:[=+@]|-(?=[^\s\d]))")
 
 
 def clean(text: str, limit: int = LIMIT, *, formula: bool = False) -> str:
-    """A foreign string without terminal sequences, control, bidi or unprintable characters, and of bounded length.
+    """A string from outside without terminal sequences, control, bidi or unprintable characters, and of limited length.
 
     A leading `=`, `+`, `@` or `-` gets an apostrophe unless `formula`: tables are pasted into spreadsheets. Markup is
     left alone here; the template engine escapes it. Cleaning twice changes nothing.

@@ -1,6 +1,6 @@
-"""What the numbers say, in plain language: one wording for the report and for the command line.
+"""The results in plain language, with the same wording for the report and the command line.
 
-Everything here speaks of cleaned results (`values.cleaned`), so its answers may be printed.
+Everything here works on cleaned results (`values.cleaned`), so its output may be printed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from fedaudit.wording import (
 
 @dataclass(frozen=True)
 class Finding:
-    """What one vantage's headline says; `tone` decides its looks, never its wording."""
+    """The headline of one vantage as a sentence. `tone` decides its appearance, never its wording."""
 
     vantage: str
     attack: str
@@ -64,7 +64,7 @@ def measure(name: str) -> str:
 
 
 def pooled(results: Results) -> list[AuditResult]:
-    """Of attacks on membership; what is guessed of attributes is another question (`attributes`)."""
+    """The pooled results of attacks on membership. For guesses of attributes see `attributes`."""
     whole = [r for r in results.results if r.party is None and r.attack != "blind"]
     return [r for r in whole if not guesses_attribute(r)]
 
@@ -74,7 +74,7 @@ def guesses_attribute(entry: AuditResult) -> bool:
 
 
 def attributes(results: Results) -> list[AuditResult]:
-    """What was guessed of a hidden attribute: pooled first, then by party."""
+    """The results for a hidden attribute: pooled first, then by party."""
     return [r for r in results.results if guesses_attribute(r)]
 
 
@@ -82,7 +82,7 @@ ATTRIBUTE_TITLES = ("party", "excess over blind", "members minus non-members", "
 
 
 def attribute_rows(results: Results) -> list[list[str]]:
-    """Under `ATTRIBUTE_TITLES`: the two differences that count come first, each with its interval."""
+    """Rows under `ATTRIBUTE_TITLES`. The two differences that matter come first, each with its interval."""
     names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
     return [
         [entry.party or "all", *(_signed(name, entry.estimates.get(name)) for name in names)]
@@ -121,15 +121,15 @@ def main_tpr(results: Results) -> str | None:
 
 
 def verdict(results: Results) -> str:
-    """Who can learn what about whom, since when, and how sure that is."""
+    """All findings in sentences: who can learn what about whom, since when, and how certain it is."""
     return " ".join([*preface(results), *(f.sentence for f in findings(results))])
 
 
 def preface(results: Results) -> list[str]:
-    """What has to be said before any finding."""
+    """Sentences that come before any finding."""
     parts = []
     if results.run.status != "complete":
-        parts.append(f"This run was {results.run.status}; what follows describes only what had leaked by then.")
+        parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
     if sets_differ(results):
         est = _blind_auc(results)
         parts.append(
@@ -138,9 +138,9 @@ def preface(results: Results) -> list[str]:
         )
     if not headlines(results):
         parts.append(
-            "No attack on membership has a result, so nothing can be said about who was trained on."
+            "No attack on membership has a result, so there is no statement about who was trained on."
             if attributes(results)
-            else "No attack has a result, so nothing can be said about what this federation gives away."
+            else "No attack has a result, so there is no statement about what this federation gives away."
         )
     return parts
 
@@ -191,9 +191,9 @@ def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
-    """One line per vantage and kind of model, for charts: the result behind each headline, and those fixed beside it.
+    """One line per vantage and kind of model, for charts: the results behind the headlines, and other primary results.
 
-    A server's headline may rest on the global models; its local models are drawn all the same.
+    If a server's headline is about the global models, its local models are still drawn.
     """
     lines: dict[tuple[str, str], Finding] = {}
     primary = {(f.vantage, f.attack) for f in found}
@@ -251,7 +251,7 @@ def cost_text(epochs: float) -> str:
 
 
 def warnings(results: Results) -> list[str]:
-    """The run's warnings and every result's, each once, with where it arose."""
+    """The warnings of the run and of every result, each once, with the results that it is about."""
     found: dict[str, list[str]] = {warning: [] for warning in results.warnings}
     for entry in results.results:
         where = ", ".join(part for part in (entry.attack, entry.vantage, entry.party) if part)
@@ -266,7 +266,7 @@ def _some(places: list[str], most: int = 4) -> str:
 
 
 def spread(results: Results) -> list[str]:
-    """What other training runs gave, a line for each vantage: intervals hold for one run, and runs differ."""
+    """The results of other training runs, one line for each vantage."""
     runs = results.run.repeats
     name = main_tpr(results) or "auc"
     lines = []

@@ -15,8 +15,9 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
     if name not in records.attributes:
         known = ", ".join(sorted(records.attributes)) or "none"
         raise FedauditError("attribute", f"{dataset.name} has no attribute {name!r}", f"It has: {known}.")
-    if records.x.ndim != 2:
-        raise FedauditError("attribute", "attributes are guessed where a record is a row of numbers", "Flatten it.")
+    if records.x.ndim != 2 or records.x.dtype.kind != "f" or records.y.ndim > 1:
+        what = "attributes are guessed where a record is a row of numbers with one label"
+        raise FedauditError("attribute", what, "Flatten it; of text no attribute can be guessed.")
     count = int(records.attributes[name].max()) + 1
     if count < 2:
         raise FedauditError("attribute", f"the attribute {name!r} has a single value", "Choose another.")

@@ -14,25 +14,26 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.judge.accuracy import clusters, right_on, share_right
 from fedaudit.audit.judge.case import estimates
 from fedaudit.audit.notices import below_chance
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.stats import Block, clopper_pearson, roc_curve
+from fedaudit.stats import Block, roc_curve
 from fedaudit.types import (
     Audit,
     AuditResult,
     Candidates,
     Cost,
     Estimate,
-    Floats,
     Game,
     Party,
     Plan,
     Records,
     Role,
+    State,
     Truth,
     Vantage,
 )
@@ -126,15 +127,15 @@ class Isolation:
         member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
         return replace(block, subjects=(member, evaluation, calibration))
 
-    def _answers(self) -> Iterator[tuple[Floats, Records]]:
-        """What each party's model says of outsiders."""
-        for auditor in self.auditors.values():
+    def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
+        """By party, the model that it ended up with, and the outsiders that it is asked about."""
+        for party, auditor in self.auditors.items():
             assert auditor.released is not None
-            rows = auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION))
-            yield self.task.outputs(auditor.released, rows.x), rows
+            yield party, (auditor.released, auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION)))
 
     def _mean_squared_error(self) -> str:
-        errors = np.concatenate([(answers[:, 0] - rows.y) ** 2 for answers, rows in self._answers()])
+        answers = [(self.task.outputs(state, rows.x), rows.y) for _, (state, rows) in self._released()]
+        errors = np.concatenate([(said[:, 0] - y) ** 2 for said, y in answers])
         confidence, mean = self.settings.confidence, float(errors.mean())
         half = float(stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * stats.sem(errors))
         return (
@@ -144,16 +145,15 @@ class Isolation:
         )
 
     def _accuracy(self) -> Estimate:
-        right = total = 0
-        for answers, rows in self._answers():
-            right += int((answers.argmax(axis=1) == rows.y).sum())
-            total += len(rows)
-        tail = (1 - self.settings.confidence) / 2
-        low, high = clopper_pearson(right, total, tail, tail)
-        method = "Clopper-Pearson"
-        return Estimate(
-            "accuracy", right / total, low, high, self.settings.confidence, method, "measured", right, total - right
-        )
+        """Of the parties' models on outsiders; people are the same ones in every party."""
+        right, whose = [], []
+        for party, (state, rows) in self._released():
+            found = right_on(rows, self.task, state)
+            right.append(np.zeros(rows.y.shape, bool) if found is None else found)
+            outsiders = self.game.truth.mask(Role.EVALUATION) & (self.game.candidates.party == party)
+            whose.append(clusters(self.game.candidates)[outsiders])
+        alone = self.game.candidates.subject is None
+        return share_right(np.concatenate(right), np.concatenate(whose), self.settings.confidence, alone)
 
 
 def _epochs(auditor: Auditor, attack: BaseAttack) -> float:

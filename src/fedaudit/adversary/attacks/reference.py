@@ -25,6 +25,8 @@ Deviations:
   hardly know a variance. "record" is the paper's way. (LiRA's fixed variance takes in the differences between records,
   too; these are no noise, and are left out here.)
 - RMIA compares a record's ratio with those of a population. That changes no rank, and calibration is the auditor's.
+- Where a record has a class at each of several positions, its logit is the mean over them, and rmia's Pr(x) the
+  probability of a position with that logit.
 - A fraction of N/2 references takes N/2 + 1 values and rarely has a threshold at 1 %; hence the continuous form.
 """
 

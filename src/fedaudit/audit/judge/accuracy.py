@@ -1,4 +1,9 @@
-"""What is the released model worth? A model that has learnt nothing has nothing to leak."""
+"""What is the released model worth? A model that has learnt nothing has nothing to leak.
+
+Where a record has a class at each of several positions, the accuracy is the share of positions that are answered
+rightly. The positions of one record are not independent, nor are the records of one subject, so that the interval is
+clustered: by subject, or by record where there are no subjects.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +11,42 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import clopper_pearson, design_effect
 from fedaudit.stats.blocks import numbered
 from fedaudit.stats.ranking import BY_SUBJECT
-from fedaudit.types import Bools, Estimate, Game, Role, State, Task
+from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
 from fedaudit.wording import share
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
-    """Which candidates' rows the model answers rightly; NaN is no answer, and a model without any has no accuracy."""
+    """Which candidates' rows the released model answers rightly, where it can be asked."""
     if task is None or not task.classes or released is None:
         return None
-    rows = game.candidates.rows
-    outputs = task.outputs(released, rows.x)
-    answered = ~np.isnan(outputs).any(axis=1)
-    return (outputs.argmax(axis=1) == rows.y) & answered if answered.any() else None
+    return right_on(game.candidates.rows, task, released)
+
+
+def right_on(rows: Records, task: Task, state: State) -> Bools | None:
+    """Which rows the model answers rightly, or at which of their positions; NaN is no answer, and a model without any
+    has no accuracy."""
+    right, any_answered = [], False
+    for part in parts(rows.y, task.classes):
+        outputs = task.outputs(state, rows.x[part])
+        answered = ~np.isnan(outputs).any(axis=-1)
+        right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)
+        any_answered |= bool(answered.any())
+    return np.concatenate(right) if any_answered else None
 
 
 def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:
     """On members and on outsiders; people are independent of one another, not their records."""
     if right is None:
         return {}
-    found, owner = {}, game.candidates.owner
-    whose = game.candidates.subject_number
+    found, owner, whose = {}, game.candidates.owner, clusters(game.candidates)
+    alone = game.candidates.subject is None
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
-        rows = game.truth.mask(role)[owner]
-        hits, k, n = right[rows], int(right[rows].sum()), int(rows.sum())
-        spread = 1.0 if whose is None else design_effect([hits], numbered([whose[owner][rows]]))
-        tail = (1 - confidence) / 2
-        low, high = clopper_pearson(k / spread, n / spread, tail, tail)
-        method = "Clopper-Pearson" + BY_SUBJECT * (whose is not None)
-        found[name] = Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
+        of_role = game.truth.mask(role)[owner]
+        found[name] = share_right(right[of_role], whose[of_role], confidence, alone)
     return found
 
 
@@ -45,7 +55,7 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
     outside = found.get("evaluation")
     if outside is None or outside.low is None:
         return ""
-    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]]
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.low > commonest:
         return ""
@@ -53,3 +63,23 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
         f"The model itself is of no use: it is right on {share(outside.value)} of outsiders, and whoever always names "
         f"the commonest label on {share(commonest)}; a useful model may give away more."
     )
+
+
+def clusters(candidates: Candidates) -> Ints:
+    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
+    number = candidates.subject_number
+    return candidates.owner if number is None else number[candidates.owner]
+
+
+def share_right(right: Bools, whose: Ints, confidence: float, alone: bool) -> Estimate:
+    """`alone`: no two records belong to the same person."""
+    hits, spread, method = right.reshape(-1), 1.0, "Clopper-Pearson"
+    if right.ndim > 1:
+        positions = right.shape[1]
+        spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
+        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by subject, else by record"
+    elif not alone:
+        spread, method = design_effect([hits], numbered([whose])), method + BY_SUBJECT
+    k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
+    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
+    return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)

@@ -2,7 +2,7 @@
 
 If so, the two sets were drawn differently (other dates, other sites, other cleaning), and an attack's success shows the
 difference between the sets, not a leak. Fitted on a random half of the subjects (of the records where there are no
-subjects), reported on the other half. It lives outside `attacks` because it is told the truth about its half.
+subjects), reported on the other half. It is not among the attacks, because it learns who is a member in its half.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
 
 
 class Blind:
-    """Fitted when it is first asked, and then kept: it is the same after every round, and dear."""
+    """Fitted when it is first needed, and then kept: it is the same after every round, and expensive."""
 
     def __init__(self, game: Game, seed: int):
         self.game, self.seed = game, seed
@@ -53,7 +53,7 @@ def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
     groups = candidates.id if candidates.subject is None else candidates.subject
     reported = random_half(groups, f"blind-{seed}")
     features = _features(candidates.rows.x, candidates.rows.y)
-    if len(features) != len(candidates):  # several rows for each candidate: what is blind knows their mean
+    if len(features) != len(candidates):  # several rows for each candidate: use their mean
         features = gather(features, candidates.owner, len(candidates), "mean")
     in_play = ~truth.mask(Role.CALIBRATION)
     fitted_on = in_play & ~reported
@@ -75,7 +75,16 @@ def blind_block(game: Game, scores: Floats, reported: Bools) -> Block:
 
 
 def _features(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-    flat = x.reshape(len(x), -1)
+    """Of tokens, and of classes at positions, how often each occurs: their numbers have no order."""
+    flat = _counts(x) if x.dtype.kind == "i" else x.reshape(len(x), -1)
     if flat.shape[1] > MAX_FEATURES:
         flat = flat[:, np.linspace(0, flat.shape[1] - 1, MAX_FEATURES).astype(int)]
-    return np.column_stack([flat, y])
+    return np.column_stack([flat, _counts(y) if y.ndim > 1 else y])
+
+
+def _counts(numbers: NDArray[Any]) -> NDArray[Any]:
+    """records x numbers: how often each occurs in a record. Where there are too many, several share a column."""
+    width = min(int(numbers.max(initial=0)) + 1, MAX_FEATURES)
+    rows = numbers.reshape(len(numbers), -1) % width
+    flat = rows + width * np.arange(len(rows))[:, None]
+    return np.bincount(flat.reshape(-1), minlength=width * len(rows)).reshape(len(rows), width).astype(np.float32)

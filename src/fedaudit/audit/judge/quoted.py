@@ -1,4 +1,4 @@
-"""What is quoted: the primary attack of each vantage, and who is more exposed to it than the others."""
+"""The headlines: the primary attack of each vantage, and which parties are more exposed to it than others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedaudit.wording import fpr_of
 
 
 def headlines(case: Case) -> tuple[list[Headline], list[str]]:
-    """The primary attack of each vantage; and where a server's two kinds of models could not be compared by TPR."""
+    """The headline of each vantage, and notices where a server's two kinds of models could not be compared by TPR."""
     found: list[Headline] = []
     notices: list[str] = []
     for vantage in case.settings.vantages:
@@ -32,9 +32,9 @@ def headlines(case: Case) -> tuple[list[Headline], list[str]]:
 
 
 def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headline, list[str]]:
-    """A server's is the stronger of its two kinds of models, corrected for the choice.
+    """A server's headline is the stronger of its two kinds of models, corrected for the choice.
 
-    They are compared by TPR only where both have one: a model without it is not the weaker for that.
+    The two are compared by TPR if both have one, otherwise by AUC.
     """
     models = [model for model in _models(vantage) if attack in case.settings.on(vantage, model)]
     confidence = 1 - (1 - case.settings.confidence) / len(models)  # Bonferroni over what is compared
@@ -94,7 +94,7 @@ def _models(vantage: Vantage) -> list[ModelKind]:
 
 
 def compared_parties(case: Case) -> list[str]:
-    """Who is more exposed than the others to the primary attack; the error is shared among all comparisons."""
+    """Parties that are more exposed than the others to the primary attack. All comparisons share the error."""
     watched = case.settings.watched()
     confidence = 1 - (1 - case.settings.confidence) / len(watched)
     found = []
@@ -116,7 +116,7 @@ def compared_parties(case: Case) -> list[str]:
 
 
 def unseen_parties(case: Case) -> list[str]:
-    """How many parties a server saw too seldom to judge: they are not in the pooled local results."""
+    """How many parties took part too rarely to be judged. They are not in the pooled local results."""
     attack, local = case.primary(Vantage.SERVER), case.panels.local
     if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
         return []

@@ -1,4 +1,4 @@
-"""Which party held a record: how often the right one is named, and its records told from the other parties'."""
+"""Which party held a record? How often the right one is named, and how well its records are told from others'."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.attacks.peers import margin
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge import membership
 from fedaudit.audit.judge.attribute import difference
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Bools, Estimate, Evidence, Floats, Ints, ModelKind, Role, Vantage
+from fedaudit.types import Bools, Estimate, Floats, Ints, ModelKind, Role, Vantage
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 OUTSIDE, LABEL, LARGEST, EXCESS = "nonmembers-accuracy", "label-accuracy", "largest-accuracy", "excess-over-baselines"
 
 
 class Names(Protocol):
-    """An attack that says of every party how well its update fits a record."""
+    """An attack that gives, for every party, how well its update fits a record."""
 
     @property
     def name(self) -> str: ...
@@ -32,7 +32,7 @@ class Names(Protocol):
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
-    """Membership as for any attack, and beside it how often the right party is named."""
+    """Membership, as for any attack, and how often the right party is named."""
     results = []
     told = membership.judge(case, attack, vantage, model)
     for result in told.results:
@@ -49,7 +49,7 @@ def naming(
     one party also the AUC with which its members are told from the *other parties'* members. (Members against outsiders
     have the usual names.)
 
-    There is no such AUC for all parties together: every record would stand on both sides.
+    There is no such AUC for all parties together: every record would be on both sides.
     """
     seen = [name for name, panel in panels.items() if panel.rounds]
     known = [panels[name].reductions[attack.name].features()[panels[name].reference] for name in seen]
