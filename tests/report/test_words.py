@@ -8,8 +8,8 @@ import pytest
 
 from fedaudit.report import charts, headline_rows, row_titles, sections, verdict, words
 from fedaudit.report.values import clean, clean_tree, toml
+from fedaudit.stats.wording import rate, share, share_span, since_round
 from fedaudit.types import Curve
-from fedaudit.wording import rate, share, share_span, since_round
 from tests.report import builder
 from tests.report.builder import quotable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 HEADLINE_FPR = 0.01
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
 # of these, the first that was asked for.
-PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss")
+# The matched filter is the strongest where its layer has this many weights for each member in the sum.
+ENOUGH_WEIGHTS = 20.0
+PRIMARY = ("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Settings:
     attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
+    # Weights of the layer that the filter looks at for each member in the sum, by model: what decides how much it finds.
+    weights_per_member: Mapping[str, float] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ who can run what
 
@@ -68,7 +72,8 @@ class Settings:
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
-        order = {name: place for place, name in enumerate(PRIMARY)}
+        enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
+        order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:

@@ -8,7 +8,6 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from fedaudit.cli.options import Set
 from fedaudit.cli.terminal import console
 from fedaudit.errors import FedauditError
 
@@ -43,7 +42,6 @@ def plan(
     calibration: Annotated[
         int | None, typer.Option(min=1, help="Calibration non-members: they set the thresholds.")
     ] = None,
-    set_: Set = None,
     fpr: Annotated[
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.01, 0.001, 0.0001).")
     ] = None,
@@ -68,7 +66,7 @@ def plan(
         if members or nonmembers or calibration or fpr:
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
-        tables = plan_of(stage(load_config(config, set_ or ())))
+        tables = plan_of(stage(load_config(config)))
     elif members and nonmembers and calibration:
         tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
     else:

@@ -13,8 +13,7 @@ from fedaudit.report.figures import Point, Series
 from fedaudit.report.sections import Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.types import AuditResult, Estimate, Headline
-from fedaudit.wording import (
+from fedaudit.stats.wording import (
     NONE,
     count,
     fpr_of,
@@ -28,6 +27,7 @@ from fedaudit.wording import (
     span_text,
     value_of,
 )
+from fedaudit.types import AuditResult, Estimate, Headline
 
 
 @dataclass(frozen=True)

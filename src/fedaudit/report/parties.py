@@ -12,8 +12,8 @@ from fedaudit.report.sections import Table, level
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.results.document import PartyInfo
+from fedaudit.stats.wording import count, fpr_of, full_text, number_text, value_of
 from fedaudit.types import AuditResult
-from fedaudit.wording import count, fpr_of, full_text, number_text, value_of
 
 MOST_NAMED = 30  # parties that get a row each; more are drawn by rank
 

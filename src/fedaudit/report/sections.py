@@ -8,8 +8,7 @@ from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
 from fedaudit.report.values import Results, toml
 from fedaudit.report.words import Finding
-from fedaudit.types import AuditResult, Estimate
-from fedaudit.wording import (
+from fedaudit.stats.wording import (
     NONE,
     confidence,
     count,
@@ -23,6 +22,7 @@ from fedaudit.wording import (
     value_of,
     value_text,
 )
+from fedaudit.types import AuditResult, Estimate
 
 MOST_ROWS = 50
 

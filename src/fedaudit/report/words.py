@@ -6,10 +6,9 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit import wording
 from fedaudit.report.values import Results
-from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
-from fedaudit.wording import (
+from fedaudit.stats import wording
+from fedaudit.stats.wording import (
     NONE,
     confidence,
     fpr_of,
@@ -20,6 +19,7 @@ from fedaudit.wording import (
     since_round,
     value_text,
 )
+from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,7 @@ class Isolation:
             right.append(np.zeros(rows.y.shape, bool) if found is None else found)
             outsiders = self.game.truth.mask(Role.EVALUATION) & (self.game.candidates.party == party)
             whose.append(clusters(self.game.candidates)[outsiders])
-        alone = self.game.candidates.subject is None
-        return share_right(np.concatenate(right), np.concatenate(whose), self.settings.confidence, alone)
+        return share_right(np.concatenate(right), np.concatenate(whose), self.settings.confidence)
 
 
 def _epochs(auditor: Auditor, attack: BaseAttack) -> float:

@@ -18,7 +18,7 @@ from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, State, Task
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -141,7 +141,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
     settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
-    settings = fitting(settings, task, initial, dataset.records, asked)
+    settings = fitting(settings, task, game, federation.seed, asked)
     settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
@@ -168,9 +168,23 @@ def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptio
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
-def fitting(settings: Settings, task: Task, initial: State, rows: Records, asked: bool) -> Settings:
+def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
-    return settings.checked(asked).suited_to(task, initial, rows, asked)
+    suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
+    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer))
+
+
+def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, float]:
+    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'."""
+    from fedaudit.adversary.signals.matched import largest_linear, rules
+
+    module = getattr(task, "architecture", None)
+    if module is None or not rules(module):
+        return {}
+    weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
+    member = game.truth.mask(Role.MEMBER)
+    counts = [int((member & (game.candidates.party == party)).sum()) for party in game.parties]
+    return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 
 def planned(prepared: Prepared) -> list[Plan]:

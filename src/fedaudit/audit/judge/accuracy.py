@@ -15,8 +15,8 @@ from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import clopper_pearson, design_effect
 from fedaudit.stats.blocks import numbered
 from fedaudit.stats.ranking import BY_SUBJECT
+from fedaudit.stats.wording import share
 from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
-from fedaudit.wording import share
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
@@ -43,11 +43,27 @@ def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Es
     if right is None:
         return {}
     found, owner, whose = {}, game.candidates.owner, clusters(game.candidates)
-    alone = game.candidates.subject is None
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
         of_role = game.truth.mask(role)[owner]
-        found[name] = share_right(right[of_role], whose[of_role], confidence, alone)
+        found[name] = share_right(right[of_role], whose[of_role], confidence)
     return found
+
+
+def clusters(candidates: Candidates) -> Ints:
+    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
+    number = candidates.subject_number
+    return candidates.owner if number is None else number[candidates.owner]
+
+
+def share_right(right: Bools, whose: Ints, confidence: float) -> Estimate:
+    hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
+    spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
+    shared = len(np.unique(whose)) < len(hits)  # several answers of one subject, or of one record
+    of = f"share of {positions} positions a record; " * (positions > 1)
+    method = f"{of}Clopper-Pearson" + BY_SUBJECT * shared
+    k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
+    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
+    return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
 
 
 def useless(game: Game, found: Mapping[str, Estimate]) -> str:
@@ -63,23 +79,3 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
         f"The model itself is of no use: it is right on {share(outside.value)} of outsiders, and whoever always names "
         f"the commonest label on {share(commonest)}; a useful model may give away more."
     )
-
-
-def clusters(candidates: Candidates) -> Ints:
-    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
-    number = candidates.subject_number
-    return candidates.owner if number is None else number[candidates.owner]
-
-
-def share_right(right: Bools, whose: Ints, confidence: float, alone: bool) -> Estimate:
-    """`alone`: no two records belong to the same person."""
-    hits, spread, method = right.reshape(-1), 1.0, "Clopper-Pearson"
-    if right.ndim > 1:
-        positions = right.shape[1]
-        spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
-        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by subject, else by record"
-    elif not alone:
-        spread, method = design_effect([hits], numbered([whose])), method + BY_SUBJECT
-    k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
-    return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)

@@ -11,8 +11,8 @@ from fedaudit.audit.judge.sentences import Beyond
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import party_differences
+from fedaudit.stats.wording import fpr_of
 from fedaudit.types import Estimate, Headline, ModelKind, Vantage
-from fedaudit.wording import fpr_of
 
 
 def headlines(case: Case) -> tuple[list[Headline], list[str]]:

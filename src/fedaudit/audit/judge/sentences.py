@@ -7,8 +7,7 @@ chance, and an interval that begins at 0 for want of records is "not settled".
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedaudit.types import AuditResult, Estimate, Headline, Tone
-from fedaudit.wording import (
+from fedaudit.stats.wording import (
     behind,
     confidence,
     count,
@@ -22,6 +21,7 @@ from fedaudit.wording import (
     value_of,
     value_text,
 )
+from fedaudit.types import AuditResult, Estimate, Headline, Tone
 
 WHO = {
     "client": "Any party that sees the global models",
