@@ -17,7 +17,6 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.judge import Case
 from fedaudit.audit.judge.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, PartyAudit
@@ -248,7 +247,7 @@ def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Pat
 
 def test_strict_withholds_when_every_attack_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     audit = PartyAudit(net, game_of, rounds=3, attacks=QUICK, strict=True)
-    monkeypatch.setattr(Case, "alive", lambda *_: [])
+    monkeypatch.setattr(Settings, "primary", lambda *_: None)
     (reply,) = send(client_app([audit]), [1])
     assert "every attack failed" in str(reply.error.reason)
 

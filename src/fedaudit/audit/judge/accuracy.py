@@ -71,7 +71,7 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
     outside = found.get("evaluation")
     if outside is None or outside.low is None:
         return ""
-    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]]
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.low > commonest:
         return ""
