@@ -311,7 +311,7 @@ def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
 def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Correct this argument"):
         PartyAudit(net, game_of, **wrong)
 
 
