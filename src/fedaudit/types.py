@@ -173,6 +173,7 @@ class Grant(StrEnum):
     OUTPUTS = "outputs"
     WEIGHTS = "weights"
     UPDATE = "update"
+    OWN = "own-update"
     EVERY_ROUND = "every-round"
 
 
@@ -266,6 +267,7 @@ class Measured:
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
     gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
     unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
+    layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
     queries: int = 0  # how many records the model was asked about
     notes: tuple[str, ...] = ()  # problems that did not cost any value
 
@@ -362,6 +364,7 @@ class AuditResult:
     cost: Cost
     warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
 
 
 @dataclass(frozen=True)

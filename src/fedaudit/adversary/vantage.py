@@ -23,7 +23,7 @@ _EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY
 
 GRANTS: dict[tuple[Vantage, ModelKind], frozenset[Grant]] = {
     (Vantage.OUTSIDER, "global"): frozenset({Grant.LABELS, Grant.OUTPUTS}),
-    (Vantage.CLIENT, "global"): _EVERYTHING,
+    (Vantage.CLIENT, "global"): _EVERYTHING | {Grant.OWN},
     (Vantage.LABEL_ONLY_CLIENT, "global"): frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
     (Vantage.SECAGG_SERVER, "global"): _EVERYTHING,
     (Vantage.SERVER, "global"): _EVERYTHING,
@@ -42,6 +42,14 @@ class Queries:
 
     def add(self, records: int) -> None:
         self.count += records
+
+
+@dataclass(frozen=True)
+class OwnUpdate:
+    """The model that the adversary itself sent, and its share of the weighted mean."""
+
+    state: State
+    share: float
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,12 @@ class View:
         return None if before is None else {name: before[name] - self.weights[name] for name in before}
 
     @property
+    def own(self) -> OwnUpdate | None:
+        """What this party itself sent, and how much it counted in the mean; None where it took no part."""
+        sent: OwnUpdate | None = self._granted("own", "a party's own update")
+        return sent
+
+    @property
     def peers(self) -> Mapping[str, State | None]:
         """What the other parties sent in the same round; None for a party that took no part."""
         states: Mapping[str, State | None] = self._granted("peers", "the other parties' updates")
@@ -126,7 +140,8 @@ def look(
         weights = round.aggregate or round.broadcast
         received = round.broadcast or None if round.aggregate else None
         if weights:
-            yield view(vantage, model, round.moment, task, weights, received, serve=serve)
+            own = own_update(round, parties) if vantage is Vantage.CLIENT else None
+            yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own)
         return
     everybody = {
         name: (round.sent[name].state or None) if name in round.sent else None
@@ -136,6 +151,13 @@ def look(
         peers = {name: state for name, state in everybody.items() if name != party}
         if sent := everybody[party]:
             yield view(vantage, model, round.moment, task, sent, round.broadcast or None, party=party, peers=peers)
+
+
+def own_update(round: Round, parties: Sequence[str]) -> OwnUpdate | None:
+    """A participant is the first party: it knows what it sent, and how many records stand behind each model."""
+    own = round.sent.get(min(parties)) if parties else None
+    total = sum(trained.examples for trained in round.sent.values())
+    return OwnUpdate(own.state, own.examples / total) if own is not None and own.state and total else None
 
 
 def view(
@@ -155,6 +177,8 @@ def view(
         held = {"task": task, "weights": weights}
         if Grant.EVERY_ROUND in grants:
             held["received"] = received
+    if Grant.OWN in grants:
+        held["own"] = more.get("own")
     if Grant.UPDATE in grants:
         held["peers"] = more.get("peers", {})
 

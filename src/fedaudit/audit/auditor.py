@@ -75,7 +75,8 @@ class Auditor:
         of: dict[str | None, Measured] = {}
         for key, view in self.panels.views(round, self.task).items():
             sight = self.panels.sights[key]
-            if sight.wants(round.moment, last) or (key is None and not round.probe):
+            # Without a signal to measure, too: reference models learn in every round.
+            if sight.wants(round.moment, last) or (sight.lasting and not round.probe):
                 of[key] = sight.measure(view, epochs.get(key, everybody), last)
         shadow, own = self.settings.shadow, self.panels.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import FAMILIES, GRADIENTS, Family, measure
+from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.patience import patience
@@ -54,8 +54,11 @@ class Sight:
         self.row_ids = game.candidates.rows.id[self.row_index]
         self.attacks = list(attacks)
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
+        self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
-        self.families = families(settings)
+        self.filter = updates.Filtering(settings.filter)
+        self.families = families(settings, self.filter)
+        self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
         self.pending: View | None = None  # the model that a deferred attack asks when it is scored
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
@@ -94,9 +97,9 @@ class Sight:
         started, rows, wanted, asked = time.perf_counter(), self.rows, set(signals), view.queries.count
         known = self.reference[self.owner]
         found = Attempt(view, rows, known, self.families)
-        found.measure(sorted(wanted - GRADIENTS - set(hidden_attribute.NEEDS)))
+        found.measure(sorted(wanted - DEAR - set(hidden_attribute.NEEDS)))
         before = time.perf_counter()
-        found.measure(sorted(wanted & GRADIENTS))
+        found.measure(sorted(wanted & DEAR))
         gradient_seconds = time.perf_counter() - before
         if not view.moment.probe:
             self._ask_references(found, signals, view, rows)
@@ -109,9 +112,14 @@ class Sight:
             found.failed,
             gradient_seconds,
             frozenset(found.unobserved),
+            self._layers(found),
             view.queries.count - asked,
             tuple(found.notes),
         )
+
+    def _layers(self, found: Attempt) -> dict[str, str]:
+        layer = self.filter.layer
+        return {name: layer for name in updates.OF_ONE_LAYER if layer is not None and name in found.values}
 
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
@@ -149,6 +157,7 @@ class Sight:
         self.epoch_seconds += measured.epoch_seconds
         self.gradient_seconds += measured.gradient_seconds
         self.queries += measured.queries
+        self.layers |= measured.layers
         return measured
 
     def reduce(
@@ -195,7 +204,7 @@ class Sight:
     def cost(self, attack: BaseAttack) -> float:
         """Seconds spent on this attack: the signals that all share, and the gradients and references that it uses."""
         used = set(attack.signals)
-        unused = self.banks.unused_seconds(used) + (0.0 if used & GRADIENTS else self.gradient_seconds)
+        unused = self.banks.unused_seconds(used) + (0.0 if used & DEAR else self.gradient_seconds)
         return self.seconds - unused
 
     def state(self) -> Stored:
@@ -209,6 +218,7 @@ class Sight:
             "rounds": self.rounds,
             "absorbed": self.absorbed,
             "queries": self.queries,
+            "layers": dict(self.layers),
             "seconds": [self.seconds, self.epoch_seconds, self.gradient_seconds],
         }
 
@@ -219,12 +229,13 @@ class Sight:
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         self.seconds, self.epoch_seconds, self.gradient_seconds = state["seconds"]
+        self.layers = dict(state["layers"])
 
 
-def families(settings: Settings) -> tuple[Family, ...]:
+def families(settings: Settings, filtering: updates.Filtering) -> tuple[Family, ...]:
     """All families of signals, including the one for a hidden attribute if the audit asks for it."""
-    probe = settings.attribute
-    return (*FAMILIES, Family(hidden_attribute.NEEDS, probe.measure)) if probe else tuple(FAMILIES)
+    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure))
+    return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
 
 
 class Attempt:

@@ -108,7 +108,7 @@ class Panels:
         for vantage in vantages:  # those who see most come first
             key = self.key(vantage, "global", None)
             if key in self.sights and key not in views:
-                seen = next(look(vantage, "global", round, task, self.settings.serve), None)
+                seen = next(look(vantage, "global", round, task, self.settings.serve, self.game.parties), None)
                 views |= {key: seen} if seen else {}
         for view in look(Vantage.SERVER, "local", round, task, parties=self.game.parties) if self.local else ():
             if view.party in self.sights:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import slow, why_not
+from fedaudit.adversary.signals import FAMILIES, Family, slow, why_not
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
+from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
@@ -41,6 +43,7 @@ class Settings:
     shadow: Shadow | None = None
     attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
+    filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
 
     # ------------------------------------------------------------------ who can run what
 
@@ -110,7 +113,7 @@ class Settings:
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
             lacking = [a for a in attacks if not a.learns and not self.feeds(vantage, MODELS[vantage], a)]
-            lacking = [a for a in lacking if a.needs - grants != {Grant.UPDATE}]
+            lacking = [a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN} or a.needs <= grants]
             by_reason: dict[str, list[str]] = {}
             for attack in lacking:
                 needed = _and(attack.needs - grants) or "answers that no defence has changed"
@@ -133,7 +136,8 @@ class Settings:
         unfit: dict[str, str] = {}
         dear: str | None = None
         for attack in self.attacks:
-            reason = why_not(attack.signals, state, rows, task)
+            trial = (*FAMILIES, Family(OF_UPDATES, Filtering(self.filter).measure))
+            reason = why_not(attack.signals, state, rows, task, trial)
             cost = None if reason else slow(attack.signals, state, rows, task)
             dear = dear or cost
             if reason or (cost and not asked):

@@ -174,6 +174,19 @@ class Attribute(Section):
     )
 
 
+class Matched(Section):
+    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
+
+    fit: Literal["nonmembers", "all"] = Field(
+        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
+    )
+    damping: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
+    )
+    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
+
+
 class Audit(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
@@ -199,6 +212,7 @@ class Audit(Section):
         None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
     )
     attribute: Attribute | None = None
+    matched: Matched | None = None
 
 
 class Config(Section):

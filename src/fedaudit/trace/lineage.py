@@ -37,6 +37,7 @@ class Entry:
     kept: bool  # the models themselves are on disk
     probe: int = 0
     unobserved: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by part: signals of what nobody saw
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by part: signals of one layer, and which
 
     @property
     def moment(self) -> Moment:
@@ -131,7 +132,7 @@ class Lineage:
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
-            int(event.get("probe", 0)), event.get("unobserved", {}),
+            int(event.get("probe", 0)), event.get("unobserved", {}), event.get("layers", {}),
         )  # fmt: skip
         if event["opens"]:
             self._open(entry, event["origin"])

@@ -126,13 +126,14 @@ class Store:
             False,
             round.probe,
         )
-        parts, names, signals, unobserved = [], set(), None, {}
+        parts, names, signals, unobserved, layers = [], set(), None, {}, {}
         if seen:
             blob = pack_signals(round.index, seen.of)
             write_atomically(self._signals_file(entry), blob)
             signals = checksum(blob)
             names = {name for of in seen.of.values() for name in of.values}
             unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
+            layers = {k or "": dict(of.layers) for k, of in seen.of.items() if of.layers}
             parts = [
                 [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
                 for k, of in seen.of.items()
@@ -145,6 +146,7 @@ class Store:
             "signals": signals, "names": sorted(names), "parts": parts,
             **({"probe": round.probe} if round.probe else {}),
             **({"unobserved": unobserved} if unobserved else {}),
+            **({"layers": layers} if layers else {}),
         })  # fmt: skip
         self._drop_older_models()
         return "branch" if place.opens else "new"
@@ -221,7 +223,10 @@ class Store:
         path = self._signals_file(entry)
         with _named(path):
             found = unpack_signals(read_bytes(path), entry.signals, entry.parts)
-        of = {k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ()))) for k, m in found.items()}
+        of = {
+            k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ())), layers=entry.layers.get(k or "", {}))
+            for k, m in found.items()
+        }
         return Observation(entry.round, of, entry.probe)
 
     def round(self, entry: Entry) -> Round:

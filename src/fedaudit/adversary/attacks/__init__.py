@@ -8,6 +8,14 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
 from fedaudit.adversary.attacks.gradients import LayerAttack
+from fedaudit.adversary.attacks.matched import (
+    InverseHessian,
+    MatchedFilter,
+    MatchedFilterPeer,
+    ProjRes,
+    RoundGain,
+    UpdateAttack,
+)
 from fedaudit.adversary.attacks.peers import FedMIA, Source
 from fedaudit.adversary.attacks.reference import (
     KTA,
@@ -22,6 +30,7 @@ from fedaudit.adversary.attacks.reference import (
 )
 from fedaudit.adversary.attacks.series import Series
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
+from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
 
 
@@ -33,6 +42,12 @@ class Entry:
 
 
 REGISTRY: dict[str, Entry] = {
+    "matched-filter": Entry(
+        "is the record's gradient in the update: both whitened, one layer; mean over the rounds", MatchedFilter
+    ),
+    "round-gain": Entry(
+        "how much each round lowered the record's loss: two forward passes; mean over the rounds", RoundGain
+    ),
     "fta-confidence": Entry("slope of the confidence in the record's label over the rounds", lambda: FTA("confidence")),
     "fta-loss": Entry("slope of the record's loss over the rounds", lambda: FTA("loss")),
     "fta-logit": Entry("slope of the rescaled logit over the rounds", lambda: FTA("logit")),
@@ -49,6 +64,17 @@ REGISTRY: dict[str, Entry] = {
     "gradient-norm-all": Entry("norm of the record's gradient over all layers, small for members", GradientNormAll),
     "fusion": Entry("sum of standardised attacks: gradient-cosine and fta-confidence", lambda: fuse()),
     "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
+}
+
+# The first party about the others, and published relatives of the matched filter.
+REGISTRY |= {
+    "matched-filter-peer": Entry(
+        "matched-filter by the first party, its own update taken out of the sum", MatchedFilterPeer, False
+    ),
+    "projres": Entry("how near the record's hidden vector lies to the row space of the update", ProjRes, False),
+    "inverse-hessian": Entry(
+        "size of the record's gradient under the last model, weighted by curvature", InverseHessian, False
+    ),
 }
 
 # These compare the updates of all parties: a ghost pass with as many updates as there are parties.
@@ -142,7 +168,7 @@ def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -
 
 
 def choose(
-    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None
+    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None, fit: Fit = "all"
 ) -> list[BaseAttack]:
     """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
     wanted = (
@@ -154,7 +180,14 @@ def choose(
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
     made = [known[name].make() for name in wanted if name != BLIND]
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
-    return [with_variance(attack, variance) for attack in chosen]
+    return [with_fit(with_variance(attack, variance), fit) for attack in chosen]
+
+
+def with_fit(attack: BaseAttack, fit: Fit) -> BaseAttack:
+    """The attack with its whitening fitted on these records, also as a part of fusion."""
+    if isinstance(attack, Fusion):
+        return replace(attack, parts=tuple(with_fit(part, fit) for part in attack.parts))
+    return replace(attack, fit_on=fit) if isinstance(attack, UpdateAttack) else attack
 
 
 def with_variance(attack: BaseAttack, variance: Variance) -> BaseAttack:

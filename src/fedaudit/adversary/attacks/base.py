@@ -39,6 +39,7 @@ class BaseAttack:
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
+    by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
     # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 

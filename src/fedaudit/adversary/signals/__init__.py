@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.adversary.signals import attribute, merlin, outputs, references
+from fedaudit.adversary.signals import attribute, merlin, outputs, references, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
@@ -38,12 +38,13 @@ def _gradients(
     return gradients.measure(names, view, rows, known, rng)
 
 
-_CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 _GRADIENTS: dict[str, frozenset[Grant]] = {
-    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), _CONSECUTIVE),
-    "peer-cosine": _CONSECUTIVE | {Grant.UPDATE},
+    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), updates.CONSECUTIVE),
+    "peer-cosine": updates.CONSECUTIVE | {Grant.UPDATE},
 }
 GRADIENTS = frozenset(_GRADIENTS)
+# Signals whose cost is counted apart, because only some attacks need them.
+DEAR = GRADIENTS | set(updates.NEEDS)
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),
@@ -55,6 +56,7 @@ NEEDS: dict[str, frozenset[Grant]] = {
     **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
     **references.NEEDS,
     **attribute.NEEDS,
+    **updates.NEEDS,
 }
 
 
@@ -82,14 +84,17 @@ def _rng(moment: Moment, salt: int) -> np.random.Generator:
     return np.random.default_rng([moment.round, salt, moment.probe] if moment.probe else [moment.round, salt])
 
 
-def why_not(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
+def why_not(
+    names: Iterable[str], state: State, rows: Records, task: Task, families: Iterable[Family] = FAMILIES
+) -> str | None:
     """Why a task cannot give these signals, found before training by trying them on two records; None if it can."""
-    names = [name.removeprefix("attribute-") for name in names]  # the same signal, once for each value of the attribute
+    # The same signal, once for each value of an attribute, or of another update.
+    names = [name.removeprefix("attribute-").removesuffix("-peer") for name in names]
     seen = view(Vantage.SERVER, "local", Moment(1), task, state, state)
     try:
         slow(names, state, rows, task)
         few = rows.take(np.arange(min(2, len(rows))))
-        measure(names, seen, few, np.ones(len(few), bool))
+        measure(names, seen, few, np.ones(len(few), bool), families)
     except FedauditError as error:
         return error.what
     return None
@@ -97,7 +102,7 @@ def why_not(names: Iterable[str], state: State, rows: Records, task: Task) -> st
 
 def slow(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
     """Why some of the signals cost far more than one pass, or None. Refuses gradients that would come out wrong."""
-    if not GRADIENTS & set(names):
+    if not DEAR & set(names):
         return None
     from fedaudit.adversary.signals import gradients
 

@@ -23,7 +23,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = entry(case, attack, vantage, model, None, blocks)
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.game.parties:
-        if attack.learns and party == scores.barred:
+        if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
             continue  # the adversary itself
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
@@ -48,7 +48,9 @@ def entry(
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
     cost = Cost(case.scores.epochs(sights, attack))
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
-    return AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
+    layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
+    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
+    return replace(found_there, layer=layer)
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
