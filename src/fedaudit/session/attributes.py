@@ -52,7 +52,11 @@ def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
     known = own.attributes[name]
     missing = [value for value in range(count) if not (known == value).any()]
     if missing:
-        raise FedauditError("attribute", f"the adversary has no record with {name} = {missing[0]}", "Use more data.")
+        raise FedauditError(
+            "attribute",
+            f"the adversary has no record with {name} = {missing[0]}",
+            "Use more records, or another attribute.",
+        )
     means = np.array([[own.x[known == value, column].mean()] for value in range(count)], np.float32)
     return Probe(name, np.array([column]), means)
 
