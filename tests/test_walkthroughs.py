@@ -88,7 +88,8 @@ def test_every_room_has_a_line() -> None:
     rooms = [
         name for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
     ]
-    assert rooms == [layer for layer in LAYERS if layer != "__main__"]
+    there = {path.name.removesuffix(".py") for path in Path(fedaudit.__file__).parent.iterdir()}
+    assert rooms == [layer for layer in LAYERS if layer in there - {"__main__"}]
 
 
 # ------------------------------------------------------------------ the walk-throughs
