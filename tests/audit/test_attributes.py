@@ -192,7 +192,7 @@ def test_wrong_use_is_refused_before_training() -> None:
     def asked(**audit: Any) -> None:
         prepare(config(data={"name": "breast-cancer"}, audit={"attacks": ["loss"]} | audit))
 
-    with pytest.raises(FedauditError, match="guessed by a semi-honest adversary"):
+    with pytest.raises(FedauditError, match="needs a semi-honest adversary"):
         asked(attribute={"name": "area"})
     with pytest.raises(FedauditError, match="has no attribute 'size'"):
         asked(attribute={"name": "size"}, adversary="agg-sh")

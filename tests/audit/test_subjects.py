@@ -101,7 +101,7 @@ def test_a_run_says_what_its_outsiders_are_and_keeps_its_hash(tmp_path: Path) ->
     (out / "run.json").write_text(json.dumps(stored))
     told: list[str] = []
     assert run(whole, out, silent, tell=told.append).understates == (said,)
-    assert any("nothing is trained again" in line for line in told)
+    assert any("Nothing is trained" in line for line in told)
     with pytest.raises(FedauditError, match="split_subjects was True and is now False"):
         run(people(tmp_path, ["loss"], split_subjects=False), out, silent)
     assert replay(out, [], tmp_path / "again", silent).understates == [said]

@@ -262,7 +262,7 @@ def test_strict_withholds_another_answer_to_a_round_that_was_answered(tmp_path: 
     audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.99", strict=True)
     replies = send(client_app([audit, other_seed]), [1, 2, 2, 2])
     assert [reply.has_content() for reply in replies] == [True, True, True, False]
-    assert "round 2 came again with other content" in str(replies[-1].error.reason)
+    assert "round 2 arrived again with other content" in str(replies[-1].error.reason)
 
 
 def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
 def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Correct this argument"):
         PartyAudit(net, game_of, **wrong)
 
 
@@ -354,7 +354,7 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
         reply = app(copy.deepcopy(message), grid.contexts[101])
         assert reply.has_content()
     document = json.loads((tmp_path / "north/results.json").read_text())
-    assert "Round 2 came twice, the same both times: counted once." in document["notices"]
+    assert "Round 2 arrived twice, with the same content: it is counted once." in document["notices"]
     assert document["run"]["rounds"] == 3
 
 
