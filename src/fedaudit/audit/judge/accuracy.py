@@ -36,25 +36,26 @@ def right_on(rows: Records, task: Task, state: State) -> Bools | None:
 def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:
     if right is None:
         return {}
-    found, owner, whose = {}, game.candidates.owner, clusters(game.candidates)
+    found, owner = {}, game.candidates.owner
+    whose, by = clusters(game.candidates)
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
         of_role = game.truth.mask(role)[owner]
-        found[name] = share_right(right[of_role], whose[of_role], confidence)
+        found[name] = share_right(right[of_role], whose[of_role], by, confidence)
     return found
 
 
-def clusters(candidates: Candidates) -> Ints:
-    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
+def clusters(candidates: Candidates) -> tuple[Ints, str]:
+    """For each row whose it is, a subject's or, where there are no subjects, a candidate's; and which of the two."""
     number = candidates.subject_number
-    return candidates.owner if number is None else number[candidates.owner]
+    return (candidates.owner, candidates.unit) if number is None else (number[candidates.owner], "subject")
 
 
-def share_right(right: Bools, whose: Ints, confidence: float) -> Estimate:
+def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
     hits, spread, method = right.reshape(-1), 1.0, "Clopper-Pearson"
     if right.ndim > 1:
         positions = right.shape[1]
         spread = design_effect([hits], [np.repeat(whose, positions)])
-        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by subject, else by record"
+        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by {by}"
     k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
