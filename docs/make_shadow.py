@@ -69,7 +69,7 @@ def say(audit: Audit) -> None:
     for result in audit.results:
         if result.party is None:
             found = {name: [e.value, e.low, e.high] for name, e in result.estimates.items()}
-            print(json.dumps({"attack": result.attack, "model": result.model, "epochs": result.epochs, **found}))
+            print(json.dumps({"attack": result.attack, "model": result.model, "epochs": result.cost.epochs, **found}))
     print(json.dumps({"accuracy": {name: e.value for name, e in audit.accuracy.items()}, "said": list(audit.notices)}))
 
 

@@ -26,7 +26,8 @@ def config(**sections: dict[str, Any]) -> Config:
         "audit": {},
     }
     for section, values in sections.items():
-        base[section] = base[section] | values
+        given = base[section] | values
+        base[section] = {key: value for key, value in given.items() if value is not None}  # None takes a key out
     return parse(base)
 
 

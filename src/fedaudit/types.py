@@ -1,11 +1,11 @@
-"""The words of fedaudit. Frozen dataclasses and small protocols; nothing here computes, nothing imports torch.
+"""The data types that all of fedaudit shares: frozen dataclasses and small protocols. Nothing here imports torch.
 
 Data goes one way: federation -> trace -> vantage -> signals -> attacks -> statistics -> results -> report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -21,7 +21,7 @@ Strings = NDArray[np.str_]
 
 # A model's parameters and buffers by name. numpy, so that traces, Flower and the report need no torch.
 State = Mapping[str, NDArray[Any]]
-UNSEEN: State = {}  # of a model that nobody saw: masked, or never sent to whoever looks
+UNSEEN: State = {}  # stands for a model that the observer never saw: masked, or not sent to it
 
 Unit = Literal["record", "subject", "user", "attribute"]
 ModelKind = Literal["global", "local"]
@@ -32,7 +32,7 @@ ModelKind = Literal["global", "local"]
 
 @dataclass(frozen=True)
 class Records:
-    """Rows with stable ids, kept sorted by id: storage order can never change a result."""
+    """Rows with stable ids, sorted by id, so that the order in which they were stored cannot change a result."""
 
     x: NDArray[Any]  # float32; tokens are int64
     y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
@@ -65,7 +65,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What leaves a party: its model, how many records stand behind it, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
 
     state: State
     examples: int
@@ -73,7 +73,7 @@ class Trained:
 
 
 class Task(Protocol):
-    """How outputs follow from a model state and records, and how a model is trained on records."""
+    """Computes the outputs of a model, given as a state, for records."""
 
     @property
     def classes(self) -> int: ...
@@ -88,7 +88,7 @@ class Task(Protocol):
 
 
 class Party(Protocol):
-    """A member of the federation with its own data. A canary client or a rogue one is just another Party."""
+    """A member of the federation with its own data. A client that plants canaries is also a party."""
 
     @property
     def name(self) -> str: ...
@@ -101,9 +101,9 @@ class Party(Protocol):
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """Time in a federation. Probe 0 is the round itself; probes 1, 2, ... start from the model that the round left.
+    """A point in time. Probe 0 is the round itself; probes 1, 2, ... start from the model that the round produced.
 
-    A probe is looked at and thrown away: it moves neither the model nor the round number.
+    A probe is observed and then discarded: it changes neither the model nor the round number.
     """
 
     round: int
@@ -114,7 +114,7 @@ class Moment:
 class Plan:
     """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
 
-    A plan that is not kept is a probe: everybody trains, the result is seen, and the model stays as it was.
+    A plan that is not kept is a probe: the parties train, the result is observed, and the model stays as it was.
     """
 
     parties: tuple[str, ...]
@@ -124,10 +124,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Round:
-    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1.
+    """What was exchanged in one round, after defences. Rounds count from 1.
 
-    A state is `UNSEEN` where nobody saw it: what was not observed has no value, and is never taken for a model that
-    did not change. `commit` is False where the result was not kept.
+    A state that was not observed is `UNSEEN`. It is not the same as a model that did not change. `commit` is False if
+    the result was not kept.
     """
 
     index: int
@@ -144,7 +144,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A differential-privacy claim. Compared with an empirical epsilon only when unit and adjacency agree."""
+    """A differential-privacy claim. It may be compared with an empirical epsilon only if unit and adjacency agree."""
 
     unit: Unit
     epsilon: float
@@ -153,17 +153,11 @@ class Guarantee:
     accountant: str
 
 
-class Trace(Protocol):
-    """The rounds of one federation, live or stored, in round order. No ground truth."""
-
-    def rounds(self) -> Iterator[Round]: ...
-
-
 # ------------------------------------------------------------------ what one adversary sees
 
 
 class Vantage(StrEnum):
-    """A place to look from."""
+    """Where an adversary stands, and so what it can see."""
 
     OUTSIDER = "outsider"
     CLIENT = "client"
@@ -173,12 +167,13 @@ class Vantage(StrEnum):
 
 
 class Grant(StrEnum):
-    """Something a view may show. What is not granted cannot be had from the view."""
+    """Something that a view may give access to. A view refuses everything else."""
 
     LABELS = "labels"
     OUTPUTS = "outputs"
     WEIGHTS = "weights"
     UPDATE = "update"
+    OWN = "own-update"
     EVERY_ROUND = "every-round"
 
 
@@ -187,9 +182,9 @@ class Grant(StrEnum):
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same.
+    """What the adversary asks about. Row i belongs to candidate `owner[i]`; for records the two are the same.
 
-    `at`: which candidates exist at a moment, for those that come and go (a canary); where it says nothing, all do.
+    `at`: which candidates exist at a given moment, if some come and go (canaries). At all other moments, all exist.
     """
 
     unit: Unit
@@ -205,7 +200,7 @@ class Candidates:
 
     @cached_property
     def subject_number(self) -> Ints | None:
-        """Subjects as numbers, the same in the whole game: statistics group by them thousands of times."""
+        """Subjects as numbers, which are faster to group by than names."""
         return None if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
 
     def of_party(self, party: str) -> Ints:
@@ -216,7 +211,7 @@ class Candidates:
 
 
 class Role(StrEnum):
-    """The three disjoint sets: trained on; reported as outsiders; thresholds are set on these."""
+    """The three disjoint sets: trained on; not trained on, to report on; not trained on, to set thresholds."""
 
     MEMBER = "member"
     EVALUATION = "evaluation"
@@ -225,14 +220,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Truth:
-    """The labels, by candidate id. The auditor's alone: neither federation nor attacks ever receive it."""
+    """Who is a member, by candidate id. Only the auditor has it; federation and attacks never receive it."""
 
     id: Strings
     role: Strings  # values of Role
     at: Mapping[Moment, Strings] = field(default_factory=dict)  # roles at moments where they differ from `role`
 
     def roles(self, moment: Moment | None = None) -> Strings:
-        """What is true at a moment; without one, what is true of the whole training."""
+        """The roles at a moment, or, without one, in the training as a whole."""
         return self.role if moment is None else self.at.get(moment, self.role)
 
     def mask(self, role: Role, moment: Moment | None = None) -> Bools:
@@ -245,7 +240,7 @@ class Game:
     truth: Truth
 
     def members(self, party: str) -> Records:
-        """What an honest party trains on."""
+        """The records that an honest party trains on."""
         mask = (self.candidates.party == party) & self.truth.mask(Role.MEMBER)
         return self.candidates.rows.take(mask)
 
@@ -254,48 +249,34 @@ class Game:
         return sorted(set(self.candidates.party.tolist()))
 
 
-# ------------------------------------------------------------------ signals and attacks
+# ------------------------------------------------------------------ what was measured
 
 
-# What an audit keeps between two rounds: arrays and plain values, nested by name. Nothing executable.
+# What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
 Stored = Mapping[str, Any]
-
-
-class Reduction(Protocol):
-    """What an attack keeps of the rounds seen so far: running sums where they suffice, else a table.
-
-    `observe` is the one call for live and replayed rounds. `features` is candidates x features. `state` is everything
-    that `restore` needs to go on in another process.
-    """
-
-    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None: ...
-
-    def features(self) -> Floats: ...
-
-    def state(self) -> Stored: ...
-
-    def restore(self, state: Stored) -> None: ...
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The signals of one model in one round: one value (or a few) for each row, by the row's id; and what it cost."""
+    """The signals of one model in one round: one value (or a few) for each row, with the rows' ids; and the cost."""
 
     id: Strings
     values: Mapping[str, NDArray[Any]]
     seconds: float
-    epoch_seconds: float  # of the training that is audited here
+    epoch_seconds: float  # how long one epoch of the audited training took
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
     gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
-    unobserved: frozenset[str] = frozenset()  # signals of something that nobody saw in this round
-    queries: int = 0  # how many answers were asked for
-    notes: tuple[str, ...] = ()  # what went wrong on the way and was made good
+    unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
+    layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
+    queries: int = 0  # how many records the model was asked about
+    notes: tuple[str, ...] = ()  # problems that did not cost any value
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All that an audit takes in of one round, live or stored, by sight: None is the global model as whoever holds it
-    sees it, a party's name its local model; other ways of being answered have names in brackets."""
+    """Everything an audit measures in one round, by sight. The key None is the global model, seen by
+    anybody who holds its weights; a party's name is its local model; a name in brackets is a vantage that gets other
+    answers."""
 
     round: int
     of: Mapping[str | None, Measured]
@@ -306,35 +287,19 @@ class Observation:
         return Moment(self.round, self.probe)
 
 
-@dataclass(frozen=True)
-class Own:
-    """Records of the adversary's own whose answer it knows: their features and that answer."""
-
-    features: Floats
-    label: NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
-
-    nonmembers: Floats | None = None
-    own: Own | None = None
-
-
 # ------------------------------------------------------------------ what leaves the tool
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What the published schema asks of a field beyond its type: a keyword of JSON Schema and its value."""
+    """A constraint on a field in the published schema: a keyword of JSON Schema, and its value."""
 
     keyword: str
     value: Any
 
 
-# How a field stands in results.json: always, if it has no default; if it has one, only while it differs from it.
-# Marked otherwise are those that are written all the same, with another field, or as the key of a mapping.
+# A field without a default is always written to results.json; one with a default only if it differs from the default.
+# These marks change that: always written, written together with another field, or written as the key of a mapping.
 ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
@@ -344,7 +309,7 @@ VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage]
 
 @dataclass(frozen=True)
 class Estimate:
-    """No naked numbers. `value` is None when there is none, and then `reason` says why."""
+    """A number with its interval, method and counts. If `value` is None, `reason` says why."""
 
     name: str = field(metadata=AS_KEY)
     value: float | None
@@ -371,7 +336,7 @@ Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 @dataclass(frozen=True)
 class Curve:
-    """An array over x with its band, for the report; `method` says what the band promises."""
+    """Values over x with a band, for the report; `method` says what the band guarantees."""
 
     x: Sequence[float]
     value: Sequence[float | None]
@@ -399,11 +364,15 @@ class AuditResult:
     cost: Cost
     warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What is quoted for a vantage: its primary attack, fixed before looking; corrected for `compared`."""
+    """The result quoted for a vantage: that of its primary attack, which was fixed before looking.
+
+    Its interval is corrected for the number of results that it was chosen from (`compared`).
+    """
 
     vantage: VantageName
     attack: str
@@ -414,7 +383,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything one audit found; `scores` feeds files for re-scoring and never the report."""
+    """Everything that one audit found."""
 
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]

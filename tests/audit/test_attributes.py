@@ -57,7 +57,7 @@ def test_a_memorised_attribute_is_shown_as_a_leak(tmp_path: Path) -> None:
     assert gap.low is not None
     assert excess.low > 0, estimates
     assert gap.low > 0, estimates
-    assert any("training gives it away" in notice for notice in audit.notices)
+    assert any("training reveals it" in notice for notice in audit.notices)
 
 
 @pytest.mark.parametrize("values", [2, 3])
@@ -88,7 +88,7 @@ def test_K23_what_the_blind_guess_knows_is_no_leak(tmp_path: Path) -> None:
     assert attack.low > 0.6
     assert excess.low is not None
     assert excess.low <= 0
-    assert "training gives it away" not in audit.notices[0]
+    assert "training reveals it" not in audit.notices[0]
     assert "classifier that never sees a model" in audit.notices[0]
 
 

@@ -107,7 +107,7 @@ def test_references_are_refused_behind_bent_answers() -> None:
     settings = config(audit=audit)
     bent = settings.model_copy(update={"defences": (MemGuardOptions(name="memguard", strength=0.5),)})
     prepare(settings)
-    with pytest.raises(FedauditError, match="'lira' compares with reference models"):
+    with pytest.raises(FedauditError, match="answers as a defence has bent them"):
         prepare(bent)
 
 

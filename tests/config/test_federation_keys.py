@@ -22,13 +22,13 @@ from tests.worlds import config, watch
         ({"column": "age"}, "column belongs to partition = 'column'"),
         ({"partition": "column"}, "needs column"),
         ({"held_out": 0.3}, "held_out belongs to partition = 'subjects'"),
-        ({"partition": "subjects", "members": 0.3}, "members says nothing when partition is 'subjects'"),
+        ({"partition": "subjects", "members": 0.3}, "members has no effect when partition is 'subjects'"),
         ({"partition": "subjects", "member_subjects": 0.6, "held_out": 0.5}, "leave subjects for calibration"),
         ({"sampling": "poisson"}, "set participation below 1"),
         ({"participation": 0.0}, "participation"),
         ({"participation": 1.5}, "participation"),
-        ({"algorithm": "fedsgd", "local_epochs": 2}, "local_epochs says nothing when algorithm is 'fedsgd'"),
-        ({"algorithm": "fedsgd", "optimizer": "adam"}, "optimizer says nothing"),
+        ({"algorithm": "fedsgd", "local_epochs": 2}, "local_epochs has no effect when algorithm is 'fedsgd'"),
+        ({"algorithm": "fedsgd", "optimizer": "adam"}, "optimizer has no effect"),
     ],
 )
 def test_wrong_combinations_are_refused_with_what_to_do(keys: dict[str, Any], message: str) -> None:

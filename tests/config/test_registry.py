@@ -141,10 +141,7 @@ def test_a_name_with_a_colon_is_a_model_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (
-            {"path": "mine.npz"},
-            "path belongs to adult, cifar10, cifar100, hapt, mnist, npz, shakespeare, not to baskets",
-        ),
+        ({"path": "mine.npz"}, "path belongs to .*cifar10, cifar100, .*npz.*, not to baskets"),
         ({"name": "digits", "x_key": "bits"}, "x_key belongs to npz, not to digits"),
         ({"name": "cifar10", "task": "regression"}, "task belongs to npz, not to cifar10"),
         ({"name": "mnist"}, "mnist needs path"),

@@ -303,7 +303,7 @@ def test_given_epsilon_the_noise_keeps_it_for_the_worst_off_party() -> None:
 def test_T26_parties_that_are_not_drawn_by_coins_are_not_amplified() -> None:
     uniform = build([ask(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="uniform"))
     assert (uniform.promises[0].process.rate, uniform.promises[0].process.sampler) == (1.0, "full")
-    assert "not counted in favour of privacy" in uniform.notices[0]
+    assert "does not lower epsilon" in uniform.notices[0]
     coins = build([ask(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="poisson"))
     assert (coins.promises[0].process.rate, coins.notices) == (0.5, ())
     assert coins.aggregate == NoisySum(1.0, 1.0, 0.5 * 2)
@@ -442,7 +442,7 @@ def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> No
     assert by_vantage["server"] == before["server"]
     assert by_vantage["outsider"] != before["outsider"]
     assert [h.vantage for h in found.headlines] == ["client", "server", "outsider"]
-    assert any("whoever holds the weights" in notice for notice in found.notices)
+    assert any("adversaries who hold the weights" in notice for notice in found.notices)
 
 
 def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:

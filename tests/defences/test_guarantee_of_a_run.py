@@ -63,4 +63,4 @@ def test_the_report_says_that_memguard_protects_nobody_who_holds_the_weights(tmp
     document = train(settings({"name": "memguard", "strength": 1.0}), tmp_path / "run")
     assert document.run.guarantee is None
     write(document, tmp_path / "report.html")
-    assert "whoever holds the weights" in (tmp_path / "report.html").read_text()
+    assert "adversaries who hold the weights" in (tmp_path / "report.html").read_text()

@@ -17,6 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.judge import Case
 from fedaudit.audit.judge.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, PartyAudit
@@ -120,6 +121,27 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
     assert HALTED not in grid.contexts[202].state
     document = json.loads((tmp_path / "north/results.json").read_text())
     assert any("limit was crossed in round 2" in notice for notice in document["notices"])
+
+
+def test_a_limit_on_attacks_with_parts_of_their_own_halts_too(tmp_path: Path) -> None:
+    """What fusion keeps between rounds is nested: it goes into the context whole, and the limit holds."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["fusion"], halt_if="auc > 0.01")
+    assert [reply.has_error() for reply in send(client_app([audit]), [1, 2, 3])] == [False, True, True]
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    assert {entry["attack"] for entry in document["results"]} == {"fusion", "blind"}
+
+
+def test_an_update_that_nobody_saw_is_not_a_zero(tmp_path: Path) -> None:
+    """A party does not see what its round came to: attacks on updates have a value for what it sent, and none for the
+    global models, instead of an AUC of 0.5 from an update of zero."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["gradient-cosine", "loss"])
+    federation(client_app([audit]))
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    found = {(e["attack"], e["model"]): e["estimates"]["auc"]["value"] for e in document["results"] if not e["party"]}
+    assert found["gradient-cosine", "local"] is not None
+    assert found["gradient-cosine", "global"] is None
+    assert found["loss", "global"] is not None
+    assert document["failed"] == []
 
 
 def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
@@ -226,7 +248,7 @@ def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Pat
 
 def test_strict_withholds_when_every_attack_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     audit = PartyAudit(net, game_of, rounds=3, attacks=QUICK, strict=True)
-    monkeypatch.setattr(Auditor, "alive", lambda *_: [])
+    monkeypatch.setattr(Case, "alive", lambda *_: [])
     (reply,) = send(client_app([audit]), [1])
     assert "every attack failed" in str(reply.error.reason)
 
@@ -262,9 +284,12 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
 
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "how many rounds are planned"),
-        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be found crossed"),
+        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be crossed"),
         ({"rounds": 3, "attacks": ["ftа"]}, "unknown attack"),
         ({"rounds": 3, "fpr": [1e-4]}, "calibration non-members"),
+        ({"rounds": 3, "attacks": ["kta-confidence"]}, "'kta-confidence' needs reference models"),
+        ({"rounds": 3, "attacks": ["lira"], "halt_if": "auc > 0.6"}, "'lira' needs reference models"),
+        ({"rounds": 3, "attacks": ["gradient-series"]}, "'gradient-series' needs an adversary with a shadow model"),
     ]
     for options, says in cases:
         app = client_app([PartyAudit(net, game_of, **options), count])

@@ -19,10 +19,10 @@ from fedaudit.federation.sampling import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
 from fedaudit.session.engines import engine_named, rounds
-from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.session.run import run
 from fedaudit.trace.store import Store
-from fedaudit.types import Moment, Round, State
+from fedaudit.types import Moment, Plan, Round, State
 from tests.integrations.flower_world import LocalGrid
 
 CONFIG = """
@@ -189,3 +189,23 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(FedauditError, match="flower-simulation"):
         engine_named("flower")
+
+
+def test_a_probe_is_made_and_thrown_away_by_flower_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plan with probes in it: both engines make the same rounds and the same probes, and keep the rounds."""
+
+    def with_probes(prepared: Prepared) -> list[Plan]:
+        first, second, third = planned(prepared)
+        return [first, Plan(("party-1",), commit=False), second, Plan(second.parties, commit=False), third]
+
+    monkeypatch.setattr("fedaudit.session.engines.planned", with_probes)
+    monkeypatch.setattr("fedaudit.integrations.flower.engine.planned", with_probes)
+    settings = config(participation=1.0)
+    ours, theirs = list(rounds(prepare(settings))), in_process(settings)
+    moments = [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+    assert [(round.index, round.probe) for round in ours] == moments
+    assert [(round.index, round.probe) for round in theirs] == moments
+    assert [round.commit for round in theirs] == [round.commit for round in ours] == [True, False, True, False, True]
+    assert_same(ours, theirs, within=1e-5)
+    monkeypatch.undo()
+    assert_same(list(rounds(prepare(settings))), [round for round in theirs if not round.probe], within=1e-5)

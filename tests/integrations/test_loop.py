@@ -107,7 +107,7 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     )
     assert audit.document is not None
     assert "recorded with gaps" in text(audit.document)
-    assert "Round 2 is missing: ValueError in test_torch_loop.py" in text(audit.document)
+    assert "Round 2 is missing: ValueError in test_loop.py" in text(audit.document)
     assert "record 17" not in text(audit.document)  # a foreign message may quote data
     assert "Round 2 is missing" in (tmp_path / "report.html").read_text()
 
@@ -238,8 +238,8 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"game": []}, "a game is wanted, and none is given"),
         ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
         ({"attacks": ["fta"]}, "unknown attack"),
-        ({"attacks": ["loss", "loss"]}, "loss is named twice"),
-        ({"vantages": ["client", "client"]}, "client is named twice"),
+        ({"attacks": ["loss", "loss"]}, "loss is listed twice"),
+        ({"vantages": ["client", "client"]}, "client is listed twice"),
         ({"fpr": [0.0001]}, "calibration non-members"),
     ],
 )

@@ -165,7 +165,7 @@ def test_non_finite_numbers_are_no_values() -> None:
     results = [replace(entry, estimates={**entry.estimates, "auc": odd}) for entry in document.results]
     source = report.render(replace(document, results=results))
     assert not re.search(r"\b(nan|inf)\b", source)
-    assert "came out as no finite number" in source
+    assert "came out NaN or infinite" in source
 
 
 def test_untested_vantages_are_listed() -> None:
@@ -338,6 +338,22 @@ def test_a_log_axis_takes_zeros_at_its_floor() -> None:
     assert points[1][0] == left
     assert points[1][1] < floor
     assert "≤ 0.1 %" in [m.text for m in svg.iter("text")]
+
+
+def test_numbers_out_of_range_and_curves_without_an_end_are_still_drawn() -> None:
+    """A file that somebody edited is shown as it is."""
+    results = builder.results()
+    for entry in results["results"]:
+        entry["estimates"]["auc"] |= {"value": -0.2, "low": -0.3}
+        entry["estimates"]["tpr@0.01"] = builder.tpr(0.1) | {"value": -0.2, "low": -0.3}
+        for curve in entry.get("curves", {}).values():
+            curve["value"][0] = -1.0
+            curve["low"] = curve["low"][:5]
+    assert "-20.0" in render(results)
+    for entry in results["results"]:
+        for curve in entry.get("curves", {}).values():
+            curve["x"] = []
+    assert "rounds" not in page(results).text
 
 
 def test_axes_place_values() -> None:

@@ -232,7 +232,7 @@ def test_a_nan_in_one_estimate_costs_neither_the_file_nor_the_others(tmp_path: P
     valid(values)
     auc = values["results"][0]["estimates"]["auc"]
     assert (auc["value"], auc["low"], auc["high"]) == (None, None, None)
-    assert "no finite number" in auc["reason"]
+    assert "NaN or infinite" in auc["reason"]
     assert values["results"][0]["curves"]["auc"]["value"] == [None, 0.5]
     assert values["exposed"]["records"][0]["score"] is None
     expected = Document.of(audit, described).to_json()
@@ -248,9 +248,9 @@ def estimate(value: float | None, low: float | None, high: float | None, reason:
 @pytest.mark.parametrize(
     ("given", "written"),
     [
-        (estimate(1.0, 0.5, math.inf), (1.0, 0.5, None, "the upper end came out as no finite number")),
-        (estimate(1.0, math.nan, 2.0), (1.0, None, 2.0, "the lower end came out as no finite number")),
-        (estimate(math.inf, 0.5, 2.0), (None, None, None, "the value came out as no finite number")),
+        (estimate(1.0, 0.5, math.inf), (1.0, 0.5, None, "the upper end came out NaN or infinite")),
+        (estimate(1.0, math.nan, 2.0), (1.0, None, 2.0, "the lower end came out NaN or infinite")),
+        (estimate(math.inf, 0.5, 2.0), (None, None, None, "the value came out NaN or infinite")),
         (estimate(math.nan, None, None, "no members"), (None, None, None, "no members")),
         (estimate(1.0, 0.5, 2.0), (1.0, 0.5, 2.0, None)),
         (estimate(None, None, None, "no members"), (None, None, None, "no members")),

@@ -177,7 +177,7 @@ def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
 
     gate = check(changed(leaky, tmp_path, invert), "auc[vantage=client] > 0.6")
     assert gate.exit_code == UNDECIDED
-    assert "wrong way round" in gate.findings[0].note
+    assert "wrong sign" in gate.findings[0].note
 
 
 def test_F14_an_interrupted_run_can_fail_but_not_pass(leaky: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What attacks keep of the rounds. Everything in a reduction can be stored and restored, nested reductions too."""
+"""What attacks remember of the rounds. Every reduction can be stored and restored, also when reductions are nested."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PLAIN = (bool, int, float, str, type(None))
 class Kept:
     """A reduction whose fields are arrays, plain values, lists of these, or other reductions.
 
-    A subclass writes `observe` and `features`. Fields that are filled later than in `__init__` are declared there, so
-    that `restore` finds them.
+    A subclass implements `observe` and `features`. It must declare all its fields in `__init__`, so that `restore`
+    finds them.
     """
 
     def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
@@ -89,7 +89,7 @@ class Mean(Kept):
 
 
 class Table(Kept):
-    """The whole series of one signal: candidates x rounds (x a few values), in the order of observation."""
+    """The whole series of one signal: candidates x rounds (x values per round), in the order of observation."""
 
     def __init__(self, signal: str, n: int):
         self.signal, self.n = signal, n
@@ -104,7 +104,7 @@ class Table(Kept):
         return self.at(self.rounds)
 
     def at(self, rounds: Sequence[int]) -> Floats:
-        """The columns of these rounds alone."""
+        """The columns of these rounds only."""
         spot = {round: i for i, round in enumerate(self.rounds)}
         if not rounds:
             return np.full((self.n, 1), np.nan)
@@ -112,7 +112,8 @@ class Table(Kept):
 
 
 class Joined(Kept):
-    """Several reductions' features side by side, behind one column each that says how many columns each has."""
+    """The features of several reductions side by side. The first columns say how many reductions there are and how wide
+    each is, so that `split` can take them apart again."""
 
     def __init__(self, reductions: Sequence[Kept]):
         self.reductions = list(reductions)
@@ -128,7 +129,7 @@ class Joined(Kept):
 
     @staticmethod
     def split(features: Floats) -> list[Floats]:
-        """What `features` put together."""
+        """Takes apart what `features` put together."""
         if len(features) == 0:
             raise ValueError("no features to split")
         count = int(features[0, 0])
@@ -140,7 +141,7 @@ class Joined(Kept):
 
 
 def flatten(state: Stored, prefix: str = "") -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """A nested state as arrays by path, and the rest, which JSON can hold. `unflatten` is the opposite."""
+    """Splits a nested state into arrays, by path, and the rest, which JSON can hold. `unflatten` reverses it."""
     arrays: dict[str, NDArray[Any]] = {}
 
     def plain(value: Any, path: str) -> Any:

@@ -1,8 +1,8 @@
-"""What each adversary sees of a round. The vantage makes the view, and the view answers.
+"""What each adversary sees of a round.
 
-What one adversary can see is decided here and nowhere else: `GRANTS` says it, `look` makes views that hold nothing
-more. A label-only view has the model inside a function that returns labels; neither the weights nor the outputs can be
-reached from it.
+This is the only place that decides what an adversary can see: `GRANTS` lists it, and `look` makes views that hold
+nothing more. A label-only view keeps the model inside a function that returns labels, so that an attack can reach
+neither the weights nor the outputs.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY
 
 GRANTS: dict[tuple[Vantage, ModelKind], frozenset[Grant]] = {
     (Vantage.OUTSIDER, "global"): frozenset({Grant.LABELS, Grant.OUTPUTS}),
-    (Vantage.CLIENT, "global"): _EVERYTHING,
+    (Vantage.CLIENT, "global"): _EVERYTHING | {Grant.OWN},
     (Vantage.LABEL_ONLY_CLIENT, "global"): frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
     (Vantage.SECAGG_SERVER, "global"): _EVERYTHING,
     (Vantage.SERVER, "global"): _EVERYTHING,
     (Vantage.SERVER, "local"): _EVERYTHING | {Grant.UPDATE},
 }
 
-# The models by which a vantage is told from the others. A server receives the global ones as well.
+# The models that set a vantage apart. A server receives the global ones as well.
 MODELS: dict[Vantage, ModelKind] = {v: "local" if v is Vantage.SERVER else "global" for v in Vantage}
 
 
 @dataclass
 class Queries:
-    """How many records were asked about."""
+    """Counts the records that a model was asked about."""
 
     count: int = 0
 
@@ -45,10 +45,18 @@ class Queries:
 
 
 @dataclass(frozen=True)
-class View:
-    """One model at one moment as one adversary has it: `ask` it, and take from it what is granted.
+class OwnUpdate:
+    """The model that the adversary itself sent, and its share of the weighted mean."""
 
-    What is granted but was not observed (`received`, `update`, a peer that took no part) is None.
+    state: State
+    share: float
+
+
+@dataclass(frozen=True)
+class View:
+    """One model at one moment, as one adversary sees it. It answers (`ask`), and gives access to what is granted.
+
+    Something that is granted but was not observed (`received`, `update`, a peer that took no part) is None.
     """
 
     moment: Moment
@@ -56,23 +64,23 @@ class View:
     model: ModelKind
     party: str | None  # whose local model; None for the global one
     grants: frozenset[Grant]
-    classes: int  # 0: the model answers with a value
+    classes: int  # 0 for regression
     queries: Queries = field(default_factory=Queries)
     _answer: Callable[[NDArray[Any]], NDArray[Any]] = field(kw_only=True, repr=False)
-    _held: Mapping[str, Any] = field(kw_only=True, repr=False)  # nothing but what is granted
+    _held: Mapping[str, Any] = field(kw_only=True, repr=False)  # holds only what is granted
 
     @property
     def round(self) -> int:
         return self.moment.round
 
     def ask(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The model's outputs for these records, or (label-only) the labels that it predicts."""
+        """The model's outputs for these records, or, for a label-only view, the predicted labels."""
         self.queries.add(len(x))
         return self._answer(x)
 
     @property
     def task(self) -> Any:
-        """The model's architecture and loss; whoever holds the weights has it."""
+        """The model's architecture and loss. Everybody who holds the weights has it."""
         return self._granted("task", "the architecture")
 
     @property
@@ -82,24 +90,30 @@ class View:
 
     @property
     def received(self) -> State | None:
-        """What the round started from. Of a global model: the one before it."""
+        """The model that the round started from. For a global model, this is the previous global model."""
         state: State | None = self._granted("received", "the model that the round started from")
         return state
 
     @property
     def update(self) -> State | None:
-        """received - sent: the update as a descent direction. None where the start was not observed."""
+        """received - sent: the update as a descent direction. None if the start was not observed."""
         before = self.received
         return None if before is None else {name: before[name] - self.weights[name] for name in before}
 
     @property
+    def own(self) -> OwnUpdate | None:
+        """What this party itself sent, and how much it counted in the mean; None where it took no part."""
+        sent: OwnUpdate | None = self._granted("own", "a party's own update")
+        return sent
+
+    @property
     def peers(self) -> Mapping[str, State | None]:
-        """What the other parties sent in the same round; None: took no part."""
+        """What the other parties sent in the same round; None for a party that took no part."""
         states: Mapping[str, State | None] = self._granted("peers", "the other parties' updates")
         return states
 
     def alone(self) -> View:
-        """The same model without what came with it in its round: nothing else is kept in memory."""
+        """The same model without the other models of its round, to save memory."""
         return replace(self, _held={name: self._held[name] for name in ("task", "weights") if name in self._held})
 
     def _granted(self, name: str, what: str) -> Any:
@@ -118,15 +132,16 @@ def look(
 ) -> Iterator[View]:
     """The views of a round: one of the global model, or one of each party's local model that arrived.
 
-    `serve` bends the answers for whoever has no weights. `parties`: whoever may ever take part, so that peers keep
-    their places from round to round. A party that took no part, or whose update is masked, has no view.
+    `serve` changes the answers for adversaries without weights. `parties` lists everybody who may ever take part, so
+    that peers have the same order in every round. A party that took no part, or whose update is masked, has no view.
     """
     if model == "global":
-        # Whoever did not see the result (a party in its own round) has the model that it was sent, and no more.
+        # An observer that did not see the result (a party in its own round) has only the model that it was sent.
         weights = round.aggregate or round.broadcast
         received = round.broadcast or None if round.aggregate else None
         if weights:
-            yield view(vantage, model, round.moment, task, weights, received, serve=serve)
+            own = own_update(round, parties) if vantage is Vantage.CLIENT else None
+            yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own)
         return
     everybody = {
         name: (round.sent[name].state or None) if name in round.sent else None
@@ -138,6 +153,13 @@ def look(
             yield view(vantage, model, round.moment, task, sent, round.broadcast or None, party=party, peers=peers)
 
 
+def own_update(round: Round, parties: Sequence[str]) -> OwnUpdate | None:
+    """A participant is the first party: it knows what it sent, and how many records stand behind each model."""
+    own = round.sent.get(min(parties)) if parties else None
+    total = sum(trained.examples for trained in round.sent.values())
+    return OwnUpdate(own.state, own.examples / total) if own is not None and own.state and total else None
+
+
 def view(
     vantage: Vantage,
     model: ModelKind,
@@ -147,7 +169,7 @@ def view(
     received: State | None = None,
     **more: Any,
 ) -> View:
-    """A view of one model, with `party`, `peers` and `serve` where there are any."""
+    """A view of one model. `more` may give `party`, `peers` and `serve`."""
     grants = GRANTS[vantage, model]
     party, serve = more.get("party"), more.get("serve")
     held: dict[str, Any] = {}
@@ -155,6 +177,8 @@ def view(
         held = {"task": task, "weights": weights}
         if Grant.EVERY_ROUND in grants:
             held["received"] = received
+    if Grant.OWN in grants:
+        held["own"] = more.get("own")
     if Grant.UPDATE in grants:
         held["peers"] = more.get("peers", {})
 

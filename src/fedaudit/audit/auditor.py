@@ -1,4 +1,4 @@
-"""Watches a federation round by round and says what its adversaries could tell: collect, score, judge."""
+"""Watches a federation round by round and reports what its adversaries could learn: collect, score, judge."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from fedaudit.types import (
 
 
 class Auditor:
-    """Live and stored rounds go through the same `absorb`; `snapshot` may be taken after any of them and changes
-    nothing. `task` may be None when only stored rounds are absorbed."""
+    """Live and stored rounds go through the same `absorb`. `snapshot` may be called after any round and changes
+    nothing. `task` may be None if only stored rounds are absorbed."""
 
     def __init__(self, task: Task | None, game: Game, settings: Settings):
         self.task, self.game, self.settings = task, game, settings
@@ -56,7 +56,7 @@ class Auditor:
         self.released: State | None = None
         self.asked_by = task
         self.blind = Blind(game, settings.seed)
-        self.right: Bools | None = None  # which candidates the released model answers rightly, where that is known
+        self.right: Bools | None = None  # which candidates the released model classifies correctly, if known
         self.last_round = 0
 
     # ------------------------------------------------------------------ collect
@@ -66,7 +66,7 @@ class Auditor:
         return self.absorb(self.measure(round), round)
 
     def measure(self, round: Round) -> Observation | None:
-        """What can be seen of a round. Slow, and changes nothing. A round whose result was not kept shows nothing."""
+        """Measures all signals of a round. Slow, and changes no state. None if the round's result was not kept."""
         if not (round.commit or round.probe) or self.task is None:
             return None
         epochs: dict[str | None, float] = {name: trained.epoch_seconds for name, trained in round.sent.items()}
@@ -75,7 +75,8 @@ class Auditor:
         of: dict[str | None, Measured] = {}
         for key, view in self.panels.views(round, self.task).items():
             sight = self.panels.sights[key]
-            if sight.wants(round.moment, last) or (key is None and not round.probe):
+            # Without a signal to measure, too: reference models learn in every round.
+            if sight.wants(round.moment, last) or (sight.lasting and not round.probe):
                 of[key] = sight.measure(view, epochs.get(key, everybody), last)
         shadow, own = self.settings.shadow, self.panels.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
@@ -83,14 +84,12 @@ class Auditor:
         return Observation(round.index, of, round.probe)
 
     def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
-        """Take in what was measured: live, then with its round, or stored. It comes back with all that it cost."""
-        if seen is None:  # a round that shows nothing has passed all the same
+        """Hands the attacks what was measured: live, together with its round, or stored. Returns it with its cost."""
+        if seen is None:  # nothing to see in this round, but it counts
             self.last_round = round.index if round else self.last_round
             return None
         costed: dict[str | None, Measured] = {}
         for key, sight in self.panels:
-            if not seen.probe:
-                sight.forget()  # what a deferred attack would look at is no longer the last model
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
@@ -103,28 +102,28 @@ class Auditor:
         return Observation(seen.round, costed, seen.probe)
 
     def release(self, model: State | None, right: Bools | None = None, task: Task | None = None) -> None:
-        """The model that stored rounds led to, and which records it is known to answer rightly; `task` can ask it."""
+        """Sets the final model after stored rounds, and which records it classifies correctly, if known."""
         self.released, self.right, self.asked_by = model, right, task or self.task
 
     def passed(self, round: int) -> None:
-        """A stored round that shows nothing is over all the same."""
+        """Counts a stored round in which nothing was measured."""
         self.last_round = round
 
     def wants(self, moment: Moment) -> set[str]:
-        """The signals that all attacks together read at a moment."""
+        """The signals that all attacks together need at a moment."""
         last = moment.round == self.settings.rounds
         names = {signal for sight in self.panels.sights.values() for signal in sight.wants(moment, last)}
         used = {signal for attack in self.settings.attacks for signal in attack.signals}
-        # Reference models go on from where they were, so that stored signals alone do not bring them to this round.
+        # Reference models are trained from round to round, so stored signals alone do not bring them to this round.
         return names | {"reference models"} if used & set(OF_REFERENCES) and not moment.probe else names
 
     def wants_models(self) -> bool:
-        """Is there a deferred attack that has not seen the models it will look at?"""
+        """Is there a deferred attack that has no model to look at yet?"""
         return any(sight.later and sight.pending is None for sight in self.panels.sights.values())
 
     def expect(self, round: Round) -> None:
         """Let deferred attacks look at this round's models, where they know of no later ones."""
-        if self.task is None or not self.wants_models():
+        if self.task is None or not any(sight.later for sight in self.panels.sights.values()):
             return
         for key, view in self.panels.views(round, self.task).items():
             self.panels.sights[key].expect(view)
@@ -133,12 +132,12 @@ class Auditor:
 
     @property
     def unseen(self) -> bool:
-        """Was no party's own model ever observed? Then nothing can be said about a server that sees them."""
+        """Was no party's local model ever observed? Then there is no result for the server."""
         local = self.panels.local.values()
         return bool(local) and self.last_round > 0 and not any(sight.rounds for sight in local)
 
     def case(self) -> Case:
-        """What is there to be judged after the rounds seen so far."""
+        """Everything that the judges need, after the rounds so far."""
         settings, failed = self.settings, dict(self.failed)
         if self.unseen:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
@@ -147,9 +146,9 @@ class Auditor:
         return Case(self.game, settings, self.panels, scores, self.fprs, self.last_round, self.history, failed)
 
     def snapshot(self) -> Audit:
-        """Everything that can be said after the rounds observed so far. Changes nothing."""
+        """All results after the rounds so far. Changes no state."""
         if self.last_round < 2:
-            raise FedauditError("no-rounds", f"{self.last_round} rounds were observed", "Two are needed at least.")
+            raise FedauditError("no-rounds", f"only {self.last_round} rounds were observed", "Observe at least two.")
         case = self.case()
         results: list[AuditResult] = []
         concluded: list[str] = []
@@ -172,11 +171,11 @@ class Auditor:
         return Audit(results, quoted, self.accuracy(), warnings, notices, case.failed)
 
     def accuracy(self) -> Estimates:
-        """What the released model is worth: its accuracy on what it was trained on and on outsiders."""
+        """The accuracy of the released model on members and on outsiders."""
         return accuracy(self.game, self.right_answers(), self.settings.confidence)
 
     def right_answers(self) -> Bools | None:
-        """Which records the released model answers rightly, if that is known or can be asked."""
+        """Which records the released model classifies correctly, if that is known or can be computed."""
         return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
     def after(self, round: int, vantage: Vantage, model: ModelKind) -> Estimates:
@@ -194,7 +193,7 @@ class Auditor:
                 continue
             sights = self.panels.of(vantage, model)
             if any(attack.name in sight.later and attack.name not in sight.settled for sight in sights):
-                continue  # it looks at the last model alone, when it is asked
+                continue  # it is measured at the end only
             seen = self.history.setdefault((vantage.value, attack.name, model), {})
             try:
                 with patience():
@@ -207,7 +206,7 @@ class Auditor:
                 self.unjudged.setdefault(where, say(error))
 
     def score_parts(self) -> Iterator[dict[str, Any]]:
-        """Every candidate's score with its role, one attack and model at a time: all at once would not be small."""
+        """Every candidate's score and role, one attack and model at a time, to save memory."""
         case = self.case()
         written: set[tuple[str, str, str | None]] = set()
         panels = [panel for panel in self.panels.all if panel.model == "global" or not self.unseen]
@@ -233,7 +232,7 @@ class Auditor:
     # ------------------------------------------------------------------ between two rounds
 
     def state(self) -> Stored:
-        """Everything that the next round goes on from, as arrays and plain values."""
+        """Everything needed to continue with the next round, as arrays and plain values."""
         history = [
             {"of": list(of), "round": round, "found": {name: asdict(estimate) for name, estimate in found.items()}}
             for of, rounds in self.history.items()

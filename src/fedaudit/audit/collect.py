@@ -1,7 +1,7 @@
-"""Collect: rows of the game, through signals, to what each attack keeps of the rounds.
+"""Collect: measure the signals of every row, and hand each attack what it keeps of the rounds.
 
-A `Sight` is one model kind (and party) as one kind of adversary is answered. Whoever sees the same model with the same
-answers shares a sight, so that nothing is measured twice.
+A `Sight` is one kind of model (of one party) with one kind of answers. Adversaries who see the same model with the same
+answers share a sight, so that nothing is measured twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import FAMILIES, GRADIENTS, Family, measure
+from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.patience import patience
@@ -26,7 +26,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
-# NaN and infinity are looked for in what comes out, and told in words: numpy's own warnings would come on top.
+# NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
 quietly = np.errstate(all="ignore")
 
 
@@ -43,7 +43,7 @@ class Sight:
         task: Task | None,
         lasting: bool = True,
     ):
-        """`lasting`: every round is seen here; else only the last model, which is asked when a score is wanted."""
+        """`lasting`: this sight sees every round. If not, it asks only the last model, when a score is needed."""
         self.model, self.index, self.candidates = model, index, game.candidates
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
@@ -54,21 +54,24 @@ class Sight:
         self.row_ids = game.candidates.rows.id[self.row_index]
         self.attacks = list(attacks)
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
+        self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
-        self.families = families(settings)
+        self.filter = updates.Filtering(settings.filter)
+        self.families = families(settings, self.filter)
+        self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
-        self.pending: View | None = None  # what is asked when a deferred attack is scored
+        self.pending: View | None = None  # the model that a deferred attack asks when it is scored
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
         self.notes: list[str] = []
-        self.rounds = 0  # how many were taken in; probes do not count
-        self.absorbed = 0  # the last round taken in
+        self.rounds = 0  # how many were absorbed; probes do not count
+        self.absorbed = 0  # the last round that was absorbed
         self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
         self.queries = 0
 
     @property
     def rows(self) -> Records:
-        """Taken when needed: the records of all parties are not held twice."""
+        """Selected when needed, so that the records are not held in memory twice."""
         rows = self.candidates.rows
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
 
@@ -77,7 +80,7 @@ class Sight:
         return sorted({signal for attack in attacks for signal in attack.signals})
 
     def wants(self, moment: Moment, last: bool) -> list[str]:
-        """What is measured at a moment; in the last planned round also what was deferred until then."""
+        """The signals to measure at a moment. In the last planned round this includes those of deferred attacks."""
         asking = [attack for attack in self.attacks if attack.probes == (moment.probe > 0)]
         now = [attack for attack in asking if attack.name not in self.later]
         later = [attack for attack in asking if attack.name in self.later]
@@ -86,7 +89,7 @@ class Sight:
     # ------------------------------------------------------------------ one moment
 
     def measure(self, view: View, epoch_seconds: float, last: bool) -> Measured:
-        """The signals of a round. Changes nothing here, so that it may be broken off."""
+        """The signals of a round. It changes no state, so it may be interrupted."""
         return self.measure_signals(self.wants(view.moment, last), view, epoch_seconds)
 
     @quietly
@@ -94,9 +97,9 @@ class Sight:
         started, rows, wanted, asked = time.perf_counter(), self.rows, set(signals), view.queries.count
         known = self.reference[self.owner]
         found = Attempt(view, rows, known, self.families)
-        found.measure(sorted(wanted - GRADIENTS - set(hidden_attribute.NEEDS)))
+        found.measure(sorted(wanted - DEAR - set(hidden_attribute.NEEDS)))
         before = time.perf_counter()
-        found.measure(sorted(wanted & GRADIENTS))
+        found.measure(sorted(wanted & DEAR))
         gradient_seconds = time.perf_counter() - before
         if not view.moment.probe:
             self._ask_references(found, signals, view, rows)
@@ -109,22 +112,27 @@ class Sight:
             found.failed,
             gradient_seconds,
             frozenset(found.unobserved),
+            self._layers(found),
             view.queries.count - asked,
             tuple(found.notes),
         )
+
+    def _layers(self, found: Attempt) -> dict[str, str]:
+        layer = self.filter.layer
+        return {name: layer for name in updates.OF_ONE_LAYER if layer is not None and name in found.values}
 
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
         for name in self.banks.metrics:
             try:
                 with patience():
-                    found.values |= self.banks.answers(name, signals, view, rows, party, self.absorbed)
+                    found.add(self.banks.answers(name, signals, view, rows, party, self.absorbed))
             except Exception as error:
-                found.failed |= dict.fromkeys(self.banks.signals_of(name), say(error))
+                found.fail(self.banks.signals_of(name), error)
 
     @quietly
     def absorb(self, moment: Moment, measured: Measured, stored: bool) -> Measured:
-        """Take in a round. A stored one brings what it cost along; a live one is timed here and returned with it."""
+        """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
         started = time.perf_counter()
         values = in_order(measured, self.row_ids)
         for attack in self.attacks:
@@ -141,7 +149,7 @@ class Sight:
                 self.settled.add(attack.name)
         self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
         if not moment.probe:
-            self.absorbed = moment.round
+            self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
             self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
@@ -149,15 +157,16 @@ class Sight:
         self.epoch_seconds += measured.epoch_seconds
         self.gradient_seconds += measured.gradient_seconds
         self.queries += measured.queries
+        self.layers |= measured.layers
         return measured
 
     def reduce(
         self, attack: BaseAttack, reduction: Any, moment: Moment, values: Mapping[str, Any], measured: Measured
     ) -> str | None:
-        """Hand one attack its signals. Why it failed, if it did: that costs no other attack anything."""
+        """Hands one attack its signals. Returns why it failed, or None; other attacks are not affected."""
         missing = [signal for signal in attack.signals if signal not in values]
         if missing and set(missing) <= measured.unobserved:
-            return None  # a gap: what nobody saw is neither zero nor a failure
+            return None  # a gap: not observed is neither zero nor a failure
         if missing:
             reason = measured.failed.get(missing[0], "it was not measured")
             return f"signal {missing[0]!r} in round {moment.round}: {reason}"
@@ -175,7 +184,8 @@ class Sight:
         return None
 
     def _of_candidates(self, attack: BaseAttack, moment: Moment, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Rows brought together by their owner; a candidate that does not exist at this moment has no value."""
+        """The values of candidates, from those of their rows. A candidate that does not exist at this moment has
+        none."""
         mine = {signal: values[signal] for signal in attack.signals}
         if len(self.owner) != len(self.id) or (self.owner != np.arange(len(self.id))).any():
             mine = {name: gather(of, self.owner, len(self.id), attack.gather) for name, of in mine.items()}
@@ -184,24 +194,21 @@ class Sight:
             mine = {name: _without(of, absent) for name, of in mine.items()}
         return mine
 
-    def forget(self) -> None:
-        self.pending = None
-
     def expect(self, view: View) -> None:
         """What a deferred attack will look at, unless a later model is known; only the model itself is held."""
-        if self.later and self.pending is None:
+        if self.later and (self.pending is None or self.pending.moment < view.moment):
             self.pending = view.alone()
 
     # ------------------------------------------------------------------ between two rounds
 
     def cost(self, attack: BaseAttack) -> float:
-        """Seconds: signals that attacks share, and the gradients and reference models that only some of them need."""
+        """Seconds spent on this attack: the signals that all share, and the gradients and references that it uses."""
         used = set(attack.signals)
-        unused = self.banks.unused_seconds(used) + (0.0 if used & GRADIENTS else self.gradient_seconds)
+        unused = self.banks.unused_seconds(used) + (0.0 if used & DEAR else self.gradient_seconds)
         return self.seconds - unused
 
     def state(self) -> Stored:
-        """All that the next round goes on from, in this process or another."""
+        """Everything needed to continue with the next round, in this process or another."""
         return {
             "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
             "banks": self.banks.state(),
@@ -211,6 +218,7 @@ class Sight:
             "rounds": self.rounds,
             "absorbed": self.absorbed,
             "queries": self.queries,
+            "layers": dict(self.layers),
             "seconds": [self.seconds, self.epoch_seconds, self.gradient_seconds],
         }
 
@@ -221,16 +229,17 @@ class Sight:
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         self.seconds, self.epoch_seconds, self.gradient_seconds = state["seconds"]
+        self.layers = dict(state["layers"])
 
 
-def families(settings: Settings) -> tuple[Family, ...]:
-    """The signals that everybody can measure, and the one that guesses a hidden attribute, where that is asked for."""
-    probe = settings.attribute
-    return (*FAMILIES, Family(hidden_attribute.NEEDS, probe.measure)) if probe else tuple(FAMILIES)
+def families(settings: Settings, filtering: updates.Filtering) -> tuple[Family, ...]:
+    """All families of signals, including the one for a hidden attribute if the audit asks for it."""
+    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure))
+    return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
 
 
 class Attempt:
-    """Signals measured in one pass if that works; else one by one, to lose only the signal that is to blame."""
+    """Measures signals in one pass. If that fails, measures them one by one, so that only the faulty one is lost."""
 
     def __init__(self, view: View, rows: Records, known: Bools, families: Sequence[Family]):
         self.view, self.rows, self.known, self.families = view, rows, known, families
@@ -249,15 +258,23 @@ class Attempt:
                 try:
                     self._measure([name])
                 except Exception as error:
-                    self.failed[name] = say(error)
+                    self.fail([name], error)
             if len(self.failed) == failed_before:
-                self.notes.append(f"signals were measured one by one, because together they failed ({say(together)})")
+                self.notes.append(
+                    f"signals were measured one by one, because measuring them together failed ({say(together)})"
+                )
 
     def _measure(self, signals: Sequence[str]) -> None:
         with patience():
             found = measure(signals, self.view, self.rows, self.known, self.families)
-        self.values |= found
+        self.add(found)
         self.unobserved |= set(signals) - set(found)
+
+    def add(self, values: Mapping[str, NDArray[Any]]) -> None:
+        self.values |= values
+
+    def fail(self, signals: Iterable[str], error: Exception) -> None:
+        self.failed |= dict.fromkeys(signals, say(error))
 
 
 # ------------------------------------------------------------------ rows and candidates
@@ -272,9 +289,9 @@ def rows_of(owner: Ints, index: Ints) -> tuple[Ints, Ints]:
 
 
 def gather(values: NDArray[Any], owner: Ints, n: int, how: Gather) -> Floats:
-    """Rows with one owner brought together: their mean, all of them sorted (NaN fills up), or how many there are.
+    """One value per candidate from its rows: their mean, all of them sorted (padded with NaN), or their number.
 
-    Rows without a value do not count; a candidate without any has none.
+    Rows without a value do not count. A candidate without any such row has no value.
     """
     rows = values.reshape(len(values), -1).astype(np.float64)
     finite = np.isfinite(rows)
@@ -303,7 +320,7 @@ def _without(values: NDArray[Any], absent: Bools) -> Floats:
 
 
 def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
-    """The values in the order of `ids`: stored or live, they are joined by id; what is not there is NaN."""
+    """The values in the order of `ids`, joined by id. An id without a value gets NaN."""
     if np.array_equal(measured.id, ids):
         return measured.values
     order = np.argsort(measured.id)
@@ -317,7 +334,7 @@ def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
 
 
 def say(error: Exception) -> str:
-    """Why something failed. Our own errors are in words; a foreign one may quote data, so only its kind is told."""
+    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
     if isinstance(error, FedauditError):
         return error.what
     trace = error.__traceback__

@@ -1,4 +1,4 @@
-"""What must be told beside a number: alarms, and whose knowledge it stands for."""
+"""Sentences that must accompany a number: alarms, and what the adversary is assumed to know."""
 
 from collections.abc import Sequence
 
@@ -11,21 +11,21 @@ from fedaudit.types import Estimate
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
-    """A score that is worse than guessing is an alarm, never a reason to flip it.
+    """A warning if a score is worse than guessing. The score is never flipped.
 
-    The error is shared among all results that are looked at: of forty at chance, one lies wholly below 0.5 at 95 %.
+    The error is shared among all results: of forty results at chance, one interval lies below 0.5 at 95 %.
     """
     if found.high is None or found.high >= 0.5:
         return []
     high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
     if high is None or high >= 0.5:
         return []
-    # Without the number, which stands beside it: so the same alarm for many parties is told once.
+    # Without the number, which is shown anyway, so that the report can merge the alarms of many parties.
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
 
 
 def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[str]:
-    """A few scores that are no numbers are counted against the attack, and told."""
+    """A warning if some scores are NaN or infinite. They count against the attack."""
     seen = [sight for sight in sights if scores.defined(sight, attack)]
     count = sum(scores.unscored(sight, attack) for sight in seen)
     of = sum(int(scores.judged(sight, attack).sum()) for sight in seen)
@@ -34,7 +34,7 @@ def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> lis
 
 
 def sets_differ(blind: Estimate) -> list[str]:
-    """A blind baseline that succeeds: members and non-members were drawn differently."""
+    """A warning if the blind baseline succeeds: members and non-members were then drawn differently."""
     if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
         return []
     return [
@@ -44,7 +44,7 @@ def sets_differ(blind: Estimate) -> list[str]:
 
 
 def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
-    """Whose knowledge the reference models stand for: no figure of theirs is read without it."""
+    """What the attacks with reference models assume that the adversary knows. It goes with every figure of theirs."""
     using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
     outside = [name for name in using if name.startswith("outside-")]
     informed = [name for name in using if name not in outside]

@@ -1,4 +1,4 @@
-"""Who looks at what: panels by vantage, model and party, and the sights that they share."""
+"""Who sees what: panels by vantage, model and party, and the sights that they share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedaudit.audit.settings import Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.types import Game, ModelKind, Round, Task, Vantage
 
-# Whoever holds the global model's weights is answered alike; the first of these that looks makes the view.
+# All who hold the global model's weights get the same answers; the first of these in the audit makes the view.
 HOLDERS = (Vantage.CLIENT, Vantage.SECAGG_SERVER, Vantage.SERVER)
 
 Key = str | None  # of a sight, as in an observation
@@ -22,7 +22,7 @@ Key = str | None  # of a sight, as in an observation
 
 @dataclass(frozen=True)
 class Panel:
-    """One place to look from: its attacks, and the sight that it shares with whoever is answered alike."""
+    """One vantage on one model: its attacks, and the sight, shared by all who get the same answers."""
 
     vantage: Vantage
     model: ModelKind
@@ -40,7 +40,7 @@ class Panels:
             for party in self._parties(model):
                 attacks = wanted.setdefault(self.key(vantage, model, party), [])
                 attacks += [attack for attack in settings.on(vantage, model) if attack not in attacks]
-        wanted.setdefault(None, [])  # the released model is looked at in any case: how accurate is it?
+        wanted.setdefault(None, [])  # always, to measure the accuracy of the released model
         self.sights = {key: self._sight(key, attacks) for key, attacks in wanted.items()}
         self.own = self._own()
         self.all = [
@@ -53,7 +53,8 @@ class Panels:
         return [*self.game.parties] if model == "local" else [None]
 
     def key(self, vantage: Vantage, model: ModelKind, party: str | None) -> Key:
-        """Party: its local model. None: the global model. A name in brackets: the same, but answered differently."""
+        """A party's name: its local model. None: the global model. A name in brackets: the global model, other
+        answers."""
         if model == "local":
             return party
         answered_differently = vantage is Vantage.LABEL_ONLY_CLIENT or self.settings.bent(vantage)
@@ -63,7 +64,7 @@ class Panels:
         local = key in self.game.parties
         candidates = self.game.candidates
         index = candidates.of_party(str(key)) if local else np.arange(len(candidates))
-        lasting = key != f"({Vantage.OUTSIDER.value})"  # its answers are bent: it asks the released model, once
+        lasting = key != f"({Vantage.OUTSIDER.value})"  # a defence changes its answers: it asks only the released model
         return Sight("local" if local else "global", index, self.game, attacks, self.settings, self.task, lasting)
 
     def _own(self) -> Sight | None:
@@ -80,12 +81,12 @@ class Panels:
         return self.sights[self.key(vantage, model, party)]
 
     def of(self, vantage: Vantage, model: ModelKind) -> list[Sight]:
-        """All sights behind a pooled result: one, or one for each party."""
+        """All sights of a pooled result: one, or one for each party."""
         return [self.sight(vantage, model, party) for party in self._parties(model)]
 
     @property
     def everyone(self) -> Sight:
-        """The global model as whoever holds it sees it."""
+        """The global model, as seen by those who hold its weights."""
         return self.sights[None]
 
     @property
@@ -93,7 +94,7 @@ class Panels:
         return {key: self.sights[key] for key in self.game.parties if key in self.sights}
 
     def __iter__(self) -> Iterator[tuple[Key, Sight]]:
-        """Everything that is observed, the adversary's own records last."""
+        """All sights, with that of the adversary's own records last."""
         yield from self.sights.items()
         if self.own:
             yield SHADOW, self.own
@@ -101,13 +102,13 @@ class Panels:
     # ------------------------------------------------------------------ looking
 
     def views(self, round: Round, task: Task) -> dict[Key, View]:
-        """What every sight sees of a round; a party that took no part has no view."""
+        """The view of every sight in a round. A party that took no part has none."""
         vantages = [*(v for v in HOLDERS if v in self.settings.vantages), *self.settings.vantages]
         views: dict[Key, View] = {}
-        for vantage in vantages:  # whoever is granted most comes first
+        for vantage in vantages:  # those who see most come first
             key = self.key(vantage, "global", None)
             if key in self.sights and key not in views:
-                seen = next(look(vantage, "global", round, task, self.settings.serve), None)
+                seen = next(look(vantage, "global", round, task, self.settings.serve, self.game.parties), None)
                 views |= {key: seen} if seen else {}
         for view in look(Vantage.SERVER, "local", round, task, parties=self.game.parties) if self.local else ():
             if view.party in self.sights:

@@ -1,4 +1,4 @@
-"""Score: what attacks kept of the rounds becomes one number for each candidate, and these become sets to compare."""
+"""Score: turn what the attacks kept of the rounds into one number per candidate, and sort these into the three sets."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Evidence, Floats, Own, Role
+from fedaudit.types import Bools, Floats, Role
 
 
 class Scores:
-    """After the rounds seen so far. Made for one snapshot: each score is computed once, and nothing is changed.
+    """The scores after the rounds so far. It is made for one snapshot; each score is computed once.
 
-    `own`: the adversary's own records; `barred`: the party that is itself the adversary.
+    `own`: the adversary's own records. `barred`: the party that is itself the adversary.
     """
 
     def __init__(self, own: Sight | None = None, barred: str | None = None):
@@ -51,7 +51,7 @@ class Scores:
     def series(self, sight: Sight, attack: BaseAttack) -> tuple[Floats, Floats | None]:
         """Series of the target's candidates and of the adversary's own, over the rounds in which both were seen."""
         if self.own is None:
-            raise FedauditError("no-shadow", f"{attack.name} needs an adversary with a shadow", "Set audit.adversary.")
+            raise FedauditError("no-shadow", f"{attack.name} needs a shadow model", 'Set audit.adversary = "agg-sh".')
         target, own = sight.reductions[attack.name], self.own.reductions[attack.name]
         assert isinstance(target, Table)
         assert isinstance(own, Table)
@@ -59,7 +59,7 @@ class Scores:
         return target.at(rounds), own.at(rounds) if rounds else None
 
     def _kept(self, sight: Sight, attack: BaseAttack) -> Kept:
-        """What was kept of the rounds. A deferred attack looks at the last model only now, in a copy."""
+        """What the attack kept of the rounds. A deferred attack measures the last model only now, in a copy."""
         kept = sight.reductions[attack.name]
         if attack.name not in sight.later or attack.name in sight.settled:
             return kept
@@ -67,8 +67,8 @@ class Scores:
         if view is None:
             raise FedauditError(
                 "deferred",
-                f"{attack.name} looks at the last model alone, and neither that model nor its signals were kept",
-                'Record with audit.keep = "snapshots".',
+                f"{attack.name} needs the last model, and neither that model nor its signals were kept",
+                'Run again with audit.keep = "snapshots".',
             )
         measured = sight.measure_signals(attack.signals, view, 0.0)
         self.seconds[id(sight)] = self.seconds.get(id(sight), 0.0) + measured.seconds
@@ -82,7 +82,7 @@ class Scores:
     # ------------------------------------------------------------------ what can be said of them
 
     def defined(self, sight: Sight, attack: BaseAttack) -> bool:
-        """Has enough been observed for this attack? A party that hardly takes part may never get there."""
+        """Has enough been observed for this attack to give scores? For a party that rarely takes part, perhaps not."""
         return bool(np.isfinite(self.of(sight, attack)).any())
 
     def unscored(self, sight: Sight, attack: BaseAttack) -> int:
@@ -90,9 +90,10 @@ class Scores:
         return int((~np.isfinite(self.of(sight, attack)))[self.judged(sight, attack)].sum())
 
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
-        """The candidates an attack is about: a party that attacks others knows its own records."""
-        barred = attack.learns and self.barred is not None
-        return np.asarray(sight.party != self.barred) if barred else np.ones(len(sight.id), bool)
+        """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
+        whose = min(sight.candidates.party.tolist()) if attack.by_first_party else self.barred
+        own = attack.by_first_party or (attack.learns and self.barred is not None)
+        return np.asarray(sight.party != whose) if own else np.ones(len(sight.id), bool)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""
@@ -107,7 +108,7 @@ class Scores:
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
 
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
-        """Without parties of which too little was observed."""
+        """One block for each sight, without parties of which too little was observed."""
         return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
@@ -118,7 +119,7 @@ class Scores:
 
 
 def cannot_fit(sight: Sight, attack: BaseAttack) -> bool:
-    """One non-member says nothing of how non-members vary."""
+    """Fitting needs at least two known non-members."""
     return attack.fits and int(sight.reference.sum()) < 2
 
 
@@ -129,8 +130,8 @@ def why_undefined(sight: Sight, attack: BaseAttack) -> str:
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
-    """Scores without NaN and infinity: a few count as the least suspicious, more than 1 % is an error, all means "not
-    yet"."""
+    """Scores without NaN and infinity. A few such scores count as the least suspicious; more than 1 % is an error,
+    unless all are NaN, because the attack has not seen enough rounds yet."""
     bad = ~np.isfinite(scores)
     count = int(bad.sum())
     if 0.01 * len(scores) < count < len(scores):
@@ -138,6 +139,6 @@ def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
         raise FedauditError(
             "nan-scores",
             f"{attack}: {count} of {len(scores)} scores are NaN or infinite, the first is {first}",
-            "Look at that record.",
+            "Check that record for extreme values, or take the attack out of audit.attacks.",
         )
     return np.where(bad, -np.inf, scores) if count else scores

@@ -1,16 +1,18 @@
-"""What an audit is asked to do, and what is refused before training because it cannot be done."""
+"""What an audit is asked to do. What cannot be done is refused here, before training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import slow, why_not
+from fedaudit.adversary.signals import FAMILIES, Family, slow, why_not
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
+from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
@@ -24,7 +26,7 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
-# Fixed before looking. A vantage that cannot feed its primary attack takes the first listed one that it can.
+# Fixed before looking at results. A vantage that cannot run its primary attack uses the first attack that it can run.
 PRIMARY = dict.fromkeys(Vantage, "fta-confidence") | {Vantage.SERVER: "fusion"}
 
 
@@ -36,26 +38,26 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
-    notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
+    notices: tuple[str, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
     attribute: Probe | None = None
-    serve: Serve | None = None  # bends the answers for whoever has no weights
+    serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
+    filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
 
     # ------------------------------------------------------------------ who can run what
 
     def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:
-        """Can an adversary there run this attack? An adversary with a shadow looks at one kind of model alone."""
+        """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
         if attack.learns:
             shadow = self.shadow
             return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
-        imitates = bool(set(attack.signals) & set(OF_REFERENCES))
-        if imitates and self.bent(vantage):
-            return False  # references need the model's own answers in every round
+        if _has_references(attack) and (self.references is None or self.bent(vantage)):
+            return False  # references need to know how parties train, and the model's own answers in every round
         return attack.needs <= GRANTS[vantage, model]
 
     def bent(self, vantage: Vantage) -> bool:
-        """Does a defence change what this adversary is answered?"""
+        """Does a defence change the answers that this adversary gets?"""
         return self.serve is not None and Grant.WEIGHTS not in GRANTS[vantage, MODELS[vantage]]
 
     def on(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
@@ -68,8 +70,8 @@ class Settings:
         return next(iter(named or usable), None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
-        """Who sees which models. A server gets the global models under its own name, unless a client is there: that
-        one sees the same."""
+        """The pairs of vantage and model to audit. The global models appear under the server only if there is no
+        client, which sees the same."""
         pairs = [(vantage, MODELS[vantage]) for vantage in self.vantages]
         holders = {Vantage.CLIENT, Vantage.SECAGG_SERVER} & set(self.vantages)
         if Vantage.SERVER in self.vantages and not holders:
@@ -79,58 +81,63 @@ class Settings:
     # ------------------------------------------------------------------ what is refused, what is left out
 
     def checked(self, asked: bool) -> Settings:
-        """Refuse a vantage without an attack, and an attack asked for by name that no vantage can feed; say what a
-        vantage goes without."""
+        """Refuses a vantage without any attack, and an attack asked for by name that no vantage can run. Adds notices
+        about attacks that some vantage cannot run."""
         pairs = self.watched()
         nobody = [a for a in self.attacks if not any(self.feeds(vantage, model, a) for vantage, model in pairs)]
         if nobody and asked:
-            attack = nobody[0]
-            raise FedauditError(
-                "vantage",
-                f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees",
-                f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}.",
-            )
+            raise self._cannot_be_run(nobody[0])
         for vantage in self.vantages:
             if not self.on(vantage, MODELS[vantage]):
-                raise FedauditError(
-                    "vantage",
-                    f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees",
-                    "Take the vantage out of [audit], or add an attack.",
-                )
+                bent = ", which answers as a defence has bent them" if self.bent(vantage) else ""
+                what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
+                raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
         kept = [attack for attack in self.attacks if attack not in nobody]
         return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
 
+    def _cannot_be_run(self, attack: BaseAttack) -> FedauditError:
+        if _has_references(attack) and self.references is None:
+            what = f"attack {attack.name!r} needs reference models, trained as the parties train"
+            return FedauditError("no-references", what, "Use `fedaudit run`, which trains them, or leave it out.")
+        if attack.learns and self.shadow is None:
+            what = f"attack {attack.name!r} needs an adversary with a shadow model"
+            return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
+        what = f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees"
+        todo = f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}."
+        return FedauditError("vantage", what, todo)
+
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
-        """For each vantage, the attacks of this audit that it cannot run. Those on a single kind of model go without
-        saying: a server's are not a client's."""
+        """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
+        are not mentioned."""
         told = []
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
             lacking = [a for a in attacks if not a.learns and not self.feeds(vantage, MODELS[vantage], a)]
-            lacking = [a for a in lacking if a.needs - grants != {Grant.UPDATE}]
+            lacking = [a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN} or a.needs <= grants]
             by_reason: dict[str, list[str]] = {}
             for attack in lacking:
-                needed = _and(attack.needs - grants) or "answers that no defence has bent"
+                needed = _and(attack.needs - grants) or "answers that no defence has changed"
                 by_reason.setdefault(needed, []).append(attack.name)
             told += [f"Left out at {vantage.value} (needs {why}): {', '.join(n)}." for why, n in by_reason.items()]
         return told
 
     def without_idle_vantages(self) -> Settings:
-        """For a trace, whose vantages were chosen for other attacks: only those from which these can look."""
+        """Without the vantages that can run none of the attacks. For a trace, whose vantages were chosen for others."""
         idle = [vantage for vantage in self.vantages if not self.on(vantage, MODELS[vantage])]
         if not idle or len(idle) == len(self.vantages):
             return self
-        notice = f"Left out (none of the attacks looks from there): {', '.join(idle)}."
+        notice = f"Left out (none of the attacks can run from there): {', '.join(idle)}."
         kept = tuple(vantage for vantage in self.vantages if vantage not in idle)
         return replace(self, vantages=kept, notices=(*self.notices, notice))
 
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> Settings:
-        """Without the attacks whose signals this task cannot give, or gives only slowly; if they were asked for, the
-        first is an error, and the second is done and said."""
+        """Without attacks whose signals this task cannot give, or only slowly. If attacks were asked for by name, the
+        former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
         for attack in self.attacks:
-            reason = why_not(attack.signals, state, rows, task)
+            trial = (*FAMILIES, Family(OF_UPDATES, Filtering(self.filter).measure))
+            reason = why_not(attack.signals, state, rows, task, trial)
             cost = None if reason else slow(attack.signals, state, rows, task)
             dear = dear or cost
             if reason or (cost and not asked):
@@ -138,7 +145,7 @@ class Settings:
         fit = [attack for attack in self.attacks if attack.name not in unfit]
         if unfit and (asked or not fit):
             name, why = next(iter(unfit.items()))
-            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {why}", "Take it out of [audit].")
+            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {why}", "Take it out of audit.attacks.")
         by_reason: dict[str, list[str]] = {}
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
@@ -149,13 +156,13 @@ class Settings:
     # ------------------------------------------------------------------ what can be calibrated
 
     def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
-        """The false-positive rates that this game can calibrate; an explicit one out of reach is an error."""
+        """The false-positive rates that this game can calibrate. One that was asked for and cannot be is an error."""
         parties = [game.candidates.of_party(party) for party in game.parties]
         everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
         available = calibrating(game, parties if only_local else everyone)
         fitted = {}
-        if self.fpr:  # nobody insists on the default rates: where they are missing, the result says why
+        if self.fpr:  # default rates were not asked for: if one is missing, the result says why
             for attack in (attack for attack in self.attacks if attack.fits):
                 local = only_local or Grant.UPDATE in attack.needs
                 fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
@@ -171,13 +178,13 @@ class Settings:
                 message += f", of which {short} leaves {fitted[short]}: it is fitted on the others"
             if self.fpr:
                 without = "" if short is None else f", or leave out {short}"
-                raise FedauditError("fpr", message, f"Ask for a larger FPR, give more records{without}.")
+                raise FedauditError("fpr", message, f"Set a larger rate in audit.fpr, use more records{without}.")
             notices.append(f"{message}: it is left out.")
         return tuple(fprs), notices
 
 
 def calibrating(game: Game, panels: Sequence[Ints], fitted: bool = False) -> int:
-    """How many records set a threshold where they are fewest; without those that an attack is fitted on."""
+    """The smallest number of calibration records in any panel, without those that an attack is fitted on."""
     role = game.truth.role
     sizes = [int((role[index] == Role.CALIBRATION.value).sum()) for index in panels]
     taken = [int(reference_half(game, index).sum()) if fitted else 0 for index in panels]
@@ -188,6 +195,10 @@ def reference_half(game: Game, index: Ints) -> Bools:
     """Half of the calibration records: known non-members on which an attack may be fitted."""
     half = random_half(game.candidates.id[index], "reference")
     return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
+
+
+def _has_references(attack: BaseAttack) -> bool:
+    return bool(set(attack.signals) & set(OF_REFERENCES))
 
 
 def _and(words: Sequence[str] | frozenset[Grant]) -> str:

@@ -1,4 +1,4 @@
-"""An adversary with a shadow model: whose model that is, and the records on which the adversary learns from it."""
+"""An adversary with a shadow model: who trains it, and the adversary's own records, which it learns from."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Adversary = Literal["agg-sh", "agg-mal", "do-sh"]
 
-SHADOW = "(shadow)"  # beside the parties' names in what was observed of a round
+SHADOW = "(shadow)"  # the key of the shadow model in an observation, beside the parties' names
 
-# who looks from where, at which models
+# the vantage of each adversary, and the models that it attacks
 PLACES: dict[Adversary, tuple[Vantage, ModelKind]] = {
     "agg-sh": (Vantage.SERVER, "local"),
     "agg-mal": (Vantage.SERVER, "local"),
@@ -43,10 +43,10 @@ PLACES: dict[Adversary, tuple[Vantage, ModelKind]] = {
 
 @dataclass(frozen=True)
 class Shadow:
-    """`game`: the adversary's own records; a member is what the shadow model is trained on.
+    """`game`: the adversary's own records; its members are those that the shadow model is trained on.
 
-    `party`: whose local model is the shadow. Where nobody's is, the aggregator trains one from every broadcast, as a
-    party would (`training`: the fields of `tasks.Training`).
+    `party`: the party whose local model is the shadow. If None, the aggregator trains a shadow from every broadcast, as
+    a party would (`training`: the fields of `tasks.Training`).
     """
 
     adversary: Adversary
@@ -60,7 +60,7 @@ class Shadow:
         return PLACES[self.adversary]
 
     def measure(self, sight: Sight, round: Round, task: Any, last: bool) -> Measured | None:
-        """What the shadow model says about the adversary's records; nothing in a round without a shadow."""
+        """The signals of the adversary's own records under the shadow model; None in a round without a shadow."""
         started = time.perf_counter()
         if (self.party is not None and self.party not in round.sent) or not round.broadcast:
             return None
@@ -78,7 +78,7 @@ class Shadow:
 
 
 def own_game(own: Records, member: Bools) -> Game:
-    """An adversary's records as a game of its own: what its shadow is trained on, and what not."""
+    """The adversary's records as a game: those that its shadow is trained on are the members."""
     role = np.where(member, Role.MEMBER.value, Role.EVALUATION.value)
     whose = np.full(len(own), SHADOW)
     candidates = Candidates("record", own.id, whose, own, np.arange(len(own)), own.subject)
@@ -86,7 +86,7 @@ def own_game(own: Records, member: Bools) -> Game:
 
 
 def split_own(own: Records, members: float, seed: int) -> Game:
-    """An aggregator's records: as large a share for training its shadow as the parties train on, the rest not."""
+    """An aggregator's records. The shadow is trained on the same share of them as the parties train on of theirs."""
     rng = np.random.default_rng([seed, 2])
     member = np.zeros(len(own), bool)
     member[rng.permutation(len(own))[: max(1, min(round(members * len(own)), len(own) - 1))]] = True
@@ -94,6 +94,6 @@ def split_own(own: Records, members: float, seed: int) -> Game:
 
 
 def own_of_party(game: Game, party: str) -> Game:
-    """What a party knows of its own records."""
+    """A party's own records, and which of them it trained on."""
     mine = game.candidates.party == party
     return own_game(game.candidates.rows.take(mine), game.truth.mask(Role.MEMBER)[mine])

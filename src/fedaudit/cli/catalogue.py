@@ -1,4 +1,4 @@
-"""What can be named in a configuration, in words. Imports nothing heavy."""
+"""The lists of `fedaudit list`. Imports nothing heavy."""
 
 from fedaudit.adversary import attacks
 from fedaudit.config.registry import FAMILIES, Family

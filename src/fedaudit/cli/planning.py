@@ -1,4 +1,4 @@
-"""`fedaudit plan` in words: for whom, at which false-positive rate, how many are needed and what can be seen."""
+"""The tables of `fedaudit plan`: for each false-positive rate, how many records are needed and what can be seen."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,11 @@ def plan(
     """Tables with a title each: pooled, in the band over the rounds (only pooled results have one), one party."""
     for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
         if not 0 < value < 1:
-            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+            raise FedauditError("bad-value", f"--{name} must lie between 0 and 1, got {value}", "Change that option.")
     if min(members, evaluation, calibration) < parties:
-        raise FedauditError("bad-value", f"{parties} parties need at least as many of each", "Give more records.")
+        raise FedauditError(
+            "bad-value", f"{parties} parties need at least {parties} records of each kind", "Give larger numbers."
+        )
     pooled = {"Global models, one threshold for all": Sizes(members, evaluation, calibration)}
     if parties > 1:
         pooled[f"Local models, {parties} parties with a threshold each"] = Sizes(

@@ -1,4 +1,4 @@
-"""A commented configuration: every key, what it means, its default. Made from schema and registry: none is missing."""
+"""A commented configuration with every key, its meaning and its default, generated from schema and registry."""
 
 import re
 from collections.abc import Iterator
@@ -27,18 +27,19 @@ def template() -> str:
 
 
 def write(path: Path) -> None:
-    """Never over a file that is there, which only exclusive creation can promise: a rename would replace it."""
+    """Writes the template, but never over an existing file. (Only exclusive creation guarantees that; a rename would
+    not.)"""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(template())
     except FileExistsError:
-        raise FedauditError("exists", f"{path} is there already", "Name another file, or move that one.") from None
+        raise FedauditError("exists", f"{path} already exists", "Give another file name, or move that file.") from None
     except OSError as error:
-        raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Name another place.") from None
+        raise FedauditError("unwritable", f"cannot write {path}: {error.strerror}", "Give another file name.") from None
 
 
 def _section(kind: type[BaseModel], path: tuple[str, ...], values: BaseModel | None, commented: bool) -> Iterator[str]:
-    """Keys first, sections after them, as TOML wants it."""
+    """Keys first, then sections, as TOML requires."""
     sections = []
     for name, field in kind.model_fields.items():
         value = getattr(values, name) if values is not None else _default(field)
@@ -53,7 +54,7 @@ def _section(kind: type[BaseModel], path: tuple[str, ...], values: BaseModel | N
 
 
 def _table(kind: type[BaseModel], path: tuple[str, ...], value: Any, commented: bool) -> Iterator[str]:
-    """One that is off by default is commented out whole."""
+    """A section that is off by default is commented out as a whole."""
     off = commented or not isinstance(value, BaseModel)
     yield ""
     yield from _about(kind)
@@ -70,7 +71,7 @@ def _naming(family: Family) -> Iterator[str]:
         return
     names = " | ".join(toml(name) for name in family.entries)
     yield f"[{family.section}]"
-    yield f"name = {toml(family.default)}  # `fedaudit list {family.plural}` says what they are; {names}"
+    yield f"name = {toml(family.default)}  # `fedaudit list {family.plural}` explains them; {names}"
     alike: dict[type[Options], list[Entry]] = {}
     for entry in family.entries.values():
         alike.setdefault(entry.options, []).append(entry)

@@ -20,7 +20,7 @@ errors = Console(stderr=True)
 
 
 def write_report(document: "Document", directory: Path) -> Path | None:
-    """The numbers are already on disk: a failing report is said, and costs nothing else."""
+    """Writes the report. If that fails, it says so; the results are already on disk."""
     try:
         from fedaudit.report.html import write
 
@@ -55,7 +55,7 @@ def say(document: "Document", written: Path | None) -> None:
     show(head, "dim")
     place = None
     for row, line in zip(rows, lines, strict=True):
-        if (row.vantage, row.model) != place:  # a line of its own: as a cell it would push the intervals aside
+        if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
             place = (row.vantage, row.model)
             show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
         show(line, "bold" if row.primary else "")
@@ -75,7 +75,7 @@ def say(document: "Document", written: Path | None) -> None:
 
 
 def say_scores(scored: "Scored") -> None:
-    """The estimates of `fedaudit score`, each with its counts, its confidence and how it was made."""
+    """The estimates of `fedaudit score`, each with its counts, confidence and method."""
     found, notes = scored.estimates, Notes()
     sure = f"{100 * found['auc'].confidence:.4g} % interval"
     rows = [("estimate", "value", sure, "FPR", "members", "non-members", "calibration")]
@@ -96,7 +96,7 @@ def say_scores(scored: "Scored") -> None:
 
 
 def say_epsilons(epsilons: Mapping[str, "Estimate"]) -> None:
-    """Side by side, each under its label and beside the most that its trials could show."""
+    """The figures of epsilon, each with its kind and with the most that so many trials could show."""
     rows = [("epsilon", "kind", "value", "interval", "confidence", "ceiling")]
     for name, e in epsilons.items():
         one_sided = e.kind == "proved" and e.value is not None
@@ -113,7 +113,7 @@ ABSENT = "–"
 
 
 class Notes:
-    """Reasons why there is no number: a sign in the table, the words below it."""
+    """Reasons why there is no number: a mark in the table, and the text below it."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

@@ -1,12 +1,12 @@
 """What a configuration can name: data sets, models and defences, each with options of its own.
 
-An entry stands in the module that implements it: its name, the sentence that `fedaudit list` prints, the options that
-TOML may set, and the function that makes the thing. No other list holds its name. The modules of a family are found by
-their place in a package and imported by name, so that this room imports nothing below it; that happens when the first
-configuration is checked, so these modules must import torch, scikit-learn and their like inside functions only.
+Each entry is registered by the module that implements it, with its name, the sentence that `fedaudit list` prints, the
+options that TOML may set, and the function that makes the thing. There is no other list of names. All modules of a
+family's package are imported, by name, when the first configuration is checked. So these modules must import torch,
+scikit-learn and other heavy packages inside functions only.
 
-An option that is added to an entry must be required or have the default None: whatever else has a default is written
-down with every run, and an earlier run of the same configuration would no longer have the same hash.
+An option that is added to an existing entry must be required or default to None. Any other default would be stored with
+every run, and an earlier run of the same configuration would no longer have the same hash.
 """
 
 import pkgutil
@@ -28,12 +28,12 @@ Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 class Options(Section):
-    """What a section that names an entry holds. An entry with keys of its own extends this."""
+    """The content of a section that names an entry. An entry with its own keys extends this."""
 
     name: str = Field(description="which one")
 
     def arguments(self) -> dict[str, Any]:
-        """What was set beside the name."""
+        """What was set, apart from the name."""
         return {key: value for key, value in self if key != "name" and value is not None}
 
 
@@ -42,29 +42,29 @@ class Entry:
     name: str
     about: str  # one sentence, for `fedaudit list`
     options: type[Options]
-    make: Callable[..., Any]  # called when the thing is needed; what it is given is the family's affair
+    make: Callable[..., Any]  # called when the thing is needed, with arguments that depend on the family
 
     @property
     def keys(self) -> dict[str, FieldInfo]:
-        """Its own, beside the name."""
+        """Its own keys, without the name."""
         return {key: info for key, info in self.options.model_fields.items() if key != "name"}
 
 
 def _order(name: str) -> tuple[bool, str]:
-    """By the alphabet, with numbers by their size, and what stands for names of the user's own at the end."""
+    """Sorts by alphabet, with numbers by size, and the entry for the user's own names last."""
     return ":" in name, re.sub(r"\d+", lambda number: number[0].zfill(4), name)
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The entries that one section of a configuration can name, and the rules by which it is read."""
+    """The entries that one section of a configuration can name, and how the section is read."""
 
     section: str  # in TOML
     plural: str  # for `fedaudit list`
     package: str  # whose modules hold the entries
     word: str  # for one of them
     about: str  # the section
-    default: str | None = None  # the name where none is given; without one the section is a list, empty unless given
+    default: str | None = None  # the name if none is given; None: the section is a list, empty by default
     stand_in: str | None = None  # the entry behind every "package.module:name"
     unknown_name: LiteralString = "bad-value"  # the code of that error,
     wrong_key: LiteralString = "bad-value"  # and of a key that is another entry's, or is missing
@@ -72,11 +72,11 @@ class Family:
     _registered: dict[str, Entry] = field(default_factory=dict, repr=False)
 
     def register(self, name: str, about: str, options: type[Options] = Options) -> Callable[[Make], Make]:
-        """Above the function that makes the thing; once for each name that it is known by."""
+        """Decorates the function that makes the thing, once for each of its names."""
 
         def register(make: Make) -> Make:
             if name in self._registered:
-                raise ValueError(f"there are two entries {name!r} for [{self.section}]")
+                raise ValueError(f"there are two entries {name!r} for [{self.section}]: rename one")
             self._registered[name] = Entry(name, about, options, make)
             return make
 
@@ -84,13 +84,13 @@ class Family:
 
     @cached_property
     def _modules(self) -> list[ModuleType]:
-        """Imported, and thereby registered."""
+        """All modules of the package. Importing them registers their entries."""
         found = pkgutil.iter_modules(import_module(self.package).__path__)
         return [import_module(f"{self.package}.{module.name}") for module in found]
 
     @property
     def entries(self) -> Mapping[str, Entry]:
-        """All by name, in an order that does not depend on what was imported first."""
+        """All entries by name, in an order that does not depend on the order of imports."""
         assert self._modules
         return {name: self._registered[name] for name in sorted(self._registered, key=_order)}
 
@@ -98,13 +98,13 @@ class Family:
         return self.entries.get(self.stand_in if self.stand_in and ":" in name else name)
 
     def unknown(self, name: str) -> tuple[str, str]:
-        """What is wrong with a name that nobody has, and what to write instead."""
+        """What is wrong with an unknown name, and what to write instead."""
         return f"unknown {self.word} {name!r}", suggest(name, self.entries)
 
     def read(self, given: Any) -> Any:
-        """The options of the entry that a section names, checked as this entry wants them."""
+        """Checks a section, and returns the options of the entry that it names."""
         if not isinstance(given, Mapping):
-            return given  # pydantic says what is wrong with it
+            return given  # pydantic will say what is wrong with it
         name = given.get("name", self.default)
         if not isinstance(name, str):
             return Options.model_validate({key: given[key] for key in given if key == "name"})
@@ -122,7 +122,7 @@ class Family:
                 continue
             if owners := [other.name for other in self.entries.values() if key in other.keys]:
                 what = f"{key} belongs to {', '.join(owners)}, not to {name}"
-                todo = f"Remove it, or name another {self.word}: {name} takes {takes}."
+                todo = f"Remove it, or choose another {self.word}: {name} takes {takes}."
                 raise refused(self.wrong_key, key, what, todo)
             known = {each for other in self.entries.values() for each in other.options.model_fields}
             raise refused(UNKNOWN_KEY, str(key), "unknown key", suggest(str(key), known))
@@ -134,8 +134,8 @@ class Family:
     def written(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """A section as it is stored and hashed.
 
-        The first version stored the keys of `always` with every run, whatever the name. They are read beside any name
-        and written with every name, so that a run of that time still has the hash of its configuration.
+        The first version stored the keys of `always` with every run, whatever the name. They are still accepted and
+        written with every name, so that runs of that version keep the hash of their configuration.
         """
         return {**plain, **{key: value for key, value in self.always.items() if key not in plain}}
 
@@ -145,7 +145,7 @@ DATA = Family(
     plural="data",
     package="fedaudit.data",
     word="data set",
-    about="What is trained on.",
+    about="The data that the parties train on.",
     default="baskets",
     unknown_name="unknown-data",
     always={
@@ -162,7 +162,7 @@ MODELS = Family(
     plural="models",
     package="fedaudit.learn.models",
     word="model",
-    about="What is trained: one of ours, or your own as `package.module:factory`.",
+    about="The model: one from `fedaudit list models`, or your own as `package.module:factory`.",
     default="mlp",
     stand_in="package.module:factory",
     always={"options": {}},
@@ -172,7 +172,7 @@ DEFENCES = Family(
     plural="defences",
     package="fedaudit.defences",
     word="defence",
-    about="What is done against it: one such section for each defence.",
+    about="Defences against leaks: one such section for each.",
     wrong_key="defence-key",
 )
 FAMILIES = {family.plural: family for family in (DATA, DEFENCES, MODELS)}

@@ -15,10 +15,11 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
+_SET = "Write, for example, --set federation.rounds=10."
 
 
 def twice(values: Iterable[Any]) -> str | None:
-    """The first that is there for the second time, as text."""
+    """The first value that occurs a second time, as text; None if there is none."""
     seen: list[Any] = []
     for value in values:
         if value in seen:
@@ -29,19 +30,19 @@ def twice(values: Iterable[Any]) -> str | None:
 
 def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if named := twice(values):
-        raise ValueError(f"{named} is named twice")
+        raise ValueError(f"{named} is listed twice: list it once")
     return values
 
 
 Once = AfterValidator(_once)
 
 
-# What says nothing under a choice: an error when given, and left out of what is written down.
+# Keys that have no effect under a choice: giving one is an error, and they are not stored.
 IDLE_KEYS = {
     ("partition", "subjects"): ("members", "nonmembers"),
     ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer"),
 }
-# What says something under one choice only.
+# Keys that have an effect under one choice only.
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
@@ -51,22 +52,23 @@ KEYS_OF = {
 
 
 class Federation(Section):
-    """[federation] who trains, and how. Fractions apply to each party's part; the rest calibrates thresholds.
+    """[federation] who trains, and how. Fractions are of each party's records; the rest is used to calibrate
+    thresholds.
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
-    "subjects" (whole people are members or not: member_subjects and held_out are fractions of the subjects).
+    "subjects" (all records of a person are members, or none: member_subjects and held_out are fractions of the people).
     secagg = true: the updates are masked, and the server sees only their sum.
     """
 
     parties: Count = Field(4, description="how many parties share the records")
     partition: Literal["iid", "dirichlet", "column", "subjects"] = Field(
-        "iid", description="how the records are shared out"
+        "iid", description="how the records are split among the parties"
     )
     beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
     column: str | None = Field(None, description='partition "column": label, subject or an attribute')
     members: Fraction = Field(0.3, description="the fraction of its records that a party trains on")
     nonmembers: Fraction = Field(
-        0.3, description="the fraction that is kept out and reported on; the rest sets thresholds"
+        0.3, description="the fraction that is held out and reported on; the rest sets thresholds"
     )
     member_subjects: Fraction | None = Field(
         None, description='partition "subjects": the fraction of subjects that are trained on'
@@ -78,16 +80,16 @@ class Federation(Section):
         1.0, description="the fraction of parties that take part in a round"
     )
     sampling: Literal["uniform", "poisson"] | None = Field(
-        None, description="who takes part: always as many, or each by its own coin"
+        None, description="who takes part: a fixed number of parties, or each party by a coin of its own"
     )
-    rounds: Annotated[int, Field(ge=2)] = Field(40, description="how often models are exchanged")
+    rounds: Annotated[int, Field(ge=2)] = Field(40, description="how many times models are exchanged")
     local_epochs: Count = Field(1, description="passes over its records that a party makes in a round")
     batch_size: Count = Field(64, description="records in one step of training")
     algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="of the parties, fresh in every round")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
     lr: Positive = Field(1e-3, description="learning rate of the parties")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="everything random follows from it")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="determines everything random")
 
     @model_validator(mode="before")
     @classmethod
@@ -97,12 +99,12 @@ class Federation(Section):
         for (key, choice), idle in IDLE_KEYS.items():
             for name in idle:
                 if given.get(key) == choice and name in given:
-                    raise ValueError(f"{name} says nothing when {key} is {choice!r}: remove it")
+                    raise ValueError(f"{name} has no effect when {key} is {choice!r}: remove it")
         for name, (key, choice) in KEYS_OF.items():
             if name in given and given.get(key) != choice:
                 raise ValueError(f"{name} belongs to {key} = {choice!r}: set that, or remove {name}")
         if "sampling" in given and given.get("participation", 1) == 1:
-            raise ValueError("sampling says who takes part: set participation below 1, or remove sampling")
+            raise ValueError("sampling has no effect when all take part: set participation below 1, or remove it")
         for name, example in (("beta", "0.5"), ("column", '"label"')):
             key, choice = KEYS_OF[name]
             if given.get(key) == choice and name not in given:
@@ -124,18 +126,18 @@ class Federation(Section):
 
 
 class Reference(Section):
-    """[audit.reference] the bank behind kta-*, lira, distillation and rmia."""
+    """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
 
     models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
-        16, description="how many; an even number, half of them had a record"
+        16, description="how many models; an even number, half of them are trained on each record"
     )
     alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.8, description="how much of the target's answer is in their labels"
+        0.8, description="how much they imitate the target: the weight of its answers in their labels"
     )
     variance: Literal["shared", "record"] | None = Field(
-        None, description="one for all records, or each its own; not set: one for all up to 16 models"
+        None, description="one variance for all records, or one for each; not set: one for all with up to 16 models"
     )
-    defended: bool = Field(False, description="they train under the parties' own defence")
+    defended: bool = Field(False, description="whether they train under the parties' own defence")
 
     def bank(self) -> dict[str, Any]:
         return {"models": self.models, "alpha": self.alpha}
@@ -146,55 +148,71 @@ class Reference(Section):
 
 
 class Fusion(Section):
-    """[audit.fusion] the attacks that `fusion` adds up, and their weights (equal unless given)."""
+    """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
     attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = Field(
         ("gradient-cosine", "fta-confidence"), description="whose scores are added up"
     )
-    weights: tuple[Positive, ...] | None = Field(None, description="one for each; not set: all alike")
+    weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
 
     @model_validator(mode="after")
     def _one_weight_each(self) -> "Fusion":
         if self.weights is not None and len(self.weights) != len(self.attacks):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks")
+            raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks: give one for each")
         return self
 
 
 class Attribute(Section):
-    """[audit.attribute] what an adversary guesses of members: an attribute of the data set, by name.
+    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
 
-    `column`: where it stands among the inputs, if it does; else it is put there for training, as a one-hot code.
+    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
     """
 
     name: str = Field(description="which attribute is guessed")
-    column: Annotated[int, Field(ge=0)] | None = Field(None, description="where it stands among the inputs, if it does")
+    column: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="the number of the input that holds it, if one does"
+    )
+
+
+class Matched(Section):
+    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
+
+    fit: Literal["nonmembers", "all"] = Field(
+        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
+    )
+    damping: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
+    )
+    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
 
 
 class Audit(Section):
-    """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
+    """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
-    the `signals` that the attacks read, or `snapshots`: every model that was exchanged, for attacks of tomorrow.
+    the `signals` that the attacks need, or `snapshots`: every model that was exchanged, for other attacks later.
     """
 
     vantages: Annotated[tuple[Vantage, ...], Once] = Field(
-        (Vantage.CLIENT, Vantage.SERVER), description="who looks: a participant (client), the server, ..."
+        (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
     attacks: Annotated[tuple[str, ...], Once] | None = Field(
-        None, description="`fedaudit list attacks` names them; not set: all that cost at most one local epoch a round"
+        None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
-        None, description="false-positive rates; not set: 0.001 and 0.01 where there are enough records to calibrate"
+        None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
     )
-    confidence: Fraction = Field(0.95, description="of every interval")
+    confidence: Fraction = Field(0.95, description="confidence of every interval")
     fusion: Fusion = Fusion()
     keep: Literal["signals", "snapshots"] = Field(
-        "signals", description="what is stored of each round: what the attacks read, or every model that was exchanged"
+        "signals", description="what is stored of each round: what the attacks need, or every model that was exchanged"
     )
     reference: Reference = Reference()
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
-        None, description="somebody with data and a shadow model: the server, honest or not, or a party"
+        None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
     )
     attribute: Attribute | None = None
+    matched: Matched | None = None
 
 
 class Config(Section):
@@ -209,7 +227,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _a_server_under_secagg(cls, given: Any) -> Any:
-        """Whoever does not say from where to look gets the server as secure aggregation leaves it."""
+        """With secure aggregation, the default vantages include the server that sees only the sum."""
         federation, audit = (given.get(k, {}) if isinstance(given, dict) else {} for k in ("federation", "audit"))
         if isinstance(federation, dict) and federation.get("secagg") is True and isinstance(audit, dict):
             seen = {"vantages": [Vantage.CLIENT.value, Vantage.SECAGG_SERVER.value]}
@@ -221,7 +239,7 @@ class Config(Section):
         if self.federation.secagg and Vantage.SERVER in self.audit.vantages:
             raise ValueError(
                 "with federation.secagg the server sees only the sum of the updates, no party's own: "
-                "take 'secagg-server' in place of 'server' in audit.vantages"
+                "write 'secagg-server' instead of 'server' in audit.vantages"
             )
         return self
 
@@ -238,13 +256,13 @@ class Config(Section):
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML file and apply `--set section.key=value` (value in TOML; a bare word is taken as text)."""
+    """Reads a TOML file and applies `--set section.key=value` (the value in TOML; a bare word is text)."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FedauditError("config-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("config-syntax", f"{path} is not valid TOML: {error}", "Mend that line.") from None
+        raise FedauditError("config-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
     return parse(raw, overrides, where=str(path))
 
 
@@ -257,7 +275,7 @@ def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "conf
         raise _explain(error, where) from None
     if where == "configuration":
         return config
-    # A relative path means: beside the configuration file, wherever the command is run from.
+    # A relative path is relative to the configuration file, wherever the command is run.
     relative = {key: path for key, path in config.data if isinstance(path, Path) and not path.is_absolute()}
     beside = {key: (Path(where).parent / path).resolve() for key, path in relative.items()}
     return config.model_copy(update={"data": config.data.model_copy(update=beside)})
@@ -267,7 +285,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     parts = key.strip().split(".")
     if not separator or not all(parts):
-        raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", "Write it so.")
+        raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", _SET)
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
@@ -275,7 +293,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         raw = raw.setdefault(part, {})
         if not isinstance(raw, dict):
-            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", "Name section.key.")
+            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", _SET)
     raw[parts[-1]] = value
 
 
@@ -286,7 +304,7 @@ def _explain(error: ValidationError, where: str) -> FedauditError:
     if todo := first.get("ctx", {}).get("todo"):  # see `section.refused`
         what = f"{message} {spot!r}" if first["type"] == UNKNOWN_KEY else f"{spot}: {message}"
         return FedauditError(first["type"], what, todo, where=where)
-    # Never echo long or nested values: a configuration may hold what should not reach a log.
+    # Long or nested values are not quoted: a configuration may hold something that should not reach a log.
     given = first["input"]
     shown = f", got {given!r}" if isinstance(given, int | float | str) and len(str(given)) < 60 else ""
-    return FedauditError("bad-value", f"{spot}: {message}{shown}", "Change it in the configuration.", where=where)
+    return FedauditError("bad-value", f"{spot}: {message}{shown}", f"Correct {spot} in the configuration.", where=where)

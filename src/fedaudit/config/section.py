@@ -1,4 +1,4 @@
-"""What all sections of a configuration share: kinds of numbers, and errors with a code, a place and a remedy."""
+"""What all sections of a configuration share: types of numbers, and errors with a code, a place and a remedy."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, LiteralString
@@ -16,13 +16,13 @@ UNKNOWN_KEY = "unknown-key"
 
 
 def refused(code: LiteralString, key: str, what: str, todo: str) -> ValidationError:
-    """An error with a code and a remedy of our own, in pydantic's terms: whoever catches it knows where it stands."""
+    """An error with our own code and remedy, as a pydantic error, which also knows the key that it is about."""
     kind = PydanticCustomError(code, "{what}", {"what": what, "todo": todo})
     return ValidationError.from_exception_data("configuration", [{"type": kind, "loc": (key,), "input": None}])
 
 
 class Section(BaseModel):
-    """A table of TOML. A key that it does not know is an error with a suggestion."""
+    """A table in TOML. An unknown key is an error with a suggestion."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

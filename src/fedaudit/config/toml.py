@@ -1,4 +1,4 @@
-"""Values as TOML writes them. Reading is Python's own `tomllib`."""
+"""Writes values as TOML. For reading, Python has `tomllib`."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 
 def toml(value: Any) -> str:
-    """A value on one line. JSON's texts, numbers and lists are TOML's, with two exceptions."""
+    """A value on one line. TOML writes text, numbers and lists as JSON does, with two exceptions."""
     plain = to_jsonable_python(value)
     if isinstance(plain, Mapping):
         items = ", ".join(f"{toml(str(key))} = {toml(item)}" for key, item in plain.items() if item is not None)
@@ -17,5 +17,5 @@ def toml(value: Any) -> str:
     if isinstance(plain, list):
         return f"[{', '.join(toml(item) for item in plain)}]"
     if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)  # nan, inf and -inf, where JSON writes NaN and Infinity
+        return str(plain)  # nan, inf and -inf; JSON would write NaN and Infinity
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")

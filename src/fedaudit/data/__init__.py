@@ -1,4 +1,4 @@
-"""Data sets: one a file, which registers itself with its name, its options and its loader."""
+"""Data sets, one in each file. Each registers itself with its name, its options and its loader."""
 
 from fedaudit.config.registry import DATA, Options
 from fedaudit.errors import FedauditError

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009) from the user's own copy: training and test images together.
 
-Read are the *binary* version of the original archives, packed or unpacked, and an npz file with x_train, y_train,
-x_test and y_test. The Python version of the archives is pickled, and nothing pickled is ever opened.
+It reads the *binary* version of the original archives, packed or unpacked, or an npz file with x_train, y_train, x_test
+and y_test. The Python version of the archives is pickled, and fedaudit never opens pickled files.
 """
 
 import tarfile

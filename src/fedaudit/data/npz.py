@@ -74,7 +74,10 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_BYTES:
             raise FedauditError(
-                "npz-size", f"{path} unpacks to {unpacked / 2**30:.0f} GiB", "Audit a part of it.", exit_code=REFUSED
+                "npz-size",
+                f"{path} unpacks to {unpacked / 2**30:.0f} GiB",
+                "Give a smaller file, with part of the records.",
+                exit_code=REFUSED,
             )
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in required if key not in file]
@@ -105,7 +108,9 @@ def _columns(name: str, values: NDArray[Any]) -> dict[str, Ints]:
     """One attribute, or several side by side: `name.0`, `name.1`, ..."""
     if values.dtype.kind not in "iub" or values.ndim not in (1, 2):
         raise FedauditError(
-            "attribute", f"attribute {name!r} is {values.dtype} of shape {values.shape}", "Store whole numbers, -1 = ?."
+            "attribute",
+            f"attribute {name!r} is {values.dtype} of shape {values.shape}",
+            "Store whole numbers, with -1 for unknown values.",
         )
     if values.ndim == 1:
         return {name: values.astype(np.int64)}

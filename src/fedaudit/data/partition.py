@@ -1,4 +1,4 @@
-"""From records to a game: who holds what, and which of it is trained on."""
+"""From records to a game: which party holds which records, and which of these are trained on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from fedaudit.config.schema import Federation
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth
 
-REDRAWS = 100  # of a Dirichlet split that leaves a party with too little
-LEAST = 10  # records of a party: fewer cannot be divided into members and two kinds of non-members
+REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
+LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 
 
 def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) -> Game:
@@ -121,7 +121,7 @@ def game_by_subject(
     if records.subject is None:
         raise FedauditError(
             "no-subjects",
-            'partition = "subjects" needs records that say whose they are',
+            'partition = "subjects" needs records with subjects',
             "Use data with subjects (npz: subject_key), or another partition.",
         )
     subjects, rows = np.unique(records.subject, return_inverse=True)
@@ -138,14 +138,14 @@ def game_by_subject(
 
 
 def refuse_split_subjects(split: Game) -> Game:
-    """B13: a subject that is both in and out would be its own outsider."""
+    """Refuses a subject with both members and non-members among its records: it would be its own outsider."""
     subject, member = split.candidates.subject, split.truth.mask(Role.MEMBER)
     assert subject is not None
     both = np.intersect1d(subject[member], subject[~member])
     if len(both):
         raise FedauditError(
             "subject-both",
-            f"{len(both)} of {len(np.unique(subject))} subjects have records on both sides: trained on and not",
+            f"{len(both)} of {len(np.unique(subject))} subjects have records both trained on and not",
             'Use partition = "subjects", which keeps subjects whole.',
         )
     return split

@@ -89,7 +89,11 @@ def _check_shapes(
         raise FedauditError("shape", f"{name}: x has shape {x.shape}", "Give one row a record: (records, features).")
     for column, values in {"y": y, **columns}.items():
         if values is not None and len(values) != len(x):
-            raise FedauditError("lengths", f"{name}: x has {len(x)} rows, {column} has {len(values)}", "Align them.")
+            raise FedauditError(
+                "lengths",
+                f"{name}: x has {len(x)} rows, {column} has {len(values)}",
+                "Give every array one row for each record.",
+            )
     if len(x) == 0:
         raise FedauditError("no-records", f"{name}: there are no records", "Give a file with rows in it.")
 
@@ -104,7 +108,11 @@ def _stored(
             what = f"{name}: {column} is {values.dtype}, and tokens and classes of positions are numbered 0, 1, ..."
             raise FedauditError("dtype", what, "Store whole numbers from 0 on, and features as floats.")
     if x.dtype.kind not in "fiub" or y.dtype.kind not in ("fiub" if regression else "fiubUS"):
-        raise FedauditError("dtype", f"{name}: x is {x.dtype}, y is {y.dtype}", "Store numbers (classes may be text).")
+        raise FedauditError(
+            "dtype",
+            f"{name}: x is {x.dtype}, y is {y.dtype}",
+            "Store x as numbers, and y as numbers or, for classes, as text.",
+        )
     with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
         x = np.ascontiguousarray(x, dtype=np.int64 if tokens else np.float32)
         y = y.astype(np.float32) if regression else y
@@ -143,7 +151,7 @@ MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # what numpy, pandas and Py
 
 
 def missing(values: NDArray[Any]) -> Ints:
-    """Rows without a name: taken as they are they would all become one."""
+    """Rows without a name. If they were accepted, all of them would become one."""
     return np.flatnonzero(np.isin(np.char.strip(values.astype(np.str_)), MISSING))
 
 
@@ -157,7 +165,7 @@ def standardised(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def content_ids(x: NDArray[Any], y: NDArray[Any], subject: Strings | None, attributes: Mapping[str, Ints]) -> Strings:
-    """Content hash plus occurrence number: rows that are equal in everything are interchangeable."""
+    """Content hash plus occurrence number. Rows that are equal in everything are interchangeable."""
     seen: dict[str, int] = {}
     ids = []
     for i in range(len(x)):

@@ -1,4 +1,4 @@
-"""Members and non-members with the same content, which no attack can tell apart."""
+"""Members and non-members with identical content, which no attack can tell apart."""
 
 import hashlib
 

@@ -1,6 +1,6 @@
-"""The defences: one a file, which registers itself with its name, its options and its accounting.
+"""The defences, one in each file. Each registers itself with its name, its options and its accounting.
 
-What can be refused is refused when they are built, before training.
+A defence that cannot work is refused when it is built, before training.
 """
 
 from collections.abc import Iterable
@@ -15,5 +15,5 @@ __all__ = ["NONE", "Defence", "DefenceOptions", "Guarded", "Served", "Setting", 
 
 
 def build(asked: Iterable[Options], setting: Setting) -> Defence:
-    """All that a configuration names, each in its slots."""
+    """All defences that a configuration names, combined."""
     return reduce(or_, (DEFENCES.entries[each.name].make(each, setting) for each in asked), NONE)

@@ -4,11 +4,12 @@ McMahan et al., "Learning differentially private recurrent language models", ICL
 
 Central: 1. each party takes part in a round by its own coin (participation = q, sampling = "poisson"); 2. its update is
 clipped to norm C as it leaves; 3. the server *sums* them, adds Gaussian noise of standard deviation noise x C, and
-divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by how many came would
-depend on who did. The server sees clipped updates without noise: the promise holds against everybody else.
+divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by the number of parties
+in the round would depend on who took part. The server sees clipped updates without noise, so the promise holds against
+everybody except the server.
 
-Local: each party adds the noise to its own clipped update, so the promise holds against the server, too; the server
-knows who took part, so sampling amplifies nothing.
+Local: each party adds the noise to its own clipped update, so the promise also holds against the server. The server
+knows who took part, so sampling gives no amplification.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 Delta = dict[str, np.ndarray[Any, Any]]
 
 NOT_AMPLIFIED = (
-    "Not every party takes part in every round, but that is not counted in favour of privacy: only parties drawn by "
-    'independent coins (sampling = "poisson"), hidden from whoever looks, are amplified.'
+    "Not every party takes part in every round, but that does not lower epsilon: amplification needs parties drawn by "
+    'independent coins (sampling = "poisson"), and hidden from the adversary.'
 )
 
 
@@ -85,7 +86,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class NoisySum:
-    """Fills the aggregate slot: sum, noise, constant denominator. Also when nobody came."""
+    """Fills the aggregate slot: sum, noise, constant denominator; also in a round without any party."""
 
     clip: float
     noise: float
@@ -101,7 +102,7 @@ class NoisySum:
 
 
 def difference(broadcast: State, state: State) -> Delta:
-    """In float64, of everything that is a floating number."""
+    """The change in float64, for all floating-point arrays."""
     floating = (k for k, v in broadcast.items() if np.issubdtype(v.dtype, np.floating))
     return {key: state[key].astype(np.float64) - broadcast[key] for key in floating}
 
@@ -122,11 +123,11 @@ def added(broadcast: State, change: Mapping[str, Any]) -> State:
 
 
 def refuse_unfit(state: State) -> None:
-    """Every released array must be covered by clipping and noise (D5); counters cannot be."""
+    """Every released array must be clipped and noised, which is not possible for counters."""
     whole = [name for name, value in state.items() if not np.issubdtype(value.dtype, np.floating)]
     if whole:
         raise FedauditError(
             "dp-buffers",
-            f"{whole[0]!r} is not a floating number: it would leave every party without noise",
+            f"{whole[0]!r} does not hold floating-point numbers, so it would leave every party without noise",
             "Use layers without counters (nn.GroupNorm instead of BatchNorm).",
         )

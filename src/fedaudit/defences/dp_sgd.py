@@ -2,14 +2,14 @@
 
 Abadi et al., "Deep learning with differential privacy", CCS 2016.
 
-1. Every record is drawn into a batch by its own coin (Poisson sampling), so that the accountant's amplification is
-   that of the sampler in use.
+1. Every record is drawn into a batch independently (Poisson sampling), which is what the accountant's amplification
+   assumes.
 2. Its gradient is clipped to norm C, over all parameters together.
 3. The sum gets Gaussian noise of standard deviation noise x C and is divided by the *expected* batch size.
 4. The optimiser takes the result: anything done with it is post-processing.
 
-`clip-only` is the same with noise 0: the same batches and steps, clipping, and no promise. Clipping and batch size
-alone change the risk, so this is what DP is compared with.
+`clip-only` is the same without noise: the same batches, steps and clipping, and no promise. Clipping and batch size
+alone change the risk, so DP should be compared with this.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     "dp-sgd", "record-level DP inside each party (Opacus): Poisson batches, clip, noise or epsilon", NoisyOptions
 )
 def dp_sgd(asked: NoisyOptions, setting: Setting) -> Defence:
-    """Parties of different sizes draw their records at different rates: the promise is that of the worst-off record."""
+    """Parties of different sizes sample at different rates; the promise is for the record that is worst off."""
     from fedaudit.privacy.accounting import check_clip
     from fedaudit.privacy.statement import Process
 
@@ -57,7 +57,7 @@ def dp_sgd(asked: NoisyOptions, setting: Setting) -> Defence:
 
 
 class ClipOnlyOptions(DefenceOptions):
-    clip: float = Field(description="the largest norm that passes")
+    clip: float = Field(description="the largest norm allowed; larger ones are scaled down")
 
 
 @DEFENCES.register("clip-only", "dp-sgd without its noise: same batches, same steps, no promise", ClipOnlyOptions)
@@ -66,12 +66,12 @@ def clip_only(asked: ClipOnlyOptions, setting: Setting) -> Defence:
 
     check_clip(asked.clip)
     refuse_unfit(setting.task, setting.initial, setting.few)
-    notice = "clip-only clips and adds no noise: it promises nothing, and is there to compare dp-sgd with."
+    notice = "clip-only clips and adds no noise. It promises nothing; it serves as a baseline for dp-sgd."
     return Defence(asked.name, gradient=DPSGD(asked.clip, 0.0), notices=(notice,))
 
 
 def sampling(n: int, training: Training) -> tuple[float, int]:
-    """The chance of a record to be in a batch, and the batches of one round: as many as plain training has."""
+    """The probability that a record is in a batch, and the number of batches in a round, as in plain training."""
     return min(1.0, training.batch_size / n), training.epochs * max(1, -(-n // training.batch_size))
 
 
@@ -138,7 +138,7 @@ def train(
 
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = task.fresh(state)
-    step = stepper(module, task.optimizer(module, training), generator)
+    step = stepper(module, training.optimizer_of(module), generator)
     x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
     started = time.perf_counter()
     with _quiet(), torch.random.fork_rng(devices=[]):

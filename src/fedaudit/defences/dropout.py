@@ -1,4 +1,4 @@
-"""Dropout: used against overfitting, and hoped to be a defence. It promises nothing."""
+"""Dropout: meant against overfitting, and sometimes used as a defence. It promises nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DropoutOptions(DefenceOptions):
-    strength: float = Field(description="the chance of an activation to be dropped, between 0 and 1")
+    strength: float = Field(description="the probability that an activation is dropped, between 0 and 1")
 
 
 @DEFENCES.register("dropout", "activations dropped while training (strength = chance)", DropoutOptions)

@@ -7,11 +7,11 @@ Suri et al., "Subject membership inference attacks in federated learning", 2022/
 3. These are summed over subjects, get Gaussian noise of standard deviation noise x C, and are divided by the constant
    batch size.
 
-However many records of a subject a batch holds, it moves the sum by C at most. A subject with s records in the party
-is in a batch with chance 1 - (1 - q)^s, and that is the rate it is charged with; one with records in several parties
-is charged for all of them.
+However many records of a subject a batch holds, the subject changes the sum by at most C. A subject with s records in
+the party is in a batch with probability 1 - (1 - q)^s, which is its sampling rate. A subject with records in several
+parties is charged for all of them.
 
-Deviation: the paper divides by the number of subjects in the batch, which depends on who is there; a constant does not.
+Deviation: the paper divides by the number of subjects in the batch, which depends on the data; we use a constant.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def higradavg(asked: NoisyOptions, setting: Setting) -> Defence:
     for name, source in setting.sources.items():
         records = source()
         if records.subject is None:
-            raise FedauditError("no-subjects", f"{name} has records without subjects", "Use dp-sgd, or name subjects.")
+            raise FedauditError(
+                "no-subjects", f"{name} has records without subjects", "Use dp-sgd, or data with subjects."
+            )
         subjects, counts = np.unique(records.subject, return_counts=True)
         held += subjects.tolist()
         rate, steps = dp_sgd.sampling(len(records), setting.training)

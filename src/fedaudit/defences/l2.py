@@ -1,4 +1,4 @@
-"""Weight decay: used against overfitting, and hoped to be a defence. It promises nothing."""
+"""Weight decay: meant against overfitting, and sometimes used as a defence. It promises nothing."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""MemGuard: answers are bent until a membership classifier cannot decide. Weights stay as they are.
+"""MemGuard: changes the model's answers until a membership classifier is undecided. The weights stay as they are.
 
 Jia et al., "MemGuard: defending against black-box membership inference attacks via adversarial examples", CCS 2019.
 
 1. The operator trains a membership classifier of its own on the answers of the released model.
 2. For each answer the smallest change is sought that makes this classifier undecided and keeps the predicted label.
 3. The change is made with the chance that keeps the mean distortion (L1, of probabilities) within the budget; the same
-   answer is always bent the same way, so asking twice tells nothing.
+   answer is always changed in the same way, so asking twice reveals nothing.
 
-It fills the serve slot: whoever holds the weights (a client, the server) is not affected at all, and neither is
-whoever uses labels only.
+It fills the serve slot: adversaries who hold the weights (a client, the server) are not affected at all, and neither
+are those who use labels only.
 
 Deviations. The change is sought by bisection on the path to the flattest answer with the same label, or to the most
 certain one if the classifier changes its mind on that path only, instead of by gradient descent over all answers; where
@@ -41,7 +41,9 @@ STEPS = 40
 
 
 class MemGuardOptions(DefenceOptions):
-    strength: float = Field(description="how far answers are bent on average, in L1 of probabilities: between 0 and 2")
+    strength: float = Field(
+        description="how far answers are changed on average, in L1 of probabilities: between 0 and 2"
+    )
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -50,12 +52,16 @@ class MemGuardOptions(DefenceOptions):
 
 @DEFENCES.register(
     "memguard",
-    "bends served answers until a membership classifier is undecided (strength = mean distortion)",
+    "changes served answers until a membership classifier is undecided (strength = mean distortion)",
     MemGuardOptions,
 )
 def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
     if not setting.task.classes:
-        raise FedauditError("memguard", "MemGuard bends class probabilities", "Use it for classification only.")
+        raise FedauditError(
+            "memguard",
+            "MemGuard changes class probabilities, and this task is a regression",
+            "Remove it from [[defences]].",
+        )
     parts = [setting.sources[name]() for name in sorted(setting.sources)]
     x, y, id = (np.concatenate([getattr(part, field) for part in parts]) for field in ("x", "y", "id"))
     if y.ndim > 1:
@@ -63,8 +69,8 @@ def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
         raise FedauditError("memguard", what, "Use it where a record has one label.")
     members = Records(x, y, id)
     notice = (
-        "MemGuard changes the answers of the released model and nothing else: whoever holds the weights (client, "
-        "server) scores every record exactly as without it, and so does whoever uses labels only."
+        "MemGuard changes the answers of the released model only: adversaries who hold the weights (client, "
+        "server) score every record exactly as without it, and so do those who use labels only."
     )
     budget = within(asked.name, asked.strength, 0, 2)
     return Defence(asked.name, serve=MemGuard(members, budget), notices=(notice,))
@@ -129,7 +135,7 @@ def _features(answers: Floats) -> Floats:
 
 
 def _flattest(label: NDArray[Any], classes: int) -> Floats:
-    """Uniform, but for a trace that keeps the label."""
+    """Uniform, except for a little more at the label, which keeps it."""
     flat = np.full((len(label), classes), 1 / classes)
     flat[np.arange(len(label)), label] += 1e-3
     return np.asarray(flat / flat.sum(axis=1, keepdims=True))

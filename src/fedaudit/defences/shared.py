@@ -1,6 +1,6 @@
-"""What several defences need: options they have in common, noise from an epsilon, and what is promised with it.
+"""What several defences share: common options, noise from epsilon, and the promise that goes with it.
 
-Given `epsilon` and `delta` a defence finds its noise for the planned rounds; given `noise` it states its epsilon.
+Given `epsilon` and `delta`, a defence finds the noise for the planned rounds. Given `noise`, it states the epsilon.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COUNTS = "The number of records behind each party's update is taken as public: t
 
 @dataclass(frozen=True)
 class Setting:
-    """What a defence must know of the federation to find its noise and to refuse what it cannot protect."""
+    """What a defence must know about the federation, to find its noise and to refuse what it cannot protect."""
 
     task: TorchTask
     initial: State
@@ -43,31 +43,31 @@ class Setting:
 
     @property
     def few(self) -> Records:
-        """Records to try a model on."""
+        """A few records to try a model on."""
         records = next(iter(self.sources.values()))()
         return records.take(np.arange(min(4, len(records))))
 
 
 class DefenceOptions(Options):
-    """Numbers are checked where the defence is built, so that every refusal has its own name."""
+    """Numbers are checked when the defence is built, so that each error has its own code."""
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Those it fills, in the order in which they act. What adds noise adds it in the last of them."""
+        """The slots that it fills, in the order in which they act. If it adds noise, it does so in the last of them."""
         return ("gradient",)
 
 
 class NoisyOptions(DefenceOptions):
-    """Of a defence that adds noise: epsilon (and delta) or noise, and clip."""
+    """The options of a defence that adds noise: epsilon (and delta) or noise, and clip."""
 
-    epsilon: float | None = Field(None, description="the guarantee to reach over all rounds; or give noise")
-    delta: float | None = Field(None, description=f"of the guarantee; not set: {DELTA:g}")
-    noise: float | None = Field(None, description="noise in units of the clip; or give epsilon")
-    clip: float = Field(description="the largest norm that passes")
+    epsilon: float | None = Field(None, description="the guarantee to reach over all rounds; or set noise instead")
+    delta: float | None = Field(None, description=f"delta of the guarantee; not set: {DELTA:g}")
+    noise: float | None = Field(None, description="noise in units of clip; or set epsilon instead")
+    clip: float = Field(description="the largest norm allowed; larger ones are scaled down")
 
 
 def noise_of(asked: NoisyOptions, processes: Iterable[Process], rounds: int) -> float:
-    """As given, or the least that keeps the asked epsilon for every unit over the planned rounds."""
+    """The given noise, or the least that keeps the given epsilon for every unit over the planned rounds."""
     from fedaudit.privacy.accounting import check_target, epsilon, noise_for
     from fedaudit.privacy.statement import check_noise
     from fedaudit.stats.gaussian import check_delta
@@ -75,7 +75,9 @@ def noise_of(asked: NoisyOptions, processes: Iterable[Process], rounds: int) -> 
     delta = delta_of(asked)
     if (asked.epsilon is None) == (asked.noise is None):
         raise FedauditError(
-            "dp-claim", f"{asked.name!r} needs either epsilon or noise", "Give one; the other follows from it."
+            "dp-claim",
+            f"{asked.name!r} needs either epsilon or noise",
+            "Set one of the two; the other follows from it.",
         )
     if asked.noise is not None:
         check_noise(asked.noise)
@@ -83,7 +85,7 @@ def noise_of(asked: NoisyOptions, processes: Iterable[Process], rounds: int) -> 
         return asked.noise
     assert asked.epsilon is not None
     check_target(asked.epsilon, delta)
-    # The most often drawn first: its noise nearly always does for the others, which saves searching again.
+    # The unit that is drawn most often comes first: its noise nearly always suffices for the others.
     noise = 0.0
     for process in sorted(processes, key=lambda p: -p.rate * p.releases):
         if not noise or epsilon(replace(process, noise=noise), rounds, delta) > asked.epsilon:
@@ -98,7 +100,7 @@ def delta_of(asked: NoisyOptions) -> float:
 def promise_of(
     asked: NoisyOptions, processes: Iterable[Process], noise: float, rounds: int, units: int, against: str
 ) -> tuple[Promise, ...]:
-    """Of the unit that is worst off."""
+    """The promise for the unit that is worst off."""
     from fedaudit.privacy.accounting import epsilon
     from fedaudit.privacy.statement import Promise
 
@@ -108,9 +110,11 @@ def promise_of(
 
 
 def within(name: str, strength: float, low: float, high: float) -> float:
-    """The strength that was asked for, if it makes sense."""
+    """Returns the strength, or refuses it if it is out of range."""
     if not low < strength < high:
         raise FedauditError(
-            "defence-strength", f"{name!r}: strength must lie between {low:g} and {high:g}", "Change it."
+            "defence-strength",
+            f"{name!r}: strength must lie between {low:g} and {high:g}, got {strength:g}",
+            "Correct it.",
         )
     return strength

@@ -52,13 +52,14 @@ class Options(PartyOptions, total=False):
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
 
 
-def checked(rounds: int | None = None, **options: Unpack[Options]) -> Config:
+def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     """The arguments as a configuration has them, or an error that names the one to change."""
-    given: dict[str, Any] = {"rounds": rounds, **{k: v for k, v in options.items() if k != "strict"}}
+    given: dict[str, Any] = {"rounds": rounds, **options}
+    given.pop("strict", None)
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    federation = {name: plain.pop(name) for name in FEDERATION if plain.get(name) is not None}
+    federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
     try:
-        return parse({"federation": federation, "audit": {k: v for k, v in plain.items() if k not in FEDERATION}})
+        return parse({"federation": federation, "audit": plain})
     except FedauditError as error:
         what = error.what.removeprefix("federation.").removeprefix("audit.")
         raise FedauditError(error.code, what, "Change this argument.") from None

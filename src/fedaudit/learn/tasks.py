@@ -36,6 +36,9 @@ class Training:
     batch_size: int = 64
     weight_decay: float = 0.0
 
+    def optimizer_of(self, module: nn.Module) -> torch.optim.Optimizer:
+        return OPTIMIZERS[self.optimizer](module.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+
 
 class TorchTask:
     """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output.
@@ -130,7 +133,7 @@ class TorchTask:
 
     def fit(self, module: nn.Module, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Train this module, which may carry hooks of its own (see `fresh`)."""
-        optimizer = self.optimizer(module, training)
+        optimizer = training.optimizer_of(module)
         x, y = _tensor(records.x), _tensor(records.y)
         started = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
@@ -145,14 +148,10 @@ class TorchTask:
         return Trained(_to_numpy(module), len(records), seconds)
 
     def fresh(self, state: State) -> nn.Module:
-        """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
+        """A new module with this state, in training mode. The caller may add hooks to it."""
         module = self._build()
         module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
         return module.train()
-
-    def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
-        options = {"lr": training.lr, "weight_decay": training.weight_decay}
-        return OPTIMIZERS[training.optimizer](module.parameters(), **options)
 
     def state_of(self, module: nn.Module) -> State:
         return _to_numpy(module)

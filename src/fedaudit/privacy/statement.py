@@ -1,4 +1,4 @@
-"""What a run promises and states about its privacy. `accounting` computes it; reading it needs no scipy."""
+"""What a run promises and states about privacy. `accounting` computes it; these types need no scipy."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ Sampler = Literal["poisson", "shuffled", "full"]
 
 @dataclass(frozen=True)
 class Process:
-    """`noise` is the standard deviation over the sensitivity; a unit can influence `releases` of them a round."""
+    """`noise` is the standard deviation divided by the sensitivity. A unit can influence `releases` releases a
+    round."""
 
     unit: Unit
     noise: float
@@ -28,43 +29,45 @@ class Process:
         check_noise(self.noise)
         if not 0 < self.rate <= 1:
             raise FedauditError(
-                "dp-rate", f"a sampling rate lies above 0 and at most at 1, got {self.rate}", "Give one that does."
+                "dp-rate", f"the sampling rate must be above 0 and at most 1, got {self.rate}", "Correct it."
             )
         if self.sampler != "poisson" and self.rate < 1:
             raise FedauditError(
                 "dp-sampler",
-                f"{self.sampler} batches are not amplified by a sampling rate of {self.rate:g}",
+                f"{self.sampler} sampling gives no amplification, but a rate of {self.rate:g} is given",
                 "Sample each unit independently (Poisson), or account with rate 1.",
             )
         if self.releases < 1:
-            raise FedauditError("dp-releases", f"{self.releases} releases a round", "There is at least one.")
+            raise FedauditError("dp-releases", f"there are {self.releases} releases in a round", "Give at least 1.")
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What noise is claimed to buy: the process of the worst-off unit, at which delta, for how many units."""
+    """A claim about noise: the process of the unit that is worst off, the delta, and the number of units."""
 
     defence: str
     process: Process
     delta: float
     units: int
-    against: str  # who may look without breaking it
+    against: str  # the adversaries that it holds against
 
 
 def check_noise(noise: float) -> None:
     if not (math.isfinite(noise) and noise >= 0):
-        raise FedauditError("dp-noise", f"noise must be a finite number above 0, got {noise}", "Change it.")
+        raise FedauditError(
+            "dp-noise", f"noise must be a finite number above 0, got {noise}", "Set, for example, noise = 1.0."
+        )
     if noise == 0:
         raise FedauditError(
             "dp-noise-zero",
-            "noise 0 keeps no finite epsilon",
-            "Give noise above 0, or use clip-only and claim nothing.",
+            "noise 0 gives no finite epsilon",
+            "Set noise above 0, or use clip-only, which claims nothing.",
         )
     if noise < LEAST_NOISE:
         raise FedauditError(
             "dp-noise-small",
             f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
-            f"Give noise of at least {LEAST_NOISE:g}, or use clip-only and claim nothing.",
+            f"Set noise of at least {LEAST_NOISE:g}, or use clip-only, which claims nothing.",
         )
 
 
@@ -78,9 +81,9 @@ class Spent:
 
 @dataclass(frozen=True)
 class Statement:
-    """`run.guarantee` of results.json: a promise, accounted for. Epsilon is None where it is not finite.
+    """`run.guarantee` of results.json: a promise with its epsilon, which is None if it is not finite.
 
-    A file may say null for unit or adjacency: `fedaudit verify` then fails the statement instead of not reading it.
+    A file may hold null for unit or adjacency, so that `fedaudit verify` can read it and report the failure.
     """
 
     unit: Unit | None

@@ -1,4 +1,4 @@
-"""Who is looking: for every vantage, in plain words, what is seen, what is known, and what is not."""
+"""The adversaries in plain words: for every vantage, what it sees, what it knows, and what is hidden from it."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ ADVERSARIES = {
     ),
     "outsider": Adversary(
         "An outsider",
-        "Anyone who can question the final model",
+        "Anyone who can query the final model",
         "The outputs (scores for every class) of the final model only.",
         CANDIDATE,
         "The models of earlier rounds, any weights, any update, and who took part.",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from markupsafe import Markup
 
@@ -39,14 +40,17 @@ class Figure:
 def _series(finding: Finding, name: str, where: str, since: int | None = None) -> Series | None:
     """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
     curve = finding.curves.get("roc" if where == "FPR" else name)
-    if curve is None or all(v is None for v in curve.value):
+    if curve is None:
         return None
-    kept = sorted(zip(curve.x, curve.value, curve.low, curve.high, strict=False), key=lambda row: row[0])
+    points = zip(curve.x, zip_longest(curve.value, curve.low, curve.high), strict=False)
+    kept = sorted(((x, *point) for x, point in points), key=lambda row: row[0])
+    if all(value is None for _, value, _, _ in kept):
+        return None
     who = adversary(finding.vantage)
     tips = []
-    for x, *point in kept:
+    for x, value, low, high in kept:
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
-        tips.append(f"{place} · {who.title}: {point_text(name, *point)}")
+        tips.append(f"{place} · {who.title}: {point_text(name, value, low, high)}")
     xs, values, lows, highs = zip(*kept, strict=True)
     return Series(who.title, who.colour, xs, values, lows, highs, tips, since)
 
@@ -69,7 +73,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
     series = [s for f in found if (s := _series(f, "tpr@", "FPR")) is not None]
     if not series:
         return None
-    positive = [v for s in series for v in [*s.x, *s.value] if v]
+    positive = [v for s in series for v in [*s.x, *s.value] if v is not None and v > 0]
     floor = 10.0 ** math.floor(math.log10(max(1e-5, min([0.01, *positive]))) + 1e-9)
     drawn = [v for s in series for v in [*s.value, *s.low] if v is not None]
     x = figures.log_axis(
@@ -114,7 +118,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
             series, x, y, [(x.low, chance), (x.high, chance)],
         )  # fmt: skip
         caption = f"Band: {_method(found, key)}."
-        caption += " “Since” is the first round from which on its lower end stays above chance." if since else ""
+        caption += " “Since” marks the round from which its lower end stays above chance." if since else ""
         legend = _legend(series, f"chance ({rate(chance) if fpr else '0.5'})")
         shown.append(Figure(svg, legend, caption, _curve_table(series, key, "round"), heading))
     return shown
@@ -124,7 +128,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
 
 
 def cost(results: Results) -> Figure | None:
-    """Strength beside cost, where costs differ: attacks that share their signals cost the same, and need no chart."""
+    """Strength against cost. There is no chart if all attacks cost the same."""
     entries = [(e, auc) for e in words.pooled(results) if (auc := e.estimates.get("auc")) and auc.value is not None]
     costs = [e.cost.epochs for e, _ in entries]
     spans = [(min(own), max(own)) for own in words.costs(results).values()]
@@ -149,7 +153,7 @@ def cost(results: Results) -> Figure | None:
         "Strength of every attack beside its cost", "One dot with its interval per attack.", points, x, y, 0.5
     )
     seen = dict.fromkeys((p.colour, r[1]) for p, r in zip(points, rows, strict=True))
-    caption = "Upper left is cheap and strong. Each dot has its interval; unnamed ones answer to the pointer."
+    caption = "Upper left is cheap and strong. Each dot has its interval; point at an unlabelled dot to see its name."
     table = Table(("attack", "seen by", "cost in E", "AUC"), rows)
     return Figure(svg, [*seen, ("chance", "chance (0.5)")], caption, table)
 
@@ -175,7 +179,7 @@ def utility(results: Results) -> Figure | None:
 
 
 def repeats(results: Results, name: str | None) -> Figure | None:
-    """The same audit on other training runs: what an interval of one run cannot tell."""
+    """The same audit on other training runs, which an interval of one run does not cover."""
     lines = [(f"seed {count(again.seed)}", again.headlines) for again in results.run.repeats]
     entries = [h for _, found in lines for h in found]
     if len(lines) < 2 or not entries:
@@ -194,7 +198,9 @@ def repeats(results: Results, name: str | None) -> Figure | None:
     svg = figures.intervals(
         "The same audit on other training runs", "A dot with its interval per run.", rows, x, fpr_of(metric) or 0.5
     )
-    caption = "Each interval is about its own run; how far the dots lie apart is what another training would change."
+    caption = (
+        "Each interval is about its own run. The distance between the dots shows how much another training run changes."
+    )
     measure = "AUC" if metric == "auc" else "picked out"
     return Figure(
         svg, [*legend.items(), ("chance", "chance")], caption, Table(("run", "seen by", "attack", measure), cells)

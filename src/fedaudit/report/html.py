@@ -27,7 +27,7 @@ def render(document: Document) -> str:
 
 
 def write(document: Document, path: Path) -> None:
-    """Render to a file; whoever reads it sees the old page or the new one, never half of one."""
+    """Writes the report to a file, atomically: a reader sees the old page or the new one."""
     write_atomically(path, render(document))
 
 
@@ -64,7 +64,7 @@ def _view(results: Results) -> dict[str, Any]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is fetched, and nothing runs or paints but the two texts that this file holds."""
+    """The content security policy: nothing is fetched, and only this page's own style and script are allowed."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -76,7 +76,7 @@ def _digest(content: str) -> str:
 
 
 def _tight(sentence: str) -> Markup:
-    """A number stays with its unit, and an interval on one line."""
+    """Keeps a number and its unit together, and an interval on one line."""
     safe = str(escape(sentence)).replace(" %", "\u00a0%")
     return Markup(re.sub(r"[\d.]+–[\d.]+", r'<span class="whole">\g<0></span>', safe))
 

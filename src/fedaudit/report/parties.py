@@ -1,4 +1,4 @@
-"""Parties beside one another: one row each while they can be named, by rank when there are many."""
+"""Charts that compare the parties: one row for each if there are few, sorted by rank if there are many."""
 
 import math
 from collections import Counter
@@ -114,7 +114,7 @@ def _ranked(finding: Finding, entries: Mapping[str, AuditResult], metric: str, t
 
 
 def spread(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
-    """How many parties lie where; only for federations too large to name every party."""
+    """Histograms of the parties' results, for federations too large to show every party."""
     shown = []
     for finding in found:
         entries = list(_of_party(results, finding).values())

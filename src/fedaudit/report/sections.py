@@ -1,4 +1,4 @@
-"""What the page shows, section by section. A section whose data is absent is None, and the page leaves it out."""
+"""The content of the page, section by section. A section without data is None, and the page leaves it out."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -137,7 +137,7 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
 
 
 def level(name: str, est: Estimate | None) -> int:
-    """How far the interval's lower end lies above chance, 0 (not at all) to 5; -1 without a value."""
+    """How far the interval's lower end lies above chance, from 0 (not at all) to 5; -1 without a value."""
     fpr = words.fpr_of(name)
     if est is None or est.low is None:
         return -1
@@ -205,7 +205,7 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
     auc = entry.estimates.get("auc")
     shown = [("Blind guess, AUC", full_text("auc", auc))]
     if value_of(auc) is None:
-        return Panel("The blind check gave no value, so it is not known whether the sets differ.", shown, tone="warn")
+        return Panel("The blind check has no value, so it is not known whether the sets differ.", shown, tone="warn")
     for finding in found:
         gap = words.excess(results, finding.headline)
         if gap is not None:
@@ -216,8 +216,8 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
     if words.sets_differ(results):
         lead = (
             "A guess that never sees a model tells members from outsiders. The two sets were drawn differently, and an "
-            "attack may be measuring that difference. Only the excess over the blind guess can be put down to the "
-            "federation; better, draw members and outsiders from the same population and audit again."
+            "attack may be measuring that difference. Only the excess over the blind guess can be attributed to the "
+            "federation. It is better to draw members and outsiders from the same population and audit again."
         )
         return Panel(lead, shown, tone="warn")
     lead = (
@@ -228,14 +228,14 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
 
 
 def attribute(results: Results) -> Panel | None:
-    """What is guessed of a hidden attribute, beside the two guesses it must beat."""
+    """The results for a hidden attribute, with the two guesses that the attack must beat."""
     rows = words.attribute_rows(results)
     if not rows:
         return None
     lead = (
-        "An attribute can often be guessed from the rest of the record by anybody. Training gives it away only as far "
-        "as the attack beats a guess that never sees a model (excess over blind), and does so better for members than "
-        "for people who were not trained on. Each interval holds for its own row."
+        "An attribute can often be guessed from the rest of the record by anybody. Training reveals it only as far as "
+        "the attack beats a guess that never sees a model (excess over blind), and does better for members than for "
+        "people who were not trained on. Each interval holds for its own row."
     )
     everything = _everything(words.attributes(results)[:1])
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
@@ -248,7 +248,7 @@ def attribute(results: Results) -> Panel | None:
 
 
 def naming(results: Results) -> Table | None:
-    """Whose record is it? Party by party, what `source` says."""
+    """Whose record is it? The results of `source`, party by party."""
     rows = []
     for entry in results.results:
         if entry.attack == "source" and entry.party:
@@ -261,7 +261,7 @@ def naming(results: Results) -> Table | None:
     note = (
         "Seen by the server: how often the right party is named for a training record, and how well a party's records "
         "are told from the other parties' (chance is 0.5). There is no such AUC for all parties together: every record "
-        "would stand on both sides."
+        "would be on both sides."
     )
     head = ("party", "rightly named", "AUC against other parties' records", "own records", "others' records")
     return Table(head, rows, note)
@@ -301,7 +301,7 @@ def costs(results: Results) -> Panel | None:
         return None
     lead = (
         "Measured per round, in units of one local epoch on a party's own training records (1 E). Attacks that share "
-        "their signals share the cost. What costs little will be tried."
+        "their signals share the cost. The cheaper an attack is, the more likely somebody will try it."
     )
     return Panel(lead, shown)
 
@@ -338,7 +338,7 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
 
 
 def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
-    """What this audit cannot show, or did not try."""
+    """What this audit cannot show, or did not test."""
     repeats = results.run.repeats
     runs = (
         "Every interval is conditional on this one training run. Train again and the model, and what it gives away, "
@@ -366,8 +366,8 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         ("Other runs" if len(repeats) > 1 else "One run", runs),
         (
             "Stronger attacks",
-            "Finding nothing is no proof of safety: it bounds these attacks at this sample size, not those that nobody "
-            "ran. What was found is a lower limit of what can be found.",
+            "Finding nothing does not prove safety: the result bounds these attacks at this sample size, and says "
+            "nothing about attacks that were not run. What was found is a lower limit of what can be found.",
         ),
         (
             "Outside the federation",
@@ -381,7 +381,7 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         ),
     ]
     if absent:
-        items.append(("Not looked from", f"{'; '.join(absent)[0].upper()}{'; '.join(absent)[1:]}."))
+        items.append(("Vantages not tested", f"{'; '.join(absent)[0].upper()}{'; '.join(absent)[1:]}."))
     if words.blind(results) is None:
         items.append(("No blind check", "Whether members and outsiders differ even without the model was not tested."))
     return items

@@ -1,4 +1,4 @@
-"""Values on their way to a reader: hostile strings made harmless, numbers made plain, never without their interval."""
+"""Prepares values for display: makes hostile strings harmless, and formats numbers together with their intervals."""
 
 import math
 import re
@@ -20,7 +20,7 @@ _FORMULA = re.compile(r"^(?:[=+@]|-(?=[^\s\d]))")
 
 
 def clean(text: str, limit: int = LIMIT, *, formula: bool = False) -> str:
-    """A foreign string without terminal sequences, control, bidi or unprintable characters, and of bounded length.
+    """A string from outside without terminal sequences, control, bidi or unprintable characters, and of limited length.
 
     A leading `=`, `+`, `@` or `-` gets an apostrophe unless `formula`: tables are pasted into spreadsheets. Markup is
     left alone here; the template engine escapes it. Cleaning twice changes nothing.
@@ -81,7 +81,7 @@ def rate(value: float) -> str:
 
 def decimals(*shares: float | None) -> int:
     """How many decimals a percentage needs: two significant digits of the smallest, at most three decimals."""
-    positive = [100 * s for s in shares if s]
+    positive = [100 * s for s in shares if s and s > 0]
     smallest = min(positive, default=1.0)
     return 1 if smallest >= 1 else min(3, 1 - math.floor(math.log10(smallest)))
 

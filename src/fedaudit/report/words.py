@@ -1,6 +1,6 @@
-"""What the numbers say, in plain language: one wording for the report and for the command line.
+"""The results in plain language, with the same wording for the report and the command line.
 
-Everything here speaks of cleaned results (`values.cleaned`), so its answers may be printed.
+Everything here works on cleaned results (`values.cleaned`), so its output may be printed.
 """
 
 import re
@@ -38,7 +38,7 @@ TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Finding:
-    """What one vantage's headline says; `tone` decides its looks, never its wording."""
+    """The headline of one vantage as a sentence. `tone` decides its appearance, never its wording."""
 
     vantage: str
     attack: str
@@ -85,7 +85,7 @@ def measure(name: str) -> str:
 
 
 def pooled(results: Results) -> list[AuditResult]:
-    """Of attacks on membership; what is guessed of attributes is another question (`attributes`)."""
+    """The pooled results of attacks on membership. For guesses of attributes see `attributes`."""
     whole = [r for r in results.results if r.party is None and r.attack != "blind"]
     return [r for r in whole if not guesses_attribute(r)]
 
@@ -95,7 +95,7 @@ def guesses_attribute(entry: AuditResult) -> bool:
 
 
 def attributes(results: Results) -> list[AuditResult]:
-    """What was guessed of a hidden attribute: pooled first, then by party."""
+    """The results for a hidden attribute: pooled first, then by party."""
     return [r for r in results.results if guesses_attribute(r)]
 
 
@@ -103,7 +103,7 @@ ATTRIBUTE_TITLES = ("party", "excess over blind", "members minus non-members", "
 
 
 def attribute_rows(results: Results) -> list[list[str]]:
-    """Under `ATTRIBUTE_TITLES`: the two differences that count come first, each with its interval."""
+    """Rows under `ATTRIBUTE_TITLES`. The two differences that matter come first, each with its interval."""
     names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
     return [
         [entry.party or "all", *(_signed(name, entry.estimates.get(name)) for name in names)]
@@ -122,7 +122,7 @@ def blind(results: Results) -> AuditResult | None:
 
 
 def headlines(results: Results) -> list[Headline]:
-    """One per vantage. Where none were stored: the primary attack if it ran, else the first, never the strongest."""
+    """One for each vantage. If none were stored: the primary attack, or else the first; never the strongest."""
     stored = [h for h in results.headlines if h.attack != "blind"]
     if stored:
         return stored
@@ -138,13 +138,13 @@ def as_headline(entry: AuditResult) -> Headline:
 
 
 def behind(results: Results, headline: Headline) -> AuditResult | None:
-    """The pooled result a headline rests on; results on global models stand under `client` for the server too."""
+    """The pooled result behind a headline. For global models the server's is stored under `client`."""
     same = [r for r in pooled(results) if (r.attack, r.model) == (headline.attack, headline.model)]
     return next((r for r in same if r.vantage == headline.vantage), same[0] if same else None)
 
 
 def main_tpr(results: Results) -> str | None:
-    """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one."""
+    """The TPR to quote: at 1 % FPR if that has a value, else at the nearest rate that has one."""
     entries = headlines(results)
     names = {n: f for e in entries for n in e.estimates if (f := fpr_of(n)) is not None}
     valued = {n for n in names if any(value_of(e.estimates.get(n)) is not None for e in entries)}
@@ -153,7 +153,7 @@ def main_tpr(results: Results) -> str | None:
 
 
 def since_round(curve: Curve | None, chance: float) -> int | None:
-    """The first round from which on the simultaneous band's lower end exceeds chance; unobserved rounds are gaps."""
+    """The round since which the lower end of the simultaneous band has stayed above chance. Gaps are skipped."""
     if curve is None or "simultaneous" not in curve.method.lower():
         return None
     first: int | None = None
@@ -167,15 +167,15 @@ def since_round(curve: Curve | None, chance: float) -> int | None:
 
 
 def verdict(results: Results) -> str:
-    """Who can learn what about whom, since when, and how sure that is."""
+    """All findings in sentences: who can learn what about whom, since when, and how certain it is."""
     return " ".join([*preface(results), *(f.sentence for f in findings(results))])
 
 
 def preface(results: Results) -> list[str]:
-    """What has to be said before any finding."""
+    """Sentences that come before any finding."""
     parts = []
     if results.run.status != "complete":
-        parts.append(f"This run was {results.run.status}; what follows describes only what had leaked by then.")
+        parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
     if sets_differ(results):
         est = _blind_auc(results)
         parts.append(
@@ -184,9 +184,9 @@ def preface(results: Results) -> list[str]:
         )
     if not headlines(results):
         parts.append(
-            "No attack on membership has a result, so nothing can be said about who was trained on."
+            "No attack on membership has a result, so there is no statement about who was trained on."
             if attributes(results)
-            else "No attack has a result, so nothing can be said about what this federation gives away."
+            else "No attack has a result, so there is no statement about what this federation gives away."
         )
     return parts
 
@@ -209,12 +209,12 @@ def sets_differ(results: Results) -> bool:
 
 
 def excess(results: Results, headline: Headline) -> tuple[float, float, float] | None:
-    """AUC over the blind guess: value, and the ends that both intervals together allow."""
+    """The AUC minus that of the blind guess: its value, and the ends that both intervals together allow."""
     ours, theirs = _ends(headline.estimates.get("auc")), _ends(_blind_auc(results))
     if ours is None or theirs is None:
         return None
     (a, a_low, a_high), (b, b_low, b_high) = ours, theirs
-    # What a blind guess gains by guessing the other way round is a difference between the sets all the same.
+    # A blind AUC below 0.5 is a difference between the sets just as well.
     b, b_low, b_high = (b, b_low, b_high) if b >= 0.5 else (1 - b, 1 - b_high, 1 - b_low)
     return a - b, a_low - b_high, a_high - b_low
 
@@ -247,9 +247,9 @@ def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
-    """One line per vantage and kind of model, for charts: the result behind each headline, and those fixed beside it.
+    """One line per vantage and kind of model, for charts: the results behind the headlines, and other primary results.
 
-    A server's headline may rest on the global models; its local models are drawn all the same.
+    If a server's headline is about the global models, its local models are still drawn.
     """
     lines: dict[tuple[str, str], Finding] = {}
     primary = {(f.vantage, f.attack) for f in found}
@@ -271,7 +271,7 @@ def _whose(headline: Headline, entry: AuditResult | None) -> tuple[str, str]:
 
 
 def _claim(headline: Headline, name: str | None, when: str, nouns: tuple[str, str]) -> tuple[Tone, str]:
-    """The sentence for one headline. Chance is never called safe, and a missing number is never called chance."""
+    """The sentence for one headline. A result at chance is not called safe, and a missing one is not called chance."""
     who = adversary(headline.vantage).who
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
@@ -288,7 +288,7 @@ def _claim(headline: Headline, name: str | None, when: str, nouns: tuple[str, st
     if low is not None and low > fpr > 0:
         return "found", f"{who} can pick out {shares}."
     lacking = f" ({tpr.reason})" if tpr and tpr.reason else ""
-    absent = f"What share {_lower(who)} can pick out could not be measured{lacking or ' in this audit'}."
+    absent = f"The share that {_lower(who)} can pick out could not be measured{lacking or ' in this audit'}."
     average = (
         f"shown {nouns[1]} and an outsider, it tells which is which {share(value_of(auc), 1)} of the time "
         f"({interval('tpr@', auc)}; guessing is 50 %{'' if value is not None else when})"
@@ -308,7 +308,7 @@ def _over_blind(results: Results, headline: Headline) -> str:
     if gap is None:
         return ""
     if gap[1] <= 0:
-        return " Its AUC is not clearly above the blind guess, so this audit cannot put it down to the federation."
+        return " Its AUC is not clearly above the blind guess, so this audit cannot attribute it to the federation."
     return f" Its AUC exceeds the blind guess by {gap[0]:.3f} (both intervals together allow {plain_span(*gap[1:])})."
 
 
@@ -362,7 +362,7 @@ def cost_text(epochs: float) -> str:
 
 
 def warnings(results: Results) -> list[str]:
-    """The run's warnings and every result's, each once, with where it arose."""
+    """The warnings of the run and of every result, each once, with the results that it is about."""
     found: dict[str, list[str]] = {warning: [] for warning in results.warnings}
     for entry in results.results:
         where = ", ".join(part for part in (entry.attack, entry.vantage, entry.party) if part)
@@ -377,7 +377,7 @@ def _some(places: list[str], most: int = 4) -> str:
 
 
 def spread(results: Results) -> list[str]:
-    """What other training runs gave, a line for each vantage: intervals hold for one run, and runs differ."""
+    """The results of other training runs, one line for each vantage."""
     runs = results.run.repeats
     name = main_tpr(results) or "auc"
     lines = []

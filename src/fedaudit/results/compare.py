@@ -1,8 +1,8 @@
-"""`fedaudit compare RUN...`: what each run is worth against what it gives away. Reads results alone; no torch.
+"""`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
-A run is dominated when another one is at least as accurate and at least as safe, and better in one of the two. The
-risk of a run is its largest headline: whoever can do most counts. Runs are ranked by their values; where the intervals
-overlap, that is said.
+A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
+of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; a note says where
+their intervals overlap.
 """
 
 import math
@@ -125,12 +125,12 @@ def _defences(config: Mapping[str, Any]) -> str:
 
 
 def _other_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A comparison of defences in which something else differs, too, compares that as well."""
+    """A note if the runs differ in more than their defences: the comparison then includes those differences."""
     first = _flat(configs[0])
     differing = set()
     for other in map(_flat, configs[1:]):
         differing |= {key for key in first.keys() | other.keys() if first.get(key) != other.get(key)}
-    return [f"Not only defences differ between these runs: {', '.join(sorted(differing))}."] if differing else []
+    return [f"These runs differ in more than their defences: {', '.join(sorted(differing))}."] if differing else []
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _not_ranked(rows: Sequence[Row]) -> list[str]:
         ("risk at 1 % FPR", [row.run for row in rows if row.risk is None]),
     ):
         if lacking:
-            notes.append(f"Not ranked, for want of {what}: {', '.join(lacking)}.")
+            notes.append(f"Not ranked, because there is no {what}: {', '.join(lacking)}.")
     return notes
 
 
@@ -156,5 +156,7 @@ def _by_chance(rows: Sequence[Row]) -> list[str]:
     notes = []
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
         if a.risk and b.risk and a.risk.overlaps(b.risk):
-            notes.append(f"{a.run} and {b.run}: the intervals of their risks overlap; which is safer is not settled.")
+            notes.append(
+                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer."
+            )
     return notes

@@ -1,7 +1,7 @@
 """Results on disk: `results.json` (published schema) and `scores.parquet`. Neither needs torch to be read.
 
-`Document` is results.json as a tree of frozen dataclasses. A key of the file is a field here, or in `fedaudit.types`
-and `fedaudit.privacy.statement` from where parts of it come; the schema is made from them (`fedaudit.results.schema`).
+`Document` is results.json as a tree of frozen dataclasses. Each key of the file is a field here, or in
+`fedaudit.types` or `fedaudit.privacy.statement`. The schema is generated from these types (`fedaudit.results.schema`).
 """
 
 import json
@@ -24,7 +24,7 @@ SCHEMA = 1
 SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
 MAX_BYTES = 512 * 2**20
-LATER = {**ALWAYS, "later": True}  # always written, but not by the first versions: the schema cannot ask for it
+LATER = {**ALWAYS, "later": True}  # always written now, but not by the first versions, so the schema cannot require it
 
 
 # ------------------------------------------------------------------ the tree
@@ -59,7 +59,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What anybody needs to judge an audit and to repeat it."""
+    """What is needed to assess an audit and to repeat it."""
 
     name: str
     fedaudit: str
@@ -90,7 +90,7 @@ class ExposedUnit:
 
 @dataclass(frozen=True)
 class Exposed:
-    """Whom the strongest quoted attack would pick out first."""
+    """Those that the strongest quoted attack would pick out first."""
 
     attack: str
     vantage: VantageName
@@ -106,7 +106,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Document:
-    """Everything that leaves the tool but scores and report."""
+    """All results of a run, except the scores."""
 
     schema: Annotated[int, Rule("const", SCHEMA)] = field(default=SCHEMA, metadata=ALWAYS, kw_only=True)
     run: RunInfo
@@ -124,7 +124,7 @@ class Document:
 
     @classmethod
     def of(cls, audit: Audit, run: RunInfo, missing: Sequence[str] = (), exposed: Exposed | None = None) -> Self:
-        """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
+        """The document of an audit. `missing`: what could not be audited, in addition to failed attacks."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
         return cls(
             run=replace(run, accuracy=accuracy),
@@ -143,12 +143,12 @@ class Document:
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """`to_json` backwards; `UnreadableError` says what is not as it should be."""
+        """The inverse of `to_json`. `UnreadableError` says what is wrong."""
         return read(cls, values)
 
     @property
     def complete(self) -> bool:
-        """Has everything been looked at that was asked for?"""
+        """Was everything audited that was asked for?"""
         return self.run.status == "complete" and not self.degraded
 
 
@@ -171,7 +171,7 @@ def score_columns() -> "pa.Schema":
 
 
 def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
-    """One row group for each attack and model, written as they come. A text or None stands for a column of it."""
+    """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -188,14 +188,21 @@ def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
 
 
 def load(directory: Path) -> Document:
-    """Read results.json of a run, or say why not. A newer schema is refused, an older one is read."""
+    """Reads results.json of a run. A newer schema is refused, an older one is read."""
     path = directory / RESULTS if directory.is_dir() else directory
     if not path.is_file():
         raise FedauditError(
-            "no-results", f"there is no {RESULTS} in {directory}", "Name the folder that `fedaudit run` printed."
+            "no-results",
+            f"there is no {RESULTS} in {directory}",
+            "Give a folder that `fedaudit run` or `fedaudit audit` wrote.",
         )
     if path.stat().st_size > MAX_BYTES:
-        raise FedauditError("results-size", f"{path} is larger than 512 MiB", "Audit again.", exit_code=REFUSED)
+        raise FedauditError(
+            "results-size",
+            f"{path} is larger than 512 MiB",
+            "Run `fedaudit run` or `fedaudit audit` again.",
+            exit_code=REFUSED,
+        )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if (schema := read(Version, values).schema) > SCHEMA:
@@ -206,17 +213,20 @@ def load(directory: Path) -> Document:
     except (ValueError, RecursionError):
         why = ""
     raise FedauditError(
-        "results-unreadable", f"{path} is not a fedaudit result{why}", "Audit again.", exit_code=REFUSED
+        "results-unreadable",
+        f"{path} is not a fedaudit result{why}",
+        "Run `fedaudit run` or `fedaudit audit` again.",
+        exit_code=REFUSED,
     ) from None
 
 
 @dataclass(frozen=True)
 class Version:
-    """The one key that every version has."""
+    """The only key that every version has."""
 
     schema: int
 
 
 def _newer(path: Path, schema: int) -> FedauditError:
     what = f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}"
-    return FedauditError("schema-newer", what, "Update fedaudit.", exit_code=REFUSED)
+    return FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)

@@ -1,7 +1,7 @@
-"""The most exposed records and subjects: whom the strongest quoted attack would pick out first.
+"""The most exposed records and subjects: those that the strongest quoted attack would pick out first.
 
-The list is membership data itself. Ids are hashed with a key made of all data of the federation, which nobody outside
-has; their owner finds a record again by party and score in scores.parquet.
+This list is itself membership data. The ids are hashed with a key made from all data of the federation, which nobody
+outside has. The owner of a record can find it by party and score in scores.parquet.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> E
 
 
 def _subjects(rows: list[Row], key: str) -> list[ExposedUnit]:
-    """A subject is as exposed as its most exposed record; ties go to whoever has more records near it."""
+    """A subject is as exposed as its most exposed record. Ties are broken by the mean over its records."""
     mine: dict[str, list[Row]] = {}
     for row in rows:
         mine.setdefault(row[4], []).append(row)

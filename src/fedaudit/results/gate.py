@@ -1,11 +1,12 @@
 """Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
 
-A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
-*safe* when the upper ends of all lie below it, and otherwise *undecided*.
+A rule says what is not allowed: `tpr@0.01 > 0.05`. It is *violated* if the lower end of an interval lies above the
+limit, *safe* if the upper ends of all intervals lie below it, and otherwise *undecided*.
 
-A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
-computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
-needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
+A gate that looks at several results fails on the worst of them, so a false alarm has several chances: lower ends are
+then computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni).
+Passing needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be
+below.
 """
 
 import math
@@ -43,7 +44,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What must not be. No attack: each vantage's primary one; no vantage: all; no party: pooled."""
+    """What is not allowed. Without an attack: each vantage's primary one. Without a vantage: all. Without a party:
+    pooled."""
 
     text: str
     metric: str
@@ -145,7 +147,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
 
 
 def _partial(document: Document) -> str:
-    """Why not even a small risk is proof of safety: not everything that was asked for has been looked at."""
+    """Why a small risk does not mean that the run is safe: part of the audit is missing. Empty if nothing is."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
     return "part of the audit is missing" if document.degraded else ""
@@ -165,7 +167,11 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
     if rule.metric not in measured:
-        raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
+        raise FedauditError(
+            "gate-metric",
+            f"--fail-if {rule.text!r}: this run did not measure {rule.metric!r}",
+            suggest(rule.metric, measured),
+        )
     return list(found.values())
 
 
@@ -214,11 +220,12 @@ def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: 
 
 
 def _below_chance(entry: AuditResult) -> str:
-    """A score that is wrong more often than guessing knows something: that is no proof of safety."""
+    """Why an AUC below 0.5 does not mean safe: the score carries information, with the wrong sign. Empty if it is
+    not."""
     auc_of_it = entry.estimates.get("auc")
     if auc_of_it is None or auc_of_it.high is None or auc_of_it.high >= 0.5:
         return ""
-    return "AUC is below 0.5: the score knows members, the wrong way round"
+    return "AUC is below 0.5: the score tells members from outsiders, but with the wrong sign"
 
 
 # ------------------------------------------------------------------ intervals again, from the scores
@@ -245,12 +252,15 @@ def load_scores(run: Path) -> Scores | None:
         return {name: table[name].to_numpy() for name in table.column_names}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise FedauditError(
-            "scores-unreadable", f"{path} cannot be read: {error}", "Audit again.", exit_code=REFUSED
+            "scores-unreadable",
+            f"{path} cannot be read: {error}",
+            "Run `fedaudit run` or `fedaudit audit` again.",
+            exit_code=REFUSED,
         ) from None
 
 
 def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
-    """The lower end at another confidence; None where it cannot be had."""
+    """The lower end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
     blocks = _blocks(entry, scores)
@@ -258,12 +268,12 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
     again = _estimate(blocks, metric, stored.confidence)
     same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
     if not same and entry.vantage == "outsider":
-        return None  # a defence answers outsiders otherwise, and those scores are not stored
+        return None  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
     if not same:
         raise FedauditError(
             "scores-differ",
             f"{results.SCORES} does not give the {metric} of {entry.attack} that {results.RESULTS} states",
-            "They are not of the same run: audit again.",
+            "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
     return _estimate(blocks, metric, confidence).low

@@ -1,8 +1,8 @@
-"""Frozen dataclasses as plain JSON values, and back. What is declared on a field is all there is to say about it.
+"""Converts frozen dataclasses to plain JSON values and back, from their type annotations.
 
-A field stands under its own name: always, if it has no default; if it has one, while it differs from it. So a new
-field is one line with a default, and older files still read. `fedaudit.types` has the marks for the exceptions.
-Reading ignores keys that it does not know: a later version may have written them. `schema` reads the same declarations.
+A field is stored under its own name. A field without a default is always written; one with a default only if it differs
+from it. So a new field needs one line with a default, and older files can still be read. `fedaudit.types` has the marks
+for exceptions. Unknown keys are ignored, because a later version may have written them.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_
 from fedaudit.types import Estimate, Rule
 
 T = TypeVar("T")
-MOST = 2**63  # no count is larger, and whoever reads the file may have nothing larger to keep it in
+MOST = 2**63  # larger whole numbers are refused; many JSON readers could not hold them
 BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "minimum": ("of at least", operator.ge),
     "exclusiveMinimum": ("above", operator.gt),
@@ -25,7 +25,7 @@ BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 class UnreadableError(ValueError):
-    """Something is not as declared; `str` says where, and never quotes what was found there."""
+    """A value does not have its declared type. The message says where, and never quotes the value."""
 
     def __init__(self, needed: str, path: str = ""):
         self.needed, self.path = needed, path
@@ -36,7 +36,7 @@ class UnreadableError(ValueError):
 
 
 class NotFiniteError(UnreadableError):
-    """NaN or infinity, for which JSON has no word: null where that may stand, and an error elsewhere."""
+    """NaN or infinity, which JSON cannot hold. It becomes null where null is allowed, and is an error elsewhere."""
 
     def __init__(self, needed: str = "a finite number is needed", path: str = ""):
         super().__init__(needed, path)
@@ -44,13 +44,13 @@ class NotFiniteError(UnreadableError):
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One field as it stands in JSON."""
+    """How one field is stored in JSON."""
 
     name: str
     hint: Any
-    always: bool  # written whatever its value
-    required: bool  # and in every file there is
-    beside: str | None  # or written whenever this other field is
+    always: bool  # always written, also if it equals its default
+    required: bool  # present in every file, also in old ones
+    beside: str | None  # written whenever this other field is
     default: Any  # its JSON form; MISSING where there is none
 
     @property
@@ -83,7 +83,7 @@ def key(kind: Any) -> str | None:
 
 
 def bare(hint: Any) -> Any:
-    """Without what the schema alone wants to know."""
+    """The type without its annotations for the schema."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
@@ -96,7 +96,7 @@ def but_none(hint: Any) -> Any:
 
 
 def _or_none(convert: Callable[[Any, Any], Any], hint: Any, value: Any) -> Any:
-    """None, too, for what is not finite; but nothing larger is given up for a number inside it."""
+    """Converts, with None for None and for a number that is not finite. A NaN deeper inside is still an error."""
     try:
         return None if value is None else convert(hint, value)
     except NotFiniteError as error:
@@ -109,18 +109,18 @@ def _or_none(convert: Callable[[Any, Any], Any], hint: Any, value: Any) -> Any:
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON values. No NaN and no infinity: they become null, and an estimate then says why."""
+    """A dataclass as JSON values. NaN and infinity become null, and an estimate then says why."""
     written: dict[str, Any] = _write(type(value), value)
     return written
 
 
 def finite(estimate: Estimate) -> Estimate:
-    """Without numbers that JSON cannot say. An interval around no value is none."""
+    """The estimate without numbers that JSON cannot hold. Without a value there is no interval either."""
     odd = [name for name in ("value", "low", "high") if not _is_finite(getattr(estimate, name))]
     if not odd:
         return estimate
     names = {"value": "the value", "low": "the lower end", "high": "the upper end"}
-    reason = estimate.reason or f"{' and '.join(names[name] for name in odd)} came out as no finite number"
+    reason = estimate.reason or f"{' and '.join(names[name] for name in odd)} came out NaN or infinite"
     low, high = (None if "value" in odd or name in odd else getattr(estimate, name) for name in ("low", "high"))
     value = None if "value" in odd else estimate.value
     return dataclasses.replace(estimate, value=value, low=low, high=high, reason=reason)
@@ -185,7 +185,7 @@ def _finite_number(value: Any) -> float:
 
 
 def read(kind: type[T], value: Any) -> T:
-    """What `plain` wrote, checked: everything has its declared type, or `UnreadableError` says what has not."""
+    """Reads what `plain` wrote. `UnreadableError` says what does not have its declared type."""
     found: T = _read(kind, value)
     return found
 
@@ -212,7 +212,7 @@ def _read(hint: Any, value: Any) -> Any:
 
 
 def _within(notes: Sequence[Any], value: Any) -> Any:
-    """Numbers in their bounds, because statistics are made from them. New words are left to whoever meets them."""
+    """Checks that a number lies within its bounds. Other rules of the schema are not checked here."""
     for note in notes:
         if isinstance(note, Rule) and note.keyword in BOUNDS and value is not None:
             name, holds = BOUNDS[note.keyword]

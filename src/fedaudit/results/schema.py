@@ -1,6 +1,6 @@
-"""The published JSON Schema of results.json, made from the dataclasses that are written into it.
+"""The published JSON Schema of results.json, generated from the dataclasses.
 
-`python -m fedaudit.results.schema` writes it anew, after a field was added; a test compares the file with this.
+After you add a field, run `python -m fedaudit.results.schema` to write it again. A test compares the file with this.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def of_kind(kind: type, definitions: dict[str, Schema]) -> Schema:
 
 
 def _property(field: Stored, definitions: dict[str, Schema]) -> Schema:
-    """A field that is left out while it is None is never null."""
+    """A field that is not written when it is None is never null in the file."""
     hint, notes = field.hint, ()
     if get_origin(hint) is Annotated:
         hint, notes = bare(hint), hint.__metadata__
@@ -77,7 +77,7 @@ def _of(hint: Any, definitions: dict[str, Schema]) -> Schema:
 
 def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if kind.__name__ not in definitions:
-        definitions[kind.__name__] = {}  # known from here on: a kind may hold others of its kind
+        definitions[kind.__name__] = {}  # entered first, because a type may contain itself
         definitions[kind.__name__] = of_kind(kind, definitions)
     return {"$ref": f"#/$defs/{kind.__name__}"}
 

@@ -32,14 +32,15 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
     others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
-    found = attacks.choose(others, audit.reference.spread, fusion)
+    fit = audit.matched.fit if audit.matched else "all"
+    found = attacks.choose(others, audit.reference.spread, fusion, fit)
     return [*found, Attribute()] if guessing else found
 
 
-def chosen(config: Config) -> list[BaseAttack]:
+def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
     audit = config.audit
-    asked = choose(audit, audit.attacks)
+    asked = choose(audit, audit.attacks or list(recorded) or None)
     check(audit, asked)
     if audit.adversary is None:
         return asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ import numpy as np
 
 from fedaudit import data
 from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import Config, Matched
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
@@ -60,9 +62,10 @@ class Prepared:
         return self.isolation.add_to(found) if self.isolation else found
 
 
-def stage(config: Config) -> Staged:
+def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
+    """`recorded`: the attacks of a run that goes on, where its configuration names none."""
     federation, audit = config.federation, config.audit
-    chosen = adversaries.chosen(config)
+    chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     dataset, asked = data.load(config.data), audit.attribute
     if asked:
@@ -111,13 +114,14 @@ def defend(staged: Staged, task: TorchTask) -> Defence:
     return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
+    """`recorded`: the attacks of a run that goes on: what is default may have changed since it began."""
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
     from fedaudit.session.isolation import Isolation
 
-    staged = stage(config)
+    staged = stage(config, recorded)
     federation, dataset, game = config.federation, staged.dataset, staged.game
     asked = config.audit.attacks is not None
     staged.settings.checked(asked)
@@ -127,7 +131,7 @@ def prepare(config: Config) -> Prepared:
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
-    settings = replace(staged.settings, serve=defence.serve)
+    settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
     settings = fitting(settings, task, initial, dataset.records, asked)
     settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
@@ -140,6 +144,19 @@ def prepare(config: Config) -> Prepared:
         isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
         settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
     return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings), defence, isolation)
+
+
+# By what noise is added to: records and people inside the parties, or whole updates (docs/matched-filter.md).
+DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
+
+
+def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptions:
+    """How the matched filter is set: what is not said follows from the configuration, never from a result."""
+    asked, federation = config.audit.matched or Matched(), config.federation
+    noisy = [DAMPING[promise.process.unit] for promise in promises if promise.process.unit in DAMPING]
+    damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
+    adam = federation.algorithm == "fedavg" and federation.optimizer == "adam"
+    return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
 def fitting(settings: Settings, task: Task, initial: State, rows: Records, asked: bool) -> Settings:

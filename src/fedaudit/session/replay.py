@@ -12,7 +12,7 @@ from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.prepare import Staged, build, defend, stage
+from fedaudit.session.prepare import Staged, build, defend, filter_options, stage
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
@@ -73,7 +73,8 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
                 f"{attack.name!r} needs data that were kept from the federation, and this run kept none",
                 "Run again with it in audit.attacks.",
             )
-    settings = replace(staged.settings, attacks=attacks, notices=told)
+    options = filter_options(staged.config, staged.promises)
+    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))
 

@@ -16,6 +16,7 @@ from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Recording, Tell, check_config
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
+from fedaudit.trace.store import RUN, load_manifest
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -27,8 +28,9 @@ def run(
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     if not force:
         check_config(out, config)
+    going_on = (out / RUN).exists() and not force
     with progress("Reading the data", 0):
-        prepared = prepare(config)
+        prepared = prepare(config, load_manifest(out).get("attacks", ()) if going_on else ())
     about = About.configured(out.name, config, prepared.dataset, prepared.promises)
     with Recording.start(out, manifest(prepared, about), force) as recording:
         if finished := recording.finished():

@@ -1,7 +1,7 @@
-"""Scores that may be compared with one another, and whose they are.
+"""Scores that may be compared with one another, and the subjects they belong to.
 
-Records of one subject are not independent: where subjects are known, variances are those of subjects. A subject may
-have records in several blocks (one person in several hospitals), so its name must be the same in all of them.
+Records of one subject are not independent. Where subjects are known, variances are computed over subjects. A subject
+may have records in several blocks (one person in several hospitals), so its name must be the same in all of them.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fedaudit.types import Bools, Floats, Ints
 
 Groups = NDArray[Any]  # a name or a number for each record: whose it is
-# Subjects on each side from which on 95 % intervals miss about 5 % of the time: simulated with 20 records of each, of
-# which the subject makes 30-95 % of the variance. With 8 and Student's t the worst case misses 8 %, with 5 15 %.
+# The least number of subjects on each side for which 95 % intervals miss about 5 % of the time. Simulated with 20
+# records per subject, where the subject explains 30-95 % of the variance. With Student's t and 8 subjects, the worst
+# case misses 8 %; with 5 subjects, 15 %.
 FEW = 8
 Numbers = Sequence[Ints | None]  # for each block: whose each record is, as small numbers; None: all independent
 
@@ -40,7 +41,7 @@ class Block:
 
     @cached_property
     def of_several(self) -> bool:
-        """Are there subjects to vary? What is said of a party that is one person is said of that person's records."""
+        """Is there more than one subject? If not, the results are about the records of that one person."""
         names = [own for own in self.subjects or () if len(own)]
         return any(bool((own != names[0][0]).any()) for own in names)
 
@@ -65,22 +66,22 @@ def distinct(numbers: Ints) -> int:
 
 
 def fewest(sets: Sequence[Ints]) -> int | None:
-    """Subjects in the set that has the fewest; None where nobody has two records, so that each stands for itself."""
+    """The number of subjects in the set with the fewest. None if nobody has two records: all are then independent."""
     counts = [distinct(numbers) for numbers in sets]
     return min(counts) if any(count < len(own) for count, own in zip(counts, sets, strict=True)) else None
 
 
 def too_few(people: int | None) -> str | None:
-    """Why so few subjects have no interval; None where there are enough, or where every record stands for itself."""
+    """Why there is no interval for so few subjects. None if there are enough, or if all records are independent."""
     if people is None or people >= FEW:
         return None
     return f"needs records of {FEW} subjects among members and among non-members, and there are {people}"
 
 
 def design_effect(indicators: Sequence[Bools], numbers: Numbers) -> float:
-    """How many times larger the variance of a count is than if every record stood for itself; at least 1.
+    """How many times larger the variance of a count is than if all records were independent; at least 1.
 
-    `numbers` count subjects through all blocks: what one subject adds in several of them is summed before squaring.
+    `numbers` are the same for a subject in all blocks, so that its contributions are summed before squaring.
     """
     measured = nominal = 0.0
     parts, whose = [], []

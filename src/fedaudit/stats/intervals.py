@@ -1,4 +1,4 @@
-"""Intervals for a proportion, a quantile and an AUC. Every one keeps its promise for small counts and at the ends."""
+"""Intervals for a proportion, a quantile and an AUC. All of them hold for small counts and at 0 and 1."""
 
 import math
 from collections.abc import Callable
@@ -58,8 +58,8 @@ def score_interval(
 
     The variance is Hanley and McNeil's at theta, widened by the factor by which the measured (DeLong) variance
     exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `sizes` are the
-    (members, non-members) of strata weighted by their pairs. `people`: how many subjects the variance was measured on,
-    if they are what varies; so few that Student's t stands for z.
+    (members, non-members) of strata weighted by their pairs. `people`: the number of subjects, if the variance was
+    measured over subjects; Student's t then replaces z.
     """
     pairs = np.array([m * n for m, n in sizes], dtype=float)
     weights = pairs / pairs.sum()

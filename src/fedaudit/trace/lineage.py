@@ -1,7 +1,7 @@
-"""Which rounds belong together. A round is known by its index and the models it started from and ended with.
+"""Which rounds follow one another. A round is identified by its index and by its first and its resulting model.
 
-The same round delivered again is harmless; a party that answers twice, differently, is a conflict; a round that does
-not start from the last aggregate opens a branch, because the server went back to an older model.
+A round that is delivered twice is recorded once. A party with two different answers is a conflict. A round that does
+not start from the last aggregate opens a branch: the server went back to an older model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from fedaudit.types import Moment
 
 @dataclass(frozen=True)
 class Delivered:
-    """What is remembered of what a party sent."""
+    """What is recorded about a party's answer."""
 
     state: str  # digest
     examples: int
@@ -37,6 +37,7 @@ class Entry:
     kept: bool  # the models themselves are on disk
     probe: int = 0
     unobserved: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by part: signals of what nobody saw
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by part: signals of one layer, and which
 
     @property
     def moment(self) -> Moment:
@@ -120,7 +121,7 @@ class Lineage:
         elif kind == "conflict":
             self.conflicts.add((event["branch"], event["round"], event["party"], event["state"]))
             whose = f"party {event['party']!r} answered"
-            self._note(f"Round {event['round']}: {whose} twice, differently. The first answer counts.")
+            self._note(f"Round {event['round']}: {whose} twice, with different models. The first answer counts.")
         elif kind == "resumed":
             self.resumed.append(event["round"])
         elif kind == "ended":
@@ -131,7 +132,7 @@ class Lineage:
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
-            int(event.get("probe", 0)), event.get("unobserved", {}),
+            int(event.get("probe", 0)), event.get("unobserved", {}), event.get("layers", {}),
         )  # fmt: skip
         if event["opens"]:
             self._open(entry, event["origin"])
@@ -159,7 +160,7 @@ class Lineage:
             self.notes.append(sentence)
 
     def missing(self) -> list[int]:
-        """Rounds before the newest that nobody recorded."""
+        """The rounds before the newest that are not recorded."""
         known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
 

@@ -1,4 +1,4 @@
-"""A trace on disk: one directory, append-only, whole after a kill at any byte.
+"""A trace on disk: one directory, append-only, and intact after a kill at any byte.
 
     run.json              schema, configuration and its hash, package versions, seed, guarantee
     journal.jsonl         one line for each event, with a checksum; a round exists when its line does
@@ -6,7 +6,7 @@
     rounds/00017/         broadcast, party-NAME, aggregate as safetensors (`keep = "snapshots"` only)
     model-00017.safetensors  the newest aggregate, from which an unfinished run goes on (`keep = "signals"` only)
 
-Rounds may come from any runtime: `append` takes them late, twice or again, and says what it made of them.
+Rounds may come from any runtime: `append` accepts them late, twice or again, and returns what it did with them.
 """
 
 import base64
@@ -104,7 +104,7 @@ class Store:
     # ------------------------------------------------------------------ writing
 
     def append(self, round: Round, seen: Observation | None = None) -> Outcome:
-        """Record a round and what was measured in it. What `branch` means for an audit in progress: build it anew."""
+        """Records a round and what was measured in it. After `branch`, an audit in progress must be rebuilt."""
         sent = {
             name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
             for name, trained in round.sent.items()
@@ -126,13 +126,14 @@ class Store:
             False,
             round.probe,
         )
-        parts, names, signals, unobserved = [], set(), None, {}
+        parts, names, signals, unobserved, layers = [], set(), None, {}, {}
         if seen:
             blob = pack_signals(round.index, seen.of)
             write_atomically(self._signals_file(entry), blob)
             signals = checksum(blob)
             names = {name for of in seen.of.values() for name in of.values}
             unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
+            layers = {k or "": dict(of.layers) for k, of in seen.of.items() if of.layers}
             parts = [
                 [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
                 for k, of in seen.of.items()
@@ -145,6 +146,7 @@ class Store:
             "signals": signals, "names": sorted(names), "parts": parts,
             **({"probe": round.probe} if round.probe else {}),
             **({"unobserved": unobserved} if unobserved else {}),
+            **({"layers": layers} if layers else {}),
         })  # fmt: skip
         self._drop_older_models()
         return "branch" if place.opens else "new"
@@ -158,7 +160,7 @@ class Store:
         self._record({"event": "ended", "round": self.lineage.newest, "status": status, "right": packed})
 
     def _again(self, known: Entry, round: Round, sent: Mapping[str, Delivered]) -> Outcome:
-        """The same round once more: what is the same is ignored, what is new is added, what differs is kept beside."""
+        """The same round again: what is the same is ignored, what is new is added, what differs is kept separately."""
         outcome: Outcome = "repeated"
         for name, delivered in sent.items():
             before = known.parties.get(name)
@@ -215,13 +217,16 @@ class Store:
         return sorted(found, key=lambda entry: entry.moment)
 
     def observation(self, entry: Entry) -> Observation | None:
-        """What was measured in a round, bit for bit. Raises DamagedError when it is not what was written."""
+        """What was measured in a round, bit for bit. Raises DamagedError if the file is not what was written."""
         if entry.signals is None:
             return None
         path = self._signals_file(entry)
         with _named(path):
             found = unpack_signals(read_bytes(path), entry.signals, entry.parts)
-        of = {k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ()))) for k, m in found.items()}
+        of = {
+            k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ())), layers=entry.layers.get(k or "", {}))
+            for k, m in found.items()
+        }
         return Observation(entry.round, of, entry.probe)
 
     def round(self, entry: Entry) -> Round:
@@ -242,7 +247,7 @@ class Store:
         return (self.round(entry) for entry in self.entries() if entry.kept)
 
     def released(self) -> State | None:
-        """The newest aggregate: what an unfinished run goes on from."""
+        """The newest aggregate, from which an unfinished run continues."""
         entry = self.lineage.released
         if entry is None:
             return None
@@ -264,10 +269,10 @@ class Store:
         return bits[:n].astype(bool).reshape(shape) if n <= len(bits) < n + 8 else None
 
     def warnings(self) -> list[str]:
-        """What was odd about the rounds: damaged lines, gaps, conflicts, branches."""
-        lines = [f"Line {n} of {JOURNAL} is damaged and was passed over." for n in sorted(self.damaged_lines)]
+        """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
+        lines = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
         missing = self.lineage.missing()
-        gaps = [f"There is no record of {spans(missing)}: a gap, not a zero."] if missing else []
+        gaps = [f"There is no record of {spans(missing)}. It is treated as a gap, not as zero."] if missing else []
         return [*lines, *gaps, *self.lineage.notes]
 
     def _load(self, path: Path, expected: str) -> State:
@@ -299,7 +304,7 @@ class Store:
 
 
 class _named:
-    """Damage is told with the file's name."""
+    """Adds the file's name to a DamagedError."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -312,7 +317,7 @@ class _named:
 
 
 def safe_name(name: str) -> str:
-    """A file name for any string: itself when harmless, else what is harmless of it and a hash (case counts, too)."""
+    """A safe file name for any string: the string itself if it is safe, else its safe characters and a hash."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,39}", name):
         return name
     harmless = re.sub("[^A-Za-z0-9_-]", "", name)[:24]
@@ -320,22 +325,26 @@ def safe_name(name: str) -> str:
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """run.json, or why it is not read. A newer schema is refused, an older one is read."""
+    """Reads run.json. A newer schema is refused, an older one is read."""
     path = directory / RUN
     if not path.is_file():
-        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Name a folder that `fedaudit run` wrote.")
+        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Give a folder that `fedaudit run` wrote.")
     if path.stat().st_size > MAX_MANIFEST:
-        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Start anew.", exit_code=REFUSED)
+        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Run again with --force.", exit_code=REFUSED)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         schema = int(manifest["schema"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FedauditError(
-            "run-unreadable", f"{path} is not what fedaudit wrote", "Start anew with --force.", exit_code=REFUSED
+            "run-unreadable",
+            f"{path} was not written by fedaudit, or is damaged",
+            "Run again with --force.",
+            exit_code=REFUSED,
         ) from None
     if schema > SCHEMA:
         raise FedauditError(
-            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}", "Update fedaudit.",
+            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
+            "Install a newer fedaudit.",
             exit_code=REFUSED,
         )  # fmt: skip
     loaded: Manifest = manifest
@@ -343,7 +352,7 @@ def load_manifest(directory: Path) -> Manifest:
 
 
 def clear(directory: Path) -> None:
-    """Remove a trace, and nothing else that may lie in its directory."""
+    """Removes a trace, and nothing else in its directory."""
     sweep(directory)
     for path in (directory / RUN, directory / JOURNAL, *directory.glob("model-*.safetensors")):
         path.unlink(missing_ok=True)

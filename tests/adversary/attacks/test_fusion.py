@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import choose, fuse
+from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import LayerAttack
 from fedaudit.adversary.attacks.reference import KTA
@@ -12,7 +13,7 @@ from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.session import adversaries as adversary
 from fedaudit.session.prepare import prepare
-from fedaudit.types import Evidence, Floats, Grant, Moment
+from fedaudit.types import Floats, Grant, Moment
 from tests.worlds import config, watch
 
 

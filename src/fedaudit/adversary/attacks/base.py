@@ -1,27 +1,46 @@
-"""What attacks share. An author writes `reduce` and `score`; the base holds the defaults, the audit checks."""
+"""The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
-from fedaudit.types import Evidence, Floats, Grant
+from fedaudit.types import Floats, Grant
 
 Question = Literal["membership", "source", "attribute"]
 Gather = Literal["mean", "sorted", "count"]
 
 
 @dataclass(frozen=True)
+class Own:
+    """Records of the adversary's own whose answer it knows: their features and that answer."""
+
+    features: Floats
+    label: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
+
+    nonmembers: Floats | None = None
+    own: Own | None = None
+
+
+@dataclass(frozen=True)
 class BaseAttack:
     """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
 
-    question: ClassVar[Question] = "membership"  # what is judged of its scores
-    every_round: ClassVar[bool] = True  # False: the last model alone tells
-    probes: ClassVar[bool] = False  # True: looks at probes, and at no round that is kept
+    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    every_round: ClassVar[bool] = True  # False: it needs only the last model
+    probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
-    # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
+    by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+    # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 
     @property
@@ -35,7 +54,7 @@ class BaseAttack:
     @property
     def needs(self) -> frozenset[Grant]:
         """What a view must grant: all that the signals need, and every round where the series counts."""
-        of_signals = frozenset[Grant]().union(*(NEEDS[signal] for signal in self.signals))
+        of_signals = frozenset[Grant]().union(*(NEEDS.get(signal, frozenset()) for signal in self.signals))
         return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
 
     def reduce(self, n: int) -> Kept:

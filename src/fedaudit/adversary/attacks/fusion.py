@@ -1,4 +1,4 @@
-"""Fusion: several attacks added up. Ours; what was measured is in docs/fusion.md.
+"""Fusion: the sum of several attacks. It is our own attack; docs/fusion.md has the measurements.
 
 Adversary: whoever can run all of the parts.
 
@@ -7,8 +7,8 @@ Adversary: whoever can run all of the parts.
 3. The standardised scores are summed with fixed weights. Nothing is tuned on members; the other half of the calibration
    records sets the thresholds.
 
-The parts look at different things: gradient-cosine at whether the update was made from the record, fta-confidence at
-how fast the record is learnt. What disturbs the one hardly disturbs the other, so their sum separates better than both.
+The parts look at different things: gradient-cosine at whether the record contributed to the update, fta-confidence at
+how fast the record is learnt. Their errors are nearly independent, so their sum separates better than either alone.
 """
 
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Joined
-from fedaudit.types import Evidence, Floats
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Fusion(BaseAttack):
         for part, weight, own, centre, spread in zip(
             self.parts, self.weights, Joined.split(features), self.centre, self.spread, strict=True
         ):
-            # A part that does not vary over non-members (say, before it has seen enough) says nothing.
+            # A part that is constant over non-members (for example, because it has seen too few rounds) adds nothing.
             total += weight * (part.score(own) - centre) / (spread if spread > 0 else 1.0)
         return total
 
 
 def known(scores: Floats) -> Floats:
-    """Without the odd NaN; all of them where nothing is known yet."""
+    """The scores without NaN; all of them if all are NaN."""
     defined = ~np.isnan(scores)
     return scores[defined] if defined.any() else scores

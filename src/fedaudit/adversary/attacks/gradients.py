@@ -11,8 +11,8 @@ global models.
 3. The first two are computed for every layer; the mean over the rounds is taken for each.
 4. The layer is the one whose mean varies least over known non-members (half of the calibration records).
 
-Deviations: the papers print u the other way round, which turns the score upside down (their AUC of .36); and they form
-every record's gradient (373 local epochs a round), where one ghost pass gives the same numbers for about one.
+Deviations: the papers print u with the opposite sign, which reverses the ranking (their AUC of .36). And they compute
+every record's gradient, which costs 373 local epochs a round; one ghost pass gives the same numbers for about one.
 """
 
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Mean
-from fedaudit.types import Evidence, Floats
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class LayerAttack(GradientAttack):
 
 
 def least_varying(reference: Floats) -> int:
-    """The layer to look at, from known non-members; the last column, all layers together, is none."""
+    """The layer that varies least over known non-members. The last column, all layers together, is not a layer."""
     layers = reference[:, : max(reference.shape[1] - 1, 1)]
     defined = layers[~np.isnan(layers).any(axis=1)]
     spread = (defined if len(defined) else layers).var(axis=0)
-    # A layer that never moved has no spread and says nothing.
+    # A layer that never changed has no spread and carries no information.
     return int(np.argmin(np.where(spread > 0, spread, np.inf)))
 
 

@@ -1,4 +1,4 @@
-"""What the other parties' updates tell about a record of one party.
+"""Attacks that compare a party's update with the updates of the other parties.
 
 FedMIA: Zhu et al., "FedMIA: an effective membership inference attack exploiting 'all for one' principle in federated
 learning", CVPR 2025. Source inference: Hu et al., "Source inference attacks in federated learning", ICDM 2021.
@@ -13,8 +13,8 @@ Adversary: the server. It sees every party's update of a round, all made from th
 3. source: the mean cosine of every party over the rounds in which it took part; whoever has the largest is named. The
    score of a record for a party is that party's mean minus the largest of the others': positive when it is named.
 
-Two questions that are not one: is the record a party's or *nobody's* (members against outsiders), and is it this
-party's or *another's*? source answers both, and they are reported apart.
+There are two different questions: does the record belong to a party or to *nobody* (members against outsiders), and
+does it belong to this party or to *another*? source answers both, and they are reported separately.
 
 Deviations: FedMIA turns the distance into a Gaussian probability, which is 1.0 in floating point for every clear
 member; the distance itself ranks a round's records the same way and has no ties. Its standard deviation comes from few
@@ -28,10 +28,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Question
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
 from fedaudit.adversary.attacks.gradients import least_varying
 from fedaudit.adversary.reductions import Kept
-from fedaudit.types import Evidence, Floats, Moment
+from fedaudit.types import Floats, Moment
 
 OWN = "gradient-cosine"  # records x layers, and all layers together last
 PEERS = "peer-cosine"  # the same for every other party, by name, side by side; NaN = took no part
@@ -95,11 +95,11 @@ class AbovePeers(Kept):
         cosines = by_party(values)
         others = cosines[:, 1:][:, present(cosines)[1:]]
         if others.shape[1] == 0:
-            return  # nobody to compare with
+            return  # no other party to compare with
         spread = np.ones(others.shape[2])
         if others.shape[1] > 1:
             variance = others.var(axis=1, ddof=1)
-            # A record whose gradient is no number says nothing of how much the others vary.
+            # A record whose gradient is NaN says nothing about how much the others vary.
             defined = np.isfinite(variance).all(axis=1)
             shared = np.sqrt(variance[defined].mean(axis=0)) if defined.any() else np.zeros(others.shape[2])
             spread = np.where(shared > 0, shared, 1.0)
@@ -150,7 +150,7 @@ def margin(agreement: Floats, party: int) -> Floats:
 
 
 class MeanByParty(Kept):
-    """Mean cosines over the rounds in which a party took part; behind one column that says how many parties."""
+    """Mean cosines over the rounds in which a party took part. The first column says how many parties there are."""
 
     def __init__(self, n: int):
         self.sums: Floats = np.zeros((n, 1, 1))

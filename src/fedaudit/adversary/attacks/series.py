@@ -1,4 +1,4 @@
-"""Attacks of somebody with a shadow model: learn from one's own records how members look, then look at the target.
+"""Attacks with a shadow model: the adversary learns from its own records how members look, then judges the target.
 
 Gradient series: "An efficient gradient-based inference attack for federated learning", 2025.
 CS-MIA: Gu et al., "CS-MIA: Membership inference attack based on prediction confidence series in federated learning",
@@ -19,8 +19,8 @@ Adversary, one of three (`audit.adversary`):
 
 Nothing of the audited party trains the classifier.
 
-Deviations: cs-mia's input is standardised, too. logit-series is not in the paper: confidences of learnt records are
-all but equal to 1, their logits are not.
+Deviations: cs-mia's input is standardised as well. logit-series is not in the paper: the confidences of learnt records
+are all close to 1, but their logits differ.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Table
-from fedaudit.types import Evidence, Floats
+from fedaudit.types import Floats
 
 Learner = Literal["logistic", "network"]
 
@@ -68,7 +68,7 @@ class Series(BaseAttack):
         assert own is not None, "a series attack learns from records of the adversary's own"
         model = make_pipeline(StandardScaler(), classifier(self.learner))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a network that is not quite converged attacks a little less well
+            warnings.simplefilter("ignore")  # a network that has not quite converged attacks slightly less well
             return replace(self, trained=model.fit(own.features, own.label))
 
     def score(self, features: Floats) -> Floats:
@@ -79,7 +79,7 @@ class Series(BaseAttack):
 
 
 def classifier(learner: Learner) -> Any:
-    """What is trained on series. Seeded by itself: attacks hold no randomness."""
+    """The classifier of series. It has a fixed seed, because attacks hold no randomness."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 

@@ -1,4 +1,4 @@
-"""Free-training attacks: what a record's trajectory over the rounds gives away.
+"""Attacks without training models: what a record's trajectory over the rounds reveals.
 
 Chang, Edwards, Paul, Shokri: "Efficient Privacy Auditing in Federated Learning", USENIX Security 2024.
 
@@ -10,7 +10,7 @@ trained; one forward pass a round, two running sums a record.
 3. Members have a larger slope of confidence and logit and a smaller slope of loss, so the loss's slope is negated.
 
 Options of the paper: `weights="printed"`, and `degree` 2 to 4 (its figure 3), the leading coefficient of the fitted
-polynomial. What is learnt faster and then levels off has derivatives of alternating sign, so the orientation
+polynomial. A curve that rises fast and then levels off has derivatives of alternating sign, so the sign of the score
 alternates with the degree.
 
 Baselines of the paper, in the order of its table 2: modified entropy and loss under the last model; Fed-Loss, the mean
@@ -113,7 +113,7 @@ def leading_row(powers: list[int]) -> Floats:
 
 @dataclass(frozen=True)
 class LastModel(BaseAttack):
-    """One signal under the last model; members have little of it unless `sign` says otherwise."""
+    """One signal under the last model. Members have low values, unless `sign` is positive."""
 
     signal: ClassVar[str]
     sign: ClassVar[float] = -1.0
@@ -144,7 +144,7 @@ class GradientNorm(LastModel):
 
 
 class Merlin(LastModel):
-    """How often noise makes the loss rise: often, where a member sits in its dip."""
+    """How often noise makes the loss rise. For members it often does, because they lie near a minimum of the loss."""
 
     signal = "merlin"
     sign = 1.0

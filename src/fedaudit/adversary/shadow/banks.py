@@ -1,4 +1,4 @@
-"""The banks of reference models behind the signals of one sight; they come into being when they are first asked."""
+"""The banks of reference models that one sight uses. Each is created when it is first asked."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 class Banks:
-    """`signals`: all that will ever be asked for, so that every bank learns in every round, asked or not."""
+    """`signals`: everything that will ever be asked for. Every bank is trained in every round, whether asked or not."""
 
     def __init__(self, references: References | None, signals: Iterable[str], task: Any):
         self.references, self.task = references, task
         self.metrics = metrics_by_bank(signals)
         self.made: dict[str, Bank] = {}
-        self.stored: dict[str, Stored] = {}  # of banks that are not made yet
+        self.stored: dict[str, Stored] = {}  # states of banks that have not been created yet
 
     def answers(
         self, name: str, signals: Iterable[str], view: View, rows: Records, party: Strings, absorbed: int
     ) -> Mapping[str, Floats]:
-        """What one bank says of the rows after this round: it takes its epoch first, if it has not yet."""
+        """What one bank says about the rows after this round. It trains for this round first, if it must."""
         return self._bank(name, rows, party).answers(signals, view, absorbed)
 
     def _bank(self, name: str, rows: Records, party: Strings) -> Bank:
@@ -40,7 +40,7 @@ class Banks:
         return [f"{name}-{metric}" for metric in self.metrics[name]]
 
     def unused_seconds(self, used: set[str]) -> float:
-        """What the banks cost that none of these signals needs."""
+        """The time spent on banks that none of these signals needs."""
         return sum(bank.seconds for bank in self.made.values() if not bank.signals & used)
 
     def state(self) -> Stored:

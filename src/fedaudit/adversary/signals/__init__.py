@@ -1,7 +1,7 @@
 """Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together.
 
-A family gives the values of those signals that could be observed; one that it leaves out was not observed in this
-round, which is neither a zero nor a failure.
+A family returns values for the signals that could be observed. A signal that it leaves out was not observed in this
+round; that is neither a zero nor a failure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.adversary.signals import attribute, merlin, outputs, references
+from fedaudit.adversary.signals import attribute, merlin, outputs, references, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
@@ -20,9 +20,9 @@ Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], d
 
 @dataclass(frozen=True)
 class Family:
-    """What each of its signals needs of a view, and how those wanted are computed together.
+    """A group of signals: what each needs from a view, and a function that computes several of them together.
 
-    `salt` tells this family's random numbers from those of the others.
+    `salt` keeps the random numbers of this family apart from those of the others.
     """
 
     needs: Mapping[str, frozenset[Grant]]
@@ -38,28 +38,30 @@ def _gradients(
     return gradients.measure(names, view, rows, known, rng)
 
 
-_CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 _GRADIENTS: dict[str, frozenset[Grant]] = {
-    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), _CONSECUTIVE),
-    "peer-cosine": _CONSECUTIVE | {Grant.UPDATE},
+    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), updates.CONSECUTIVE),
+    "peer-cosine": updates.CONSECUTIVE | {Grant.UPDATE},
 }
 GRADIENTS = frozenset(_GRADIENTS)
+# Signals whose cost is counted apart, because only some attacks need them.
+DEAR = GRADIENTS | set(updates.NEEDS)
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),
     Family(_GRADIENTS, _gradients),
 ]
 
-# Signals of models and settings that an adversary brings along are measured by these (`adversary.shadow`, `Probe`).
+# The last two are measured elsewhere: on reference models (`adversary.shadow`), and by `attribute.Probe`.
 NEEDS: dict[str, frozenset[Grant]] = {
     **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
     **references.NEEDS,
     **attribute.NEEDS,
+    **updates.NEEDS,
 }
 
 
 def register(family: Family) -> None:
-    """One more family: an attack may then name its signals."""
+    """Adds a family, so that attacks can use its signals."""
     FAMILIES.append(family)
     NEEDS.update(family.needs)
 
@@ -67,7 +69,7 @@ def register(family: Family) -> None:
 def measure(
     names: Iterable[str], view: View, rows: Records, known: Bools, families: Iterable[Family] = FAMILIES
 ) -> dict[str, Floats]:
-    """The named signals of every row under the view's model; each family computes its own at once."""
+    """The named signals of every row under the view's model."""
     wanted = set(names)
     values: dict[str, Floats] = {}
     for family in families:
@@ -78,26 +80,29 @@ def measure(
 
 
 def _rng(moment: Moment, salt: int) -> np.random.Generator:
-    """Of the moment alone, so that measuring twice gives the same bits."""
+    """Depends on the moment only, so that measuring twice gives identical values."""
     return np.random.default_rng([moment.round, salt, moment.probe] if moment.probe else [moment.round, salt])
 
 
-def why_not(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
-    """The reason why a task cannot give these signals, found by trying them on two records before training."""
-    names = [name.removeprefix("attribute-") for name in names]  # the same signal, at each value of an attribute
+def why_not(
+    names: Iterable[str], state: State, rows: Records, task: Task, families: Iterable[Family] = FAMILIES
+) -> str | None:
+    """Why a task cannot give these signals, found before training by trying them on two records; None if it can."""
+    # The same signal, once for each value of an attribute, or of another update.
+    names = [name.removeprefix("attribute-").removesuffix("-peer") for name in names]
     seen = view(Vantage.SERVER, "local", Moment(1), task, state, state)
     try:
         slow(names, state, rows, task)
         few = rows.take(np.arange(min(2, len(rows))))
-        measure(names, seen, few, np.ones(len(few), bool))
+        measure(names, seen, few, np.ones(len(few), bool), families)
     except FedauditError as error:
         return error.what
     return None
 
 
 def slow(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
-    """Why some of the signals will cost far more than a pass; refuses gradients that would come out wrong."""
-    if not GRADIENTS & set(names):
+    """Why some of the signals cost far more than one pass, or None. Refuses gradients that would come out wrong."""
+    if not DEAR & set(names):
         return None
     from fedaudit.adversary.signals import gradients
 

@@ -1,4 +1,4 @@
-"""The signal of attribute inference: a record's gradient norm with a hidden attribute set to each of its values."""
+"""The signal for attribute inference: a record's gradient norm with the hidden attribute set to each of its values."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ NEEDS: dict[str, frozenset[Grant]] = {SIGNAL: frozenset({Grant.OUTPUTS, Grant.WE
 
 @dataclass(frozen=True)
 class Probe:
-    """Where the attribute sits in a record's input, and what stands there for each of its values."""
+    """Which inputs of a record hold the attribute, and what they are for each of its values."""
 
     name: str
     columns: Ints
@@ -38,7 +38,7 @@ class Probe:
         return {name: np.column_stack(norms) for name in names}
 
     def rest(self, rows: Records, classes: int) -> Floats:
-        """All that is known of a record but the attribute: the other inputs, and its label."""
+        """Everything about a record except the attribute: the other inputs, and the label."""
         inputs = np.delete(rows.x.reshape(len(rows), -1), self.columns, axis=1).astype(np.float64)
         label = np.eye(classes)[rows.y] if classes else rows.y[:, None].astype(np.float64)
         return np.column_stack([inputs, label])

@@ -1,7 +1,8 @@
 """Merlin's signal (Jayaraman et al. 2021): how often a little noise on the record makes its loss rise.
 
-A model that has learnt a record sits near a local minimum of the loss around it. A hundred noisy copies cost a hundred
-forward passes; the noise depends on the round alone, so that scoring twice gives the same bits.
+For a record that the model has learnt, the loss is near a local minimum. The signal takes a hundred noisy copies of
+each record, and so a hundred forward passes. The noise depends on the round only, so that scoring twice gives identical
+values.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Ints, Records
 
 COPIES, SIGMA = 100, 0.01
-ROWS = 4096  # noise is drawn for so many records at a time
+ROWS = 4096  # number of records for which noise is drawn at a time
 NEEDS: dict[str, frozenset[Grant]] = {"merlin": frozenset({Grant.OUTPUTS})}
 
 

@@ -1,4 +1,4 @@
-"""Signals that follow from one forward pass: logit, loss, confidence, modified entropy, last layer's gradient norm.
+"""Signals from one forward pass: logit, loss, confidence, modified entropy, and the last layer's gradient norm.
 
 Everything follows from the rescaled logit in float64. Computed in float32 as logsumexp(z) - z_y, the loss of several
 per cent of the members is exactly 0, and these ties sit just where the threshold is. A regression has a loss (the
@@ -31,8 +31,8 @@ class Answers:
     """What a classifier says about labelled records."""
 
     logit: Floats  # rescaled: z_y - logsumexp(z without y)
-    spread: Floats  # how the probability not given to the label is spread over the other classes; 0 at the label
-    last_input: Floats | None = None  # what went into the last layer, a 1 for its bias included
+    spread: Floats  # shares of the other classes in the probability that the label does not get; 0 at the label
+    last_input: Floats | None = None  # the input of the last layer, with a 1 for its bias
 
     @classmethod
     def of(cls, z: Floats, y: NDArray[Any], last_input: Floats | None = None) -> "Answers":
@@ -59,7 +59,7 @@ def modified_entropy(answers: Answers) -> Floats:
     """-(1 - p_y) log p_y - sum over the other classes of p_i log(1 - p_i) (Song and Mittal 2021)."""
     wrong = special.expit(-answers.logit)
     p = answers.spread * wrong[:, None]
-    # Only the likeliest wrong class can come near 1, where 1 - p_i must not be found by subtracting.
+    # Only the likeliest wrong class can come near 1, where computing 1 - p_i by subtraction loses all digits.
     rows, top = np.arange(len(p)), answers.spread.argmax(axis=1)
     p_top = p[rows, top].copy()
     rest = answers.spread.copy()
@@ -97,7 +97,7 @@ def measure(
 
 
 def of_view(names: Iterable[str], view: View, rows: Records) -> dict[str, Floats]:
-    """One forward pass, whichever of the signals are wanted."""
+    """The named signals, from a single forward pass."""
     names = list(names)
     found = [_of_part(names, view, rows.x[part], rows.y[part]) for part in parts(rows.y, view.classes)]
     return found[0] if len(found) == 1 else {name: np.concatenate([one[name] for one in found]) for name in names}
@@ -123,7 +123,7 @@ def parts(y: NDArray[Any], classes: int) -> list[slice]:
 def from_answers(
     z: Floats, y: NDArray[Any], names: Iterable[str], classes: int, last_input: Floats | None = None
 ) -> dict[str, Floats]:
-    """Of a classifier's answers, or of a regression's (classes = 0)."""
+    """The named signals of a classifier's outputs, or of a regression's (classes = 0)."""
     if not classes:
         return {name: _of_regression(name, z, y, last_input) for name in names}
     return from_outputs(z, y, names, last_input)
@@ -177,5 +177,5 @@ def _of_regression(name: str, z: Floats, y: NDArray[Any], last_input: Floats | N
     raise FedauditError(
         "no-classes",
         "the task is a regression, which has a loss and gradients but no logit, confidence or entropy",
-        "Choose attacks on the loss or on gradients.",
+        "In audit.attacks, name attacks on the loss or on gradients only.",
     )

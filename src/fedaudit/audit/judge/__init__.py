@@ -1,6 +1,6 @@
-"""Judge: one file for each question. Each gives estimates and the sentence that may be said.
+"""Judge: one file for each question. Each gives estimates, and sentences for the report.
 
-A new question is a new file and a line here; an attack names its question.
+To add a question, add a file and a line here. An attack names its question.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
-"""Does training give an attribute away? A guess counts only for what it does better than two others.
+"""Does training reveal an attribute? The attack counts only as far as it beats two baselines.
 
-Better than a *blind* guess, which sees the rest of the record and no model; and better for members than for
-*non-members*, of whose attribute the models know nothing. Both comparisons are between people who are not the
-adversary's: nobody whose attribute it knows is among those guessed, and a non-member is somebody of whom no record at
-all was trained on.
+It must do better than a *blind* guess, which sees the rest of the record and no model. And it must do better for
+members than for *non-members*, about whose attribute the models know nothing. People whose attribute the adversary
+already knows are not among those guessed, and a non-member is somebody none of whose records was trained on.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.attribute import guesser, lift
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.attribute import Classifier
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
@@ -25,12 +24,10 @@ from fedaudit.types import (
     Bools,
     Cost,
     Estimate,
-    Evidence,
     Floats,
     Game,
     Ints,
     ModelKind,
-    Own,
     Role,
     Vantage,
 )
@@ -46,14 +43,14 @@ class Guesser(Protocol):
 
 @dataclass(frozen=True)
 class Guesses:
-    """Of one group of people under one party's models: what was said of each value, and what is true."""
+    """The guesses for one group of people under one party's models, and the truth."""
 
-    said: Floats  # records x values
+    said: Floats  # records x values: a score for each value
     true: Ints
-    subject: Ints | None  # whose, by number; None: nobody has two records
+    subject: Ints | None  # whose record it is, by number; None: nobody has two records
 
     def blocks(self) -> list[Block]:
-        """For each value, how well those who have it are told from those who have not; two values are one question."""
+        """For each value, the scores of people who have it and of people who do not. Two values need only one block."""
         values = range(self.said.shape[1])
         return [self._block(value) for value in (values if len(values) > 2 else (1,))]
 
@@ -68,7 +65,7 @@ class Guesses:
 def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estimate:
     """The AUC of each value against the others, averaged over the pairs.
 
-    The values' AUCs are of the same people: their intervals are averaged as if they always erred together.
+    The AUCs are about the same people, so their intervals are averaged as if their errors were fully correlated.
     """
     by_value = [auc(blocks, confidence) for blocks in zip(*(group.blocks() for group in groups), strict=True)]
     usable = [estimate for estimate in by_value if estimate.value is not None]
@@ -86,7 +83,7 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
-    """Pooled first, with the sentence that may be said; then each party, where its own models are seen."""
+    """The pooled result with its sentence; then each party, if its local models are seen."""
     of, results, notices = case.settings.attribute, [], []
     for party in (None, *(case.game.parties if model == "local" else ())):
         sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
@@ -99,7 +96,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
 
 
 def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Estimate] | None:
-    """For these sights together, or nothing while nothing was observed."""
+    """The estimates for these sights together, or None if nothing was observed."""
     confidence = case.settings.confidence
     groups: dict[str, list[Guesses]] = {MEMBERS: [], NONMEMBERS: [], BLIND: []}
     for sight in sights:
@@ -130,7 +127,8 @@ def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses]
         return None
     fitted = cast(Guesser, attack.fit(Evidence(own=Own(series[taught], known[taught]))))
     said, classes = fitted.guess(target, of.values), _classes(case.game)
-    blind = lift(guesser(of.rest(own_rows, classes)[taught], known[taught]), of.rest(rows, classes), of.values)
+    unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
+    blind = unseen.lift(of.rest(rows, classes), of.values)
     true, subject = rows.attributes[of.name], sight.subject
     members, nonmembers = people(case, attack, sight, true >= 0)
 
@@ -146,7 +144,8 @@ def _classes(game: Game) -> int:
 
 
 def people(case: Case, attack: BaseAttack, sight: Sight, known: Bools) -> tuple[Bools, Bools]:
-    """Members, and non-members of whom nothing was trained on; nobody of whom the adversary holds a record."""
+    """Members, and non-members none of whose records was trained on; without people whose records the adversary
+    holds."""
     usable = known & case.scores.judged(sight, attack)
     member = sight.role == Role.MEMBER.value
     whose, own = case.game.candidates.subject, case.scores.own
@@ -185,7 +184,7 @@ def difference(name: str, first: Estimate, second: Estimate) -> Estimate:
 
 
 def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
-    """What may be said, in words."""
+    """The conclusion as a sentence."""
     excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
     attack, blind = found["members-auc"], found["blind-auc"]
     figures = (
@@ -194,9 +193,9 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
         f"{_text(found['nonmembers-auc'])}; {attack.confidence:.0%} intervals)"
     )
     if excess.low is None or excess.high is None or gap.low is None:
-        return f"Attribute {name}: no comparison, so nothing can be said {figures}."
+        return f"Attribute {name}: it could not be compared, so there is no conclusion {figures}."
     if excess.low > 0 and gap.low > 0:
-        return f"Attribute {name}: training gives it away; the attack beats the blind guess, on members only {figures}."
+        return f"Attribute {name}: training reveals it; the attack beats the blind guess, on members only {figures}."
     if gap.low > 0:
         return (
             f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but "
@@ -205,7 +204,7 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
     if excess.high < 0:
         said = "a classifier that never sees a model does better than the attack"
     elif excess.low > 0:
-        said = "the attack beats a blind guess, but as well for people who were not trained on"
+        said = "the attack beats a blind guess, but just as much for people who were not trained on"
     else:
         said = "the attack beats neither a classifier that never sees a model nor itself on people not trained on"
     return f"Attribute {name}: {said}: no leak is shown {figures}."

@@ -2,7 +2,7 @@
 
 If so, the two sets were drawn differently (other dates, other sites, other cleaning), and an attack's success shows the
 difference between the sets, not a leak. Fitted on a random half of the subjects (of the records where there are no
-subjects), reported on the other half. It lives outside `attacks` because it is told the truth about its half.
+subjects), reported on the other half. It is not among the attacks, because it learns who is a member in its half.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
 
 
 class Blind:
-    """Fitted when it is first asked, and then kept: it is the same after every round, and dear."""
+    """Fitted when it is first needed, and then kept: it is the same after every round, and expensive."""
 
     def __init__(self, game: Game, seed: int):
         self.game, self.seed = game, seed
@@ -53,7 +53,7 @@ def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
     groups = candidates.id if candidates.subject is None else candidates.subject
     reported = random_half(groups, f"blind-{seed}")
     features = _features(candidates.rows.x, candidates.rows.y)
-    if len(features) != len(candidates):  # several rows for each candidate: what is blind knows their mean
+    if len(features) != len(candidates):  # several rows for each candidate: use their mean
         features = gather(features, candidates.owner, len(candidates), "mean")
     in_play = ~truth.mask(Role.CALIBRATION)
     fitted_on = in_play & ~reported

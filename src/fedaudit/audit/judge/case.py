@@ -1,4 +1,4 @@
-"""What every judge is shown: the game with its truth, what was asked, and the scores after the rounds seen so far."""
+"""What every judge gets: the game with its truth, the settings, and the scores after the rounds so far."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge has to say: results, and sentences that go with them."""
+    """The results of a judge, and sentences that go with them."""
 
     results: Sequence[AuditResult] = ()
     notices: Sequence[str] = ()
@@ -44,14 +44,14 @@ class Case:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
 
     def primary(self, vantage: Vantage) -> BaseAttack | None:
-        """The primary attack; when it failed, the first listed one that did not. Never chosen by its result."""
+        """The primary attack, or, if it failed, the first that did not. It is never chosen by its result."""
         alive = [a for a in self.alive(vantage, MODELS[vantage]) if a.question != "attribute"]
         named = self.settings.primary(vantage)
         return named if named in alive else next(iter(alive), None)
 
     @contextmanager
     def blamed_on(self, name: str) -> Iterator[None]:
-        """One attack that raises or hangs is marked failed; the others go on."""
+        """If the block raises or hangs, this attack is marked as failed; the others continue."""
         try:
             with patience():
                 yield
@@ -63,7 +63,7 @@ class Case:
 
 
 def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:
-    """AUC, and the TPR at each FPR; of parties with a threshold each, those that can calibrate it."""
+    """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
     found = [auc(blocks, confidence), *(_tpr(blocks, fpr, confidence) for fpr in fprs)]
     return {estimate.name: estimate for estimate in found}
 

@@ -1,4 +1,4 @@
-"""Was this candidate trained on? The pooled answer with its curves, and one for each party."""
+"""Was this candidate trained on? Pooled results with curves, and a result for each party."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = entry(case, attack, vantage, model, None, blocks)
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.game.parties:
-        if attack.learns and party == scores.barred:
+        if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
             continue  # the adversary itself
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
@@ -48,12 +48,14 @@ def entry(
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
     cost = Cost(case.scores.epochs(sights, attack))
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
-    return AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
+    layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
+    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
+    return replace(found_there, layer=layer)
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     seen = dict(case.history.get((vantage.value, attack.name, model), {}))
-    if case.round not in seen:  # an attack that looks at the last model alone has been asked only now
+    if case.round not in seen:  # a deferred attack is scored only now
         sights = case.panels.of(vantage, model)
         if any(case.scores.defined(sight, attack) for sight in sights):
             shared = 1 - (1 - case.settings.confidence) / case.settings.rounds

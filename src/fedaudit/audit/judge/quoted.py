@@ -1,4 +1,4 @@
-"""What is quoted: the primary attack of each vantage, and who is more exposed to it than the others."""
+"""The headlines: the primary attack of each vantage, and which parties are more exposed to it than others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedaudit.types import Headline, ModelKind, Vantage
 
 
 def headlines(case: Case) -> tuple[list[Headline], list[str]]:
-    """The primary attack of each vantage; and where a server's two kinds of models could not be compared by TPR."""
+    """The headline of each vantage, and notices where a server's two kinds of models could not be compared by TPR."""
     found: list[Headline] = []
     notices: list[str] = []
     for vantage in case.settings.vantages:
@@ -28,9 +28,9 @@ def headlines(case: Case) -> tuple[list[Headline], list[str]]:
 
 
 def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headline, list[str]]:
-    """A server's is the stronger of its two kinds of models, corrected for the choice.
+    """A server's headline is the stronger of its two kinds of models, corrected for the choice.
 
-    They are compared by TPR only where both have one: a model without it is not the weaker for that.
+    The two are compared by TPR if both have one, otherwise by AUC.
     """
     models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
     models = [model for model in models if attack in case.settings.on(vantage, model)]
@@ -54,7 +54,7 @@ def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headlin
 
 
 def compared_parties(case: Case) -> list[str]:
-    """Who is more exposed than the others to the primary attack; the error is shared among all comparisons."""
+    """Parties that are more exposed than the others to the primary attack. All comparisons share the error."""
     watched = case.settings.watched()
     confidence = 1 - (1 - case.settings.confidence) / len(watched)
     found = []
@@ -76,7 +76,7 @@ def compared_parties(case: Case) -> list[str]:
 
 
 def unseen_parties(case: Case) -> list[str]:
-    """How many parties a server saw too seldom to judge: they are not in the pooled local results."""
+    """How many parties took part too rarely to be judged. They are not in the pooled local results."""
     attack, local = case.primary(Vantage.SERVER), case.panels.local
     if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
         return []

@@ -1,4 +1,4 @@
-"""Which party held a record: how often the right one is named, and its records told from the other parties'."""
+"""Which party held a record? How often the right one is named, and how well its records are told from others'."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,19 +6,19 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.attacks.peers import margin
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge import membership
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect
-from fedaudit.types import Estimate, Evidence, Floats, Ints, ModelKind, Role, Vantage
+from fedaudit.types import Estimate, Floats, Ints, ModelKind, Role, Vantage
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 
 
 class Names(Protocol):
-    """An attack that says of every party how well its update fits a record."""
+    """An attack that gives, for every party, how well its update fits a record."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ class Names(Protocol):
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
-    """Membership as for any attack, and beside it how often the right party is named."""
+    """Membership, as for any attack, and how often the right party is named."""
     results = []
     for result in membership.judge(case, attack, vantage, model).results:
         named = naming(attack, case.panels.local, result.party, case.settings.confidence)
@@ -42,7 +42,7 @@ def naming(
     """`accuracy` of naming the party that trained on a record; for one party also the AUC with which its members are
     told from the *other parties'* members. (Members against outsiders have the usual names.)
 
-    There is no such AUC for all parties together: every record would stand on both sides.
+    There is no such AUC for all parties together: every record would be on both sides.
     """
     seen = [name for name, panel in panels.items() if panel.rounds]
     known = [panels[name].reductions[attack.name].features()[panels[name].reference] for name in seen]
@@ -50,7 +50,7 @@ def naming(
         return {}
     fitted = cast(
         Names, attack.fit(Evidence(np.concatenate(known)))
-    )  # one layer for all records: whose they are is the question
+    )  # one layer for all records, because the question is whose they are
     if party is None:
         return {ACCURACY: accuracy([_Members(fitted, name, panels) for name in seen], len(panels), confidence)}
     if party not in seen:
@@ -100,7 +100,7 @@ def accuracy(members: Sequence[_Members], parties: int, confidence: float) -> Es
 
 
 def conclusion(found: Mapping[str, Estimate], parties: int) -> list[str]:
-    """In a sentence, for the report."""
+    """A sentence for the report."""
     named = found.get(ACCURACY)
     if named is None or named.value is None or named.low is None or named.high is None:
         return []

@@ -98,10 +98,10 @@ class PartyAudit:
         self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
         self.out = None if out is None else Path(out)
         self.rounds, self.strict = rounds, options.get("strict", False)
-        given = options.get("fpr")
-        rates_asked = sorted({*(() if given is None else given), *rates([self.halt_if, self.warn_if])})
-        self.options = PartyOptions(**{**options, "fpr": rates_asked or None})
-        checked(rounds, **self.options)
+        # How many rounds are planned may come from the run; two are the fewest that say anything.
+        asked = checked(2 if rounds is None else rounds, **options)
+        wanted = sorted({*(asked.audit.fpr or ()), *rates([self.halt_if, self.warn_if])})
+        self.options = PartyOptions(**{**options, "fpr": wanted or None})
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

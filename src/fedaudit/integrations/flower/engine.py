@@ -157,7 +157,7 @@ class _Planned(FedAvg):
         self.broadcast = _state(arrays, self.prepared)
         wanted = set(plan.parties)
         nodes = [node for node, name in sorted(self.names.items(), key=lambda pair: pair[1]) if name in wanted]
-        when = ConfigRecord({"round": moment.round, "probe": moment.probe})
+        when = ConfigRecord({"server-round": server_round, "round": moment.round, "probe": moment.probe})
         content = RecordDict({"arrays": arrays, "config": when})
         return [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
 

@@ -27,6 +27,8 @@ def factory_of(name: str) -> Callable[..., Any]:
         factory: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise FedauditError(
-            "model-import", f"cannot import {name!r}: {error}", "Run from where the package can be imported."
+            "model-import",
+            f"cannot import {name!r}: {error}",
+            "Check the name, and run the command in a folder from which the package can be imported.",
         ) from None
     return factory

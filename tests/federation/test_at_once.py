@@ -1,4 +1,4 @@
-"""The stacked path against the plain loop, in float64, where the two must agree."""
+"""Parties trained at once against the plain loop, in float64, where the two must agree."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.federation import stacked
+from fedaudit.federation import at_once
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng, stackable
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training
@@ -55,13 +55,13 @@ def test_equals_the_plain_loop(
     training: Training, classes: int, hidden: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unequal sizes, short last batches, one record, none; several epochs; in one chunk and in several."""
-    monkeypatch.setattr(stacked, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(at_once, "CHUNK_BYTES", chunk)
     ours = task(classes, hidden)
     model = ours.initial(1)
     members = parties(classes, training)
     plain = {p.name: p.update(ours, model, party_rng(5, Moment(1), p.name)) for p in members}
-    jobs = [stacked.Job(p.name, p.records, party_rng(5, Moment(1), p.name)) for p in members]
-    found = stacked.train(ours, model, jobs, training)
+    jobs = [at_once.Job(p.name, p.records, party_rng(5, Moment(1), p.name)) for p in members]
+    found = at_once.train(ours, model, jobs, training)
     assert list(found) == list(plain)
     for name, expected in plain.items():
         moved = max(float(np.abs(expected.state[key] - model[key]).max()) for key in model)
@@ -76,7 +76,7 @@ def test_federate_takes_it_and_changes_nothing_but_the_last_bits(monkeypatch: py
     assert list(stackable(task(), members)) == [p.name for p in members]
     plans = [Plan(tuple(p.name for p in members)), Plan(("p3", "p1"), commit=False), Plan(("p7", "p0"))]
     together = list(federate(task(), members, plans, 0))
-    monkeypatch.setattr(stacked, "MIN_PARTIES", 100)
+    monkeypatch.setattr(at_once, "MIN_PARTIES", 100)
     assert not stackable(task(), members)
     for fast, slow in zip(together, federate(task(), members, plans, 0), strict=True):
         assert list(fast.sent) == list(slow.sent)

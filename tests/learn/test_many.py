@@ -1,42 +1,14 @@
-"""Many models at once, against one model after the other."""
-
-from typing import Any
+"""Models beside one another: which way they are trained, and on which rows."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fedaudit.adversary.shadow.models import Loop, Stacked, beside, is_mlp, steps_of
+from fedaudit.learn.many import Loop, beside, steps_of
 from fedaudit.learn.models.mlp import mlp
+from fedaudit.learn.stacked import Stacked
 from fedaudit.learn.tasks import Training
-
-N = 6
-
-
-def world(classes: int) -> tuple[torch.Tensor, torch.Tensor, Any]:
-    rng = np.random.default_rng(0)
-    x = torch.from_numpy(rng.normal(size=(101, 3, 4)))
-    targets = torch.from_numpy(rng.dirichlet(np.ones(classes), 101) if classes else rng.normal(size=(101, 1)))
-    sets = [np.sort(rng.permutation(101)[: 50 + i % 2]) for i in range(N)]  # 50 and 51: the last batches differ
-    return x, targets, [steps_of(sets, 16, rng) for _ in range(3)]
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("classes", [5, 0])
-def test_stacked_equals_the_plain_loop(classes: int, optimizer: str) -> None:
-    x, targets, epochs = world(classes)
-    torch.manual_seed(0)
-    module = mlp((3, 4), classes, hidden=(9, 7)).double()
-    training = Training(optimizer, lr=1e-2)
-    fast, slow = Stacked(module, N, training, classes), Loop(module, N, training, classes)
-    for steps in epochs:
-        fast.epoch(x, targets, steps)
-        slow.epoch(x, targets, steps)
-    found, expected = fast.outputs(x), slow.outputs(x)
-    assert found.shape == (N, 101, max(classes, 1))
-    assert torch.allclose(found, expected, rtol=0, atol=1e-10)
-    assert not torch.allclose(expected[0], expected[1], atol=1e-3)  # they did learn different things
 
 
 def test_two_at_a_time_equals_one_after_the_other() -> None:
@@ -88,11 +60,12 @@ def test_every_set_is_used_once_and_in_equal_batches() -> None:
         (nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), False),
         (nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)), False),
         (nn.Sequential(nn.Linear(4, 8), nn.ReLU()), False),
+        (nn.Sequential(nn.Flatten(2), nn.Linear(4, 3)), False),  # keeps positions apart
+        (nn.Sequential(nn.Linear(4, 3)), False),  # so does this, where records have positions
         (nn.Linear(4, 3), False),
     ],
 )
 def test_only_what_the_stacked_way_can_do_is_stacked(module: nn.Module, stacked: bool) -> None:
-    assert is_mlp(module) is stacked
     assert isinstance(beside(module, 4, Training(), 3), Stacked) is stacked
 
 
