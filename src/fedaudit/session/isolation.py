@@ -149,12 +149,13 @@ class Isolation:
     def _accuracy(self) -> Estimate:
         """Of the parties' models on outsiders; people are the same ones in every party."""
         right, whose = [], []
+        number, by = clusters(self.game.candidates)
         for party, (state, rows) in self._released():
             found = right_on(rows, self.task, state)
             right.append(np.zeros(rows.y.shape, bool) if found is None else found)
             outsiders = self.game.truth.mask(Role.EVALUATION) & (self.game.candidates.party == party)
-            whose.append(clusters(self.game.candidates)[outsiders])
-        return share_right(np.concatenate(right), np.concatenate(whose), self.settings.confidence)
+            whose.append(number[outsiders])
+        return share_right(np.concatenate(right), np.concatenate(whose), by, self.settings.confidence)
 
 
 def _epochs(auditor: Auditor, attack: BaseAttack) -> float:
