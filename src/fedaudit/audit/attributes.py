@@ -21,7 +21,7 @@ from fedaudit.adversary.attacks.series import Table
 from fedaudit.adversary.signals import measure
 from fedaudit.audit.panel import Panel
 from fedaudit.errors import FedauditError
-from fedaudit.stats import Block, auc, clopper_pearson, design_effect
+from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import Bools, Dataset, Estimate, Floats, Game, Ints, Records, Role, Task, View
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
@@ -204,13 +204,7 @@ def people(panel: Panel, shadow: Panel, known: Bools) -> tuple[Bools, Bools]:
 
 def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:
     right = [g.said.argmax(axis=1) == g.true for g in guesses]
-    spread = design_effect(right, [g.subject for g in guesses])
-    k, n, tail = int(sum(r.sum() for r in right)), sum(len(r) for r in right), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
-    value = k / n if n else None
-    reason = None if n else "nobody is left to guess"
-    method = "Clopper-Pearson" + "; clustered by subject" * any(g.subject is not None for g in guesses)
-    return Estimate(name, value, low, high, confidence, method, "measured", k, n - k, reason=reason)
+    return proportion(right, [g.subject for g in guesses], confidence, name)
 
 
 def difference(name: str, first: Estimate, second: Estimate) -> Estimate:

@@ -24,7 +24,7 @@ from fedaudit.audit.shadows import PLACES, SHADOW
 from fedaudit.audit.source import conclusion as who_held_it
 from fedaudit.audit.source import naming
 from fedaudit.errors import FedauditError
-from fedaudit.stats import Block, auc, clopper_pearson, party_differences, roc_curve, tpr_at_fpr
+from fedaudit.stats import Block, auc, party_differences, proportion, roc_curve, tpr_at_fpr
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -397,13 +397,11 @@ class Auditor:
                 self.right = (outputs.argmax(axis=1) == rows.y) & answered
         if self.right is None:
             return {}
-        confidence = self.settings.confidence
-        found = {}
+        found, subject = {}, self.game.candidates.subject_number
         for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
-            hits = self.right[self.game.truth.mask(role)]
-            k, n = int(hits.sum()), len(hits)
-            low, high = clopper_pearson(k, n, (1 - confidence) / 2, (1 - confidence) / 2)
-            found[name] = Estimate("accuracy", k / n, low, high, confidence, "Clopper-Pearson", "measured", k, n - k)
+            mine = self.game.truth.mask(role)
+            whose = None if subject is None else subject[mine]
+            found[name] = proportion([self.right[mine]], [whose], self.settings.confidence)
         return found
 
     def score_parts(self) -> Iterator[dict[str, Any]]:

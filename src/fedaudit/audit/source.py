@@ -7,7 +7,7 @@ import numpy as np
 
 from fedaudit.adversary.attacks.peers import Source, margin
 from fedaudit.audit.panel import Panel
-from fedaudit.stats import Block, auc, clopper_pearson, design_effect
+from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import Estimate, Floats, Ints, Role
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
@@ -60,16 +60,9 @@ class _Members:
 
 
 def accuracy(members: Sequence[_Members], parties: int, confidence: float) -> Estimate:
-    hits = np.concatenate([m.scores(m.party) > 0 for m in members])  # a tie names nobody
-    subjects = [m.subject for m in members if m.subject is not None]
-    spread = design_effect([hits], [np.concatenate(subjects) if subjects else None])
-    k, n, alpha = int(hits.sum()), len(hits), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, alpha, alpha)
-    clustered = "; clustered by subject" if subjects else ""
-    method = (
-        f"share of members whose party is named among {parties} (chance {1 / parties:.3g}); Clopper-Pearson{clustered}"
-    )
-    return Estimate(ACCURACY, k / n, low, high, confidence, method, "measured", k, n - k)
+    hits = [m.scores(m.party) > 0 for m in members]  # a tie names nobody
+    counted = f"share of members whose party is named among {parties} (chance {1 / parties:.3g})"
+    return proportion(hits, [m.subject for m in members], confidence, ACCURACY, counted)
 
 
 def conclusion(found: Mapping[str, Estimate], parties: int) -> list[str]:

@@ -18,7 +18,7 @@ from fedaudit.audit.shadows import SHADOW
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.stats import clopper_pearson, roc_curve
+from fedaudit.stats import proportion, roc_curve
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -134,16 +134,9 @@ class Isolation:
         )
 
     def _accuracy(self) -> Estimate:
-        right = total = 0
-        for answers, rows in self._answers():
-            right += int((answers.argmax(axis=1) == rows.y).sum())
-            total += len(rows)
-        tail = (1 - self.settings.confidence) / 2
-        low, high = clopper_pearson(right, total, tail, tail)
-        method = "Clopper-Pearson"
-        return Estimate(
-            "accuracy", right / total, low, high, self.settings.confidence, method, "measured", right, total - right
-        )
+        pairs = list(self._answers())
+        right = [np.asarray(answers.argmax(axis=1) == rows.y) for answers, rows in pairs]
+        return proportion(right, [rows.subject for _, rows in pairs], self.settings.confidence)
 
 
 def only(game: Game, party: str) -> Game:

@@ -7,6 +7,7 @@ from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, max
 from fedaudit.stats.halves import random_half
 from fedaudit.stats.intervals import clopper_pearson
 from fedaudit.stats.onerun import one_run_epsilon
+from fedaudit.stats.proportions import proportion
 from fedaudit.stats.ranking import auc
 from fedaudit.stats.roc import needed_for_lower_end, roc_curve, tpr_at_fpr
 
@@ -24,6 +25,7 @@ __all__ = [
     "needed_for_value",
     "one_run_epsilon",
     "party_differences",
+    "proportion",
     "proved_epsilon",
     "random_half",
     "roc_curve",
