@@ -56,6 +56,7 @@ def test_T9_a_person_is_one_person_in_all_parties(tmp_path: Path) -> None:
     shared = set(names[local["party-0"].index]) & set(names[local["party-1"].index])
     assert len(shared) > 80
     assert pooled.estimates["auc"] == auc(blocks)
+    assert all("clustered by subject" in found.method for found in audit.accuracy.values())
 
 
 def test_T9_naming_the_source_counts_people(tmp_path: Path) -> None:

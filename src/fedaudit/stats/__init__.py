@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.halves import random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
+    from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.roc import needed_for_lower_end, roc_curve, tpr_at_fpr
 
@@ -31,6 +32,7 @@ _HOME = {
     "needed_for_value": "calibration",
     "one_run_epsilon": "onerun",
     "party_differences": "compare",
+    "proportion": "proportions",
     "proved_epsilon": "epsilon",
     "random_half": "halves",
     "roc_curve": "roc",
@@ -52,6 +54,7 @@ __all__ = [
     "needed_for_value",
     "one_run_epsilon",
     "party_differences",
+    "proportion",
     "proved_epsilon",
     "random_half",
     "roc_curve",
