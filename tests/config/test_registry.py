@@ -144,6 +144,8 @@ def test_a_name_with_a_colon_is_a_model_of_ones_own() -> None:
         ({"path": "mine.npz"}, "path belongs to .*cifar10, cifar100, .*npz.*, not to baskets"),
         ({"name": "digits", "x_key": "bits"}, "x_key belongs to npz, not to digits"),
         ({"name": "cifar10", "task": "regression"}, "task belongs to npz, not to cifar10"),
+        ({"name": "mnist"}, "mnist needs path"),
+        ({"name": "mnist", "path": "a.npz", "length": 9}, "length belongs to shakespeare, not to mnist"),
     ],
 )
 def test_a_key_of_another_data_set_is_refused(data: dict[str, Any], says: str) -> None:

@@ -198,11 +198,3 @@ def test_shared_baskets() -> None:
     found = load(NpzOptions(name="npz", path=SHARED / "basket100.npz", **keys))
     assert (found.records.x.shape, found.classes, len(found.records.attributes)) == ((20504, 600), 100, 7)
     assert found.records.x.sum(axis=1).min() == 10
-
-
-@shared("hapt_windows.npz")
-def test_shared_hapt() -> None:
-    found = load(NpzOptions(name="npz", path=SHARED / "hapt_windows.npz", y_key="activity"))
-    assert (found.records.x.shape, found.classes) == ((10411, 128, 6), 6)
-    assert found.records.subject is not None
-    assert len(set(found.records.subject.tolist())) == 30

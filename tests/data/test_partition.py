@@ -64,6 +64,18 @@ def test_party_names_sort_by_number() -> None:
 # ------------------------------------------------------------------ label skew
 
 
+def test_text_has_no_label_to_deal_by() -> None:
+    windows = np.random.default_rng(0).integers(0, 4, (90, 6))
+    roles = np.array([f"role {i % 9}" for i in range(90)])
+    text = dataset("text", windows[:, :-1], windows[:, 1:], subject=roles, tokens=True)
+    with pytest.raises(FedauditError, match="no class for each record"):
+        dirichlet(text, 3, 1.0, np.random.default_rng(0))
+    with pytest.raises(FedauditError, match="no column 'label'"):
+        by_column(text.records, 3, "label")
+    parts = by_column(text.records, 3, "subject")
+    assert sorted(map(len, parts)) == [30, 30, 30]
+
+
 def skewed_classes(n: int = 4000, classes: int = 10) -> Dataset:
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, n) ** 2 // classes  # classes of unequal size

@@ -70,6 +70,67 @@ def test_bad_arrays_are_refused_by_name(change: dict[str, Any], code: str) -> No
     assert "mine" in str(caught.value)
 
 
+def text(n: int = 60, seed: int = 0) -> dict[str, Any]:
+    windows = np.random.default_rng(seed).integers(0, 9, (n, 6))
+    return {"x": windows[:, :-1], "y": windows[:, 1:], "tokens": True}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16, np.uint8])
+def test_tokens_stay_whole_and_have_the_same_ids_in_any_type_and_order(kind: type) -> None:
+    given = text()
+    given["x"][10:20], given["y"][10:20] = given["x"][0], given["y"][0]  # copies of one record
+    first = dataset("a", **given)
+    order = np.random.default_rng(1).permutation(60)
+    second = dataset("a", given["x"][order].astype(kind), given["y"][order].astype(kind), tokens=True)
+    for found in (first, second):
+        assert (str(found.records.x.dtype), str(found.records.y.dtype)) == ("int64", "int64")
+        assert found.records.y.shape == (60, 5)
+        assert (found.classes, found.input_shape) == (9, (5,))
+    for column in ("id", "x", "y"):
+        assert np.array_equal(getattr(first.records, column), getattr(second.records, column))
+    assert len(set(first.records.id.tolist())) == 60
+
+
+def test_the_vocabulary_is_that_of_x_and_y_together() -> None:
+    """A class that is never a label keeps its number, because x may hold it; a single label a record is coded."""
+    x = np.array([[0, 7], [3, 1], [2, 2]])
+    assert dataset("a", x, np.array([[1, 3], [1, 5], [0, 0]]), tokens=True).classes == 8
+    assert dataset("a", x.astype(float), np.array([[1, 3], [1, 5], [0, 0]])).classes == 6
+    one_each = dataset("a", x, np.array(["bad", "good", "good"]), tokens=True)
+    assert (one_each.classes, str(one_each.records.x.dtype)) == (2, "int64")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"x": text()["x"] / 2}, "dtype"),
+        ({"x": -text()["x"]}, "dtype"),
+        ({"y": -text()["y"]}, "dtype"),
+        ({"y": text()["y"] / 2}, "dtype"),
+        ({"y": text()["y"][:, :-1]}, "shape"),
+        ({"y": text()["y"][..., None]}, "shape"),
+        ({"y": text()["y"][:59]}, "lengths"),
+        ({"y": np.ones((60, 5), int)}, "one-class"),
+        ({"x": text()["x"][:, :1], "y": text()["y"][:, :1]}, "shape"),  # a column is no sequence
+        ({"regression": True}, "shape"),
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(change: dict[str, Any], code: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        dataset("mine", **(text() | change))
+    assert caught.value.code == code
+
+
+def test_npz_holds_tokens_where_it_says_so(tmp_path: Path) -> None:
+    given = text()
+    np.savez(tmp_path / "mine.npz", x=given["x"].astype(np.uint8), y=given["y"])
+    tokens = load(NpzOptions(name="npz", path=tmp_path / "mine.npz", tokens=True))
+    assert np.array_equal(tokens.records.x, dataset("a", **given).records.x)
+    np.savez(tmp_path / "mine.npz", x=given["x"], y=given["y"][:, 0])
+    assert load(NpzOptions(name="npz", path=tmp_path / "mine.npz")).records.x.dtype == np.float32
+    assert load(NpzOptions(name="npz", path=tmp_path / "mine.npz", tokens=True)).records.x.dtype == np.int64
+
+
 def test_missing_subjects_name_the_first_row() -> None:
     with pytest.raises(FedauditError, match="missing in 2 of 60 rows, the first is row 7"):
         dataset("mine", **arrays(), subject=np.where(np.isin(np.arange(60), (7, 9)), np.nan, 1.0))

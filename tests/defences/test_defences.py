@@ -97,17 +97,19 @@ def test_a_defence_fills_the_slots_that_its_options_name(name: str) -> None:
 
 
 def one_by_one(
-    state: State, rows: Records, training: Training, rng: np.random.Generator, clip: float, by: Any
+    state: State, rows: Records, training: Training, rng: np.random.Generator, clip: float, by: Any, used: Any = None
 ) -> State:
     """DP-SGD without its noise the obvious way: one backward pass a record, averaged by `by`, clipped, summed."""
     rng.integers(2**63), rng.integers(2**63)  # the streams of noise and dropout
-    module = task().fresh(state)
+    module = (used or task()).fresh(state)
     x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
     for batch in poisson_batches(len(rows), training, rng):
         grads: dict[Any, list[torch.Tensor]] = {}
         for i in batch:
             module.zero_grad()
-            torch.autograd.backward(nn.functional.cross_entropy(module(x[i : i + 1]), y[i : i + 1]))
+            z = module(x[i : i + 1])
+            summed = nn.functional.cross_entropy(z.reshape(-1, z.shape[-1]), y[i : i + 1].reshape(-1), reduction="sum")
+            torch.autograd.backward(summed)
             flat = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
             grads.setdefault(by[i], []).append(flat)
         total = torch.zeros(sum(p.numel() for p in module.parameters()))
@@ -132,6 +134,49 @@ def test_clipping_against_one_backward_pass_a_record(subjects: bool) -> None:
     for key in state:
         assert fast.state[key] == pytest.approx(slow[key], abs=2e-6)
     assert not same(state, fast.state)
+
+
+class Characters(nn.Module):
+    """The next token from this one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(torch.tanh(self.embedding(x)))
+        return out
+
+
+def text() -> Records:
+    windows = np.random.default_rng(0).integers(0, 5, (40, 7))
+    subject = np.array([f"s{i // 4}" for i in range(40)])
+    return dataset("text", windows[:, :-1], windows[:, 1:], subject=subject, tokens=True).records
+
+
+@pytest.mark.parametrize("subjects", [False, True])
+def test_a_text_is_clipped_as_a_whole(subjects: bool) -> None:
+    used, rows = TorchTask(Characters, 5), text()
+    state = used.initial(0)
+    fast = (HiGradAvg if subjects else DPSGD)(0.3, 0.0)(used, state, rows, SGD, np.random.default_rng(3))
+    by = rows.subject if subjects else rows.id
+    slow = one_by_one(state, rows, SGD, np.random.default_rng(3), 0.3, by, used)
+    for key in state:
+        assert fast.state[key] == pytest.approx(slow[key], abs=2e-6)
+    assert not same(state, fast.state)
+
+
+def test_what_a_model_for_text_cannot_be_defended_with_is_refused() -> None:
+    used, sources = build_task("lstm", (6,), 5, {"units": 4}), {"a": text}
+    about_text = Setting(used, used.initial(0), sources, SGD, Federation(rounds=4))
+    for name, code in (("dp-sgd", "dp-model"), ("higradavg", "dp-model"), ("clip-only", "dp-model")):
+        with pytest.raises(FedauditError, match=r"nn\.LSTM") as caught:
+            build([ask(name=name, **WORKING[name])], about_text)
+        assert caught.value.code == code
+    for name, says in (("memguard", "at every position"), ("dropout", "activation layers")):
+        with pytest.raises(FedauditError, match=says):
+            build([ask(name=name, **WORKING[name])], about_text)
+    build([ask(name="dp-fedavg", **WORKING["dp-fedavg"]), ask(name="l2", **WORKING["l2"])], about_text)
 
 
 @pytest.mark.parametrize("kind", [DPSGD, HiGradAvg])

@@ -26,6 +26,22 @@ def test_two_at_a_time_equals_one_after_the_other() -> None:
     assert torch.equal(*found)
 
 
+def test_at_positions_the_steps_are_those_of_the_summed_loss() -> None:
+    """One model, one step of SGD on all rows, by hand; a model that looks stackable is not stacked."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    rng = np.random.default_rng(0)
+    x, targets = torch.from_numpy(rng.normal(size=(20, 5, 6))), torch.from_numpy(rng.dirichlet(np.ones(3), (20, 5)))
+    models = beside(module, 2, Training("sgd", lr=0.1), 3, positions=True)
+    assert isinstance(models, Loop)
+    models.epoch(x, targets, [[np.arange(20), np.arange(10)]])
+    loss = -(targets * module(x).log_softmax(-1)).sum((1, 2)).mean()
+    gradients = torch.autograd.grad(loss, list(module.parameters()))
+    for before, gradient, after in zip(module.parameters(), gradients, models.modules[0].parameters(), strict=True):
+        assert torch.allclose(after, before - 0.1 * gradient, rtol=0, atol=1e-12)
+    assert models.outputs(x).shape == (2, 20, 5, 3)
+
+
 def test_every_set_is_used_once_and_in_equal_batches() -> None:
     rng = np.random.default_rng(1)
     sets = [np.arange(0, 64), np.arange(10, 75)]  # 64 fits in one batch of 64, 65 does not
@@ -55,9 +71,13 @@ def test_only_what_the_stacked_way_can_do_is_stacked(module: nn.Module, stacked:
 
 def test_dropout_is_not_trained_in_two_threads() -> None:
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
-    models = beside(module, 4, Training(), 3)
-    assert isinstance(models, Loop)
-    assert models.workers == 1
+    for drawing in (module, nn.LSTM(4, 4, 2, dropout=0.5)):
+        models = beside(drawing, 4, Training(), 3)
+        assert isinstance(models, Loop)
+        assert models.workers == 1
+    calm = beside(nn.LSTM(4, 4, 2), 4, Training(), 3)
+    assert isinstance(calm, Loop)
+    assert calm.workers == 2
 
 
 def test_no_batch_is_empty() -> None:

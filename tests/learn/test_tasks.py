@@ -1,5 +1,6 @@
 """Outputs, training, and models that are refused before training."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,29 @@ def test_a_regression_has_one_value_a_record() -> None:
             continue
         with pytest.raises(FedauditError, match="one value is needed"):
             task.check(task.initial(0), records())
+
+
+def test_a_class_at_every_position_needs_an_answer_at_every_position() -> None:
+    windows = np.random.default_rng(0).integers(0, 5, (20, 8))
+    rows = dataset("text", windows[:, :-1], windows[:, 1:], tokens=True).records
+    shapes = {"(7, 5) for each record": (5, 7), "5 classes are needed at each of 7 positions": (5,)}
+    for says, shape in shapes.items():
+        module = nn.Sequential(nn.Embedding(5, int(np.prod(shape))), Reduced(shape))
+        task = TorchTask(lambda module=module: module, 5)  # type: ignore[misc]
+        with pytest.raises(FedauditError, match=re.escape(says)) as caught:
+            task.check(task.initial(0), rows)
+        assert caught.value.code == "model-outputs"
+
+
+class Reduced(nn.Module):
+    """One answer of a given shape, whatever the positions."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1).reshape(len(x), *self.shape)
 
 
 class Twice(nn.Module):

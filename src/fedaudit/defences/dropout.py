@@ -11,6 +11,7 @@ from pydantic import Field
 from fedaudit.config.registry import DEFENCES
 from fedaudit.defences.shared import DefenceOptions, Setting, within
 from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
 from fedaudit.types import Records, State, Trained
 
 if TYPE_CHECKING:
@@ -26,7 +27,16 @@ class DropoutOptions(DefenceOptions):
 
 @DEFENCES.register("dropout", "activations dropped while training (strength = chance)", DropoutOptions)
 def dropout(asked: DropoutOptions, setting: Setting) -> Defence:
+    if not any(isinstance(layer, activations()) for layer in setting.task.architecture.modules()):
+        what = "dropout acts behind activation layers such as nn.ReLU, and this model has none"
+        raise FedauditError("dropout", what, "Take it out, or use a model with such layers.")
     return Defence(asked.name, gradient=Dropout(within(asked.name, asked.strength, 0, 1)))
+
+
+def activations() -> tuple[type[nn.Module], ...]:
+    from torch import nn
+
+    return nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid
 
 
 @dataclass(frozen=True)
@@ -40,13 +50,12 @@ class Dropout:
     ) -> Trained:
         from torch import nn
 
-        activations = (nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid)
         module = task.fresh(state)
 
         def drop(layer: nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
             return nn.functional.dropout(output, self.strength, layer.training)
 
         for layer in module.modules():
-            if isinstance(layer, activations):
+            if isinstance(layer, activations()):
                 layer.register_forward_hook(drop)
         return task.fit(module, records, training, rng)

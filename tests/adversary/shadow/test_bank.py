@@ -42,6 +42,14 @@ def test_soft_targets_are_cross_entropy_plus_distillation() -> None:
     )
 
 
+def test_soft_targets_at_positions_are_those_of_each_position() -> None:
+    rng = np.random.default_rng(0)
+    teacher, y = rng.normal(size=(6, 3, 4)), rng.integers(0, 4, (6, 3))
+    found = soft_targets(teacher, y, 4, 0.8)
+    for position in range(3):
+        assert np.array_equal(found[:, position], soft_targets(teacher[:, position], y[:, position], 4, 0.8))
+
+
 def watch(references: References, signals: list[str], rows: Records, party: Any, prepared: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     banks = made_banks(references, prepared.task, signals, rows, party)

@@ -131,6 +131,84 @@ def test_a_model_that_does_not_end_in_a_linear_layer_has_no_gradient_norm() -> N
     assert why_not(["loss"], task.initial(0), records(5, 3), task) is None
 
 
+# ------------------------------------------------------------------ a class at every position
+
+
+class Sequence(nn.Module):
+    """Each position sees itself and the one before it; the last layer is given positions, or rows that hold them."""
+
+    def __init__(self, bias: bool = True, rows: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.last, self.rows = nn.Embedding(5, 6), nn.Linear(6, 5, bias=bias), rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.embedding(x)
+        hidden = torch.tanh(seen + seen.roll(1, 1))
+        out: torch.Tensor = self.last(hidden.flatten(0, 1)).view(*x.shape, -1) if self.rows else self.last(hidden)
+        return out
+
+
+def text(n: int = 23, positions: int = 7) -> Records:
+    windows = np.random.default_rng(5).integers(0, 5, (n, positions + 1))
+    return Records(windows[:, :-1], windows[:, 1:], np.arange(n).astype(str))
+
+
+def test_signals_of_positions_are_brought_together() -> None:
+    rng, rows = np.random.default_rng(2), text()
+    z = rng.normal(0, 3, (23, 7, 5))
+    found = from_outputs(z, rows.y, ["logit", "loss", "confidence", "modified-entropy"])
+    each = [from_outputs(z[:, s], rows.y[:, s], ["logit", "loss", "confidence", "modified-entropy"]) for s in range(7)]
+    assert found["loss"] == pytest.approx(sum(at["loss"] for at in each), rel=1e-12)
+    for name in ("logit", "modified-entropy"):
+        assert found[name] == pytest.approx(np.mean([at[name] for at in each], axis=0), rel=1e-9)
+    product = np.prod([at["confidence"] for at in each], axis=0)
+    assert found["confidence"] == pytest.approx(product ** (1 / 7), rel=1e-12)
+
+
+@pytest.mark.parametrize("rows_of_its_own", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_a_text_is_that_of_the_sum_over_its_positions(bias: bool, rows_of_its_own: bool) -> None:
+    torch.manual_seed(0)
+    model = Sequence(bias, rows_of_its_own).double()
+    task, rows = TorchTask(lambda: model, 5), text()
+    found = signals(["gradient-norm", "loss"], view(task, task.initial(0)), rows)
+    norms, losses = [], []
+    for i in range(len(rows)):
+        model.zero_grad()
+        z = model(torch.from_numpy(rows.x[i : i + 1]))[0]
+        loss = nn.functional.cross_entropy(z, torch.from_numpy(rows.y[i]), reduction="sum")
+        torch.autograd.backward(loss)
+        gradients = [p.grad.flatten() for p in model.last.parameters() if p.grad is not None]
+        norms.append(float(torch.cat(gradients).norm()))
+        losses.append(float(loss.detach()))
+    assert found["gradient-norm"] == pytest.approx(norms, rel=1e-10)
+    assert found["loss"] == pytest.approx(losses, rel=1e-10)
+
+
+def test_answers_at_positions_are_held_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, rows = TorchTask(lambda: Sequence().double(), 5), text()
+    whole = signals(SIGNALS, view(task, task.initial(0)), rows)
+    asked: list[int] = []
+    last_layer = TorchTask.last_layer
+
+    def watched(self: TorchTask, state: State, x: Any) -> tuple[Floats, Floats]:
+        asked.append(len(x))
+        return last_layer(self, state, x)
+
+    monkeypatch.setattr(TorchTask, "last_layer", watched)
+    monkeypatch.setattr("fedaudit.adversary.signals.outputs.VALUES", 5 * 7 * 10)
+    in_parts = signals(SIGNALS, view(task, task.initial(0)), rows)
+    assert asked == [10, 10, 3]
+    for name, values in whole.items():
+        assert in_parts[name] == pytest.approx(values, rel=1e-12)
+
+
+def test_tokens_bear_no_noise() -> None:
+    task, rows = TorchTask(Sequence, 5), text()
+    assert "tokens" in str(why_not(["merlin"], task.initial(0), rows, task))
+    assert why_not(["loss", "gradient-norm", "gradient-cosine"], task.initial(0), rows, task) is None
+
+
 # ------------------------------------------------------------------ regression
 
 

@@ -9,17 +9,22 @@ inverse_hessian  The inverse-Hessian attack on the final model (Suri et al. 2024
                  Hessian, and the record's loss.
 """
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost, matched
-from fedaudit.adversary.signals.outputs import from_answers
+from fedaudit.adversary.signals.outputs import from_answers, parts
 from fedaudit.types import Floats, Records, State, Task
 
 
 def round_gain(task: Task, received: State, sent: State, rows: Records) -> Floats:
     def loss(state: State) -> Floats:
-        return from_answers(task.outputs(state, rows.x), rows.y, ["loss"], task.classes)["loss"]
+        found = [
+            from_answers(task.outputs(state, rows.x[part]), rows.y[part], ["loss"], task.classes)["loss"]
+            for part in parts(rows.y, task.classes)
+        ]
+        return np.concatenate(found)
 
     return loss(received) - loss(sent)
 

@@ -14,7 +14,6 @@ import numpy as np
 from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import clopper_pearson, design_effect
 from fedaudit.stats.blocks import numbered
-from fedaudit.stats.ranking import BY_SUBJECT
 from fedaudit.stats.wording import share
 from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
 
@@ -42,25 +41,26 @@ def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Es
     """On members and on outsiders; people are independent of one another, not their records."""
     if right is None:
         return {}
-    found, owner, whose = {}, game.candidates.owner, clusters(game.candidates)
+    found, owner = {}, game.candidates.owner
+    whose, by = clusters(game.candidates)
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
         of_role = game.truth.mask(role)[owner]
-        found[name] = share_right(right[of_role], whose[of_role], confidence)
+        found[name] = share_right(right[of_role], whose[of_role], by, confidence)
     return found
 
 
-def clusters(candidates: Candidates) -> Ints:
-    """For each row whose it is: a subject's, or the candidate's own where there are no subjects."""
+def clusters(candidates: Candidates) -> tuple[Ints, str]:
+    """For each row whose it is, a subject's or, where there are no subjects, a candidate's; and which of the two."""
     number = candidates.subject_number
-    return candidates.owner if number is None else number[candidates.owner]
+    return (candidates.owner, candidates.unit) if number is None else (number[candidates.owner], "subject")
 
 
-def share_right(right: Bools, whose: Ints, confidence: float) -> Estimate:
+def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
     hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
     spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
-    shared = len(np.unique(whose)) < len(hits)  # several answers of one subject, or of one record
     of = f"share of {positions} positions a record; " * (positions > 1)
-    method = f"{of}Clopper-Pearson" + BY_SUBJECT * shared
+    clustered = f"; clustered by {by}" * (len(np.unique(whose)) < len(hits))  # several answers of one of them
+    method = f"{of}Clopper-Pearson{clustered}"
     k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
@@ -71,7 +71,7 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
     outside = found.get("evaluation")
     if outside is None or outside.low is None:
         return ""
-    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]]
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.low > commonest:
         return ""
