@@ -118,8 +118,9 @@ class Stacked:
     def _at_outputs(self, out: Tensor, targets: Tensor) -> Tensor:
         """The gradient of a row's own loss: cross-entropy, or the squared error where there are no classes.
 
-        The two ways to take the softmax differ in the last bit. Each keeps its own, so that what was recorded before is
-        found again to the bit: torch's is four times slower for ten classes and a little faster for a hundred.
+        The two ways to take the softmax differ in the last bit, and training magnifies that. Each kind of target keeps
+        its own, so that earlier scores are found again: torch's is four times slower for ten classes and a little
+        faster for a hundred.
         """
         if not self.classes:
             return (out - targets).mul_(2)
