@@ -75,7 +75,15 @@ def text_config(path: Path, **sections: dict[str, Any]) -> Config:
     """A federation of two on such a file."""
     base: dict[str, dict[str, Any]] = {
         "data": {"name": "shakespeare", "path": str(path), "length": 12},
-        "federation": {"parties": 2, "rounds": 4, "local_epochs": 3, "batch_size": 16, "lr": 2e-2},
+        # Single windows are dealt out: so few roles would leave too few people on a side.
+        "federation": {
+            "parties": 2,
+            "rounds": 4,
+            "local_epochs": 3,
+            "batch_size": 16,
+            "lr": 2e-2,
+            "split_subjects": True,
+        },
         "model": {"name": "lstm", "embedding": 6, "units": 24, "layers": 1},
     }
     return parse({name: base.get(name, {}) | sections.get(name, {}) for name in {*base, *sections}})

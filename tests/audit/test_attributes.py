@@ -196,7 +196,7 @@ def test_wrong_use_is_refused_before_training() -> None:
         asked(attribute={"name": "area"})
     with pytest.raises(FedauditError, match="has no attribute 'size'"):
         asked(attribute={"name": "size"}, adversary="agg-sh")
-    with pytest.raises(FedauditError, match="there is no column 30 in 30"):
+    with pytest.raises(FedauditError, match="there is no column 30 among 30"):
         asked(attribute={"name": "area", "column": 30}, adversary="agg-sh")
     assert Probe("a", np.array([0]), np.eye(2, dtype=np.float32)).values == 2
 

@@ -198,7 +198,7 @@ def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path) -> None:
     first = run(recorded(FedAvg(), tmp_path / "run"), 2)
     again = recorded(FedAvg(), tmp_path / "run")
     run(again, 1, start=first.arrays, seeds_from=2)
-    assert "server started again from the model of round 2" in text(again)
+    assert "server restarted from the model of round 2" in text(again)
     assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
     assert scores(again) == scores(whole)
     run(again, 2)  # the same object, from the very first model: what came after it is left out
