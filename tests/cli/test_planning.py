@@ -7,15 +7,15 @@ from fedaudit.errors import FedauditError
 
 
 def test_one_table_for_one_party_and_round() -> None:
-    ((title, rows),) = plan(3000, 4000, 3000)
+    ((title, rows),) = plan(3000, 3600, 3000)
     assert "one threshold" in title
     assert [row[:3] for row in rows[:3]] == [
-        ("TPR at FPR 0.01", "100", "437"),
-        ("TPR at FPR 0.001", "1,000", "4,380"),
-        ("TPR at FPR 0.0001", "10,000", "43,819"),
+        ("TPR at FPR 0.01", "100", "368"),
+        ("TPR at FPR 0.001", "1,000", "3,688"),
+        ("TPR at FPR 0.0001", "10,000", "36,887"),
     ]
     assert rows[0][3].startswith("TPR 2.")
-    assert rows[1][3] == "none: 380 too few"
+    assert rows[1][3] == "none: 88 too few"
     assert rows[3][3].startswith("AUC 0.52")
 
 
