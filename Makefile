@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/fedaudit demo
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

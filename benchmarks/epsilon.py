@@ -4,7 +4,8 @@ import time
 from typing import Any
 
 from fedaudit.privacy import accounting
-from fedaudit.privacy.accounting import Process, curve, epsilon
+from fedaudit.privacy.accounting import curve, epsilon
+from fedaudit.privacy.statement import Process
 
 STEPS = Process("record", 0.8, 5, "poisson", 0.01)  # sigma .8, q .01; 200 rounds are 1,000 steps
 ROUNDS, DELTA = 200, 1e-5

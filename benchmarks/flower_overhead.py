@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import Options
 from fedaudit.data import load
 from fedaudit.data.set_aside import set_aside
 from fedaudit.integrations.flower.client import PartyAudit
@@ -57,7 +57,7 @@ class Ready(FedAvg):
 def run() -> dict[str, Any]:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    baskets = load(Data(name="baskets"))
+    baskets = load(Options(name="baskets"))
     rng = np.random.default_rng(0)
     mine = baskets.records.take(rng.permutation(len(baskets.records))[: len(baskets.records) // PARTIES])
     members, game = set_aside(mine.x, mine.y, subject=mine.subject)
@@ -140,9 +140,9 @@ def _server(folder: Path, start: State, sent: State, task: Any, members: Any, mo
         whole_round()
         pairs.append((middle - begin, time.process_time() - middle, waited[-1] / (time.perf_counter() - wall)))
     pairs = pairs[1:]
-    assert strategy.recorder.gaps == []
-    assert strategy.recorder.last == TIMES + 1
-    strategy.recorder.finish("bench", None)
+    assert strategy.session.gaps == []
+    assert strategy.session.last == TIMES + 1
+    strategy.session.finish(None)
     seconds = median(a for a, _, _ in pairs), median(b for _, b, _ in pairs)
     recorded = Case(median(a / b for a, b, _ in pairs), SERVER_GOAL, seconds)
     return {"server, processor": recorded, "server, waits": replace(recorded, ratio=median(w for *_, w in pairs))}

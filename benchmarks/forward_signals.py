@@ -7,8 +7,9 @@ import torch
 
 from benchmarks.measuring import interleaved, verdict
 from fedaudit.adversary.signals import measure
+from fedaudit.adversary.vantage import View, view
 from fedaudit.learn.tasks import Training, build_task
-from fedaudit.types import Grant, Records, Vantage, View
+from fedaudit.types import Bools, Moment, Records, Vantage
 
 SIGNALS = ("logit", "loss", "confidence", "modified-entropy", "gradient-norm")
 SETTINGS: dict[str, tuple[str, tuple[int, ...], int, int, float]] = {
@@ -30,10 +31,11 @@ def run() -> dict[str, Any]:
         rows = Records(x, rng.integers(0, classes, n), np.arange(n).astype(np.str_))
         task = build_task(model, shape, classes, {})
         state = task.initial(0)
-        view = View(1, Vantage.CLIENT, "global", None, frozenset(Grant), state)
+        seen = view(Vantage.CLIENT, "global", Moment(1), task, state)
+        known = np.zeros(n, bool)
 
-        def signals(view: View = view, rows: Records = rows, task: Any = task) -> None:
-            measure(SIGNALS, view, rows, task)
+        def signals(seen: View = seen, rows: Records = rows, known: Bools = known) -> None:
+            measure(SIGNALS, seen, rows, known)
 
         def epoch(state: Any = state, rows: Records = rows, task: Any = task) -> None:
             task.train(state, rows, Training("adam", 1e-3, 1, 64), np.random.default_rng(0))

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.adversary.shadow.models import Loop, beside, steps_of
-from fedaudit.learn.models import cnn, mlp
+from fedaudit.learn.many import Loop, beside, steps_of
+from fedaudit.learn.models.cnn import cnn
+from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import Training
 
 MODELS, BATCH = 16, 64

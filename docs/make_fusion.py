@@ -18,7 +18,8 @@ from fedaudit.adversary.signals import measure
 from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.vantage import local_views
 from fedaudit.config.schema import parse
-from fedaudit.session.run import prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc, random_half, tpr_at_fpr
 from fedaudit.types import Bools, Floats, Role
 

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from fedaudit.audit.panel import Panel
 
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.vantage import global_view
-from fedaudit.audit.panel import Panel
 from fedaudit.config.schema import parse
 from fedaudit.results.document import write_atomically
-from fedaudit.session.run import prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, tpr_at_fpr
 from fedaudit.types import Estimate, Role, Vantage
 

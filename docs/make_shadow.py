@@ -18,7 +18,8 @@ import numpy as np
 from torch import nn
 
 from fedaudit.config.schema import parse
-from fedaudit.session.run import finish, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit
 
 SERIES = ["loss", "gradient-series", "logit-series", "cs-mia"]
@@ -61,14 +62,14 @@ def audited(config: dict[str, Any]) -> Audit:
         prepared.auditor.observe(round)
     if prepared.isolation:
         prepared.isolation.run(lambda: None)
-    return finish(prepared, prepared.auditor)
+    return prepared.snapshot()
 
 
 def say(audit: Audit) -> None:
     for result in audit.results:
         if result.party is None:
             found = {name: [e.value, e.low, e.high] for name, e in result.estimates.items()}
-            print(json.dumps({"attack": result.attack, "model": result.model, "epochs": result.epochs, **found}))
+            print(json.dumps({"attack": result.attack, "model": result.model, "epochs": result.cost.epochs, **found}))
     print(json.dumps({"accuracy": {name: e.value for name, e in audit.accuracy.items()}, "said": list(audit.notices)}))
 
 

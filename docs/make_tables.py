@@ -15,9 +15,10 @@ from typing import Any
 
 from fedaudit.adversary.attacks import REGISTRY
 from fedaudit.config.schema import Config, parse
-from fedaudit.results.document import load
+from fedaudit.results.document import Document, load
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
+from fedaudit.types import AuditResult, Estimate
 
 TABLE = ["modified-entropy", "loss", "fed-loss", "back-front-diff", "back-front-ratio", "delta-diff", "delta-ratio",
          "merlin", "gradient-norm", "fta-loss", "fta-confidence", "fta-logit"]  # fmt: skip
@@ -56,7 +57,7 @@ PUBLISHED_GLOBAL = {
     "fta-logit": (0.97, 0.22, 4.31, 44.58),
 }
 
-Cells = dict[tuple[str, str], dict[str, Any]]  # (attack, model) -> the pooled entry
+Cells = dict[tuple[str, str], AuditResult]  # (attack, model) -> the pooled entry
 
 
 def main() -> None:
@@ -70,7 +71,7 @@ def main() -> None:
     for later in (set(), {"baskets"}, set(configs) if given.merlin else {"baskets"}):
         found = {name: audited(config, given.runs / name, name in later) for name, config in configs.items()}
         kept = given.out.read_text(encoding="utf-8").partition(MARK)[0] if given.out.is_file() else ""
-        given.out.write_text(kept + MARK + document(found), encoding="utf-8")
+        given.out.write_text(kept + MARK + page(found), encoding="utf-8")
 
 
 def configurations(cifar100: Path) -> dict[str, Config]:
@@ -84,15 +85,15 @@ def configurations(cifar100: Path) -> dict[str, Config]:
     return configs
 
 
-def audited(config: Config, directory: Path, merlin: bool) -> tuple[dict[str, Any], Cells]:
+def audited(config: Config, directory: Path, merlin: bool) -> tuple[Document, Cells]:
     """The run and its pooled results; Merlin's come from the recorded models."""
     document = run(config, directory, progress)
-    entries, replayed = list(document["results"]), directory / "merlin"
+    entries, replayed = list(document.results), directory / "merlin"
     if merlin and not (replayed / "results.json").is_file():
         replay(directory, ["merlin"], replayed, progress)
     if (replayed / "results.json").is_file():
-        entries += load(replayed)["results"]
-    found = {(e["attack"], e["model"]): e for e in entries if e["party"] is None and e["attack"] != "blind"}
+        entries += load(replayed).results
+    found: Cells = {(e.attack, e.model): e for e in entries if e.party is None and e.attack != "blind"}
     return document, found
 
 
@@ -105,7 +106,7 @@ def progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
 # ------------------------------------------------------------------ words and tables
 
 
-def document(found: dict[str, tuple[dict[str, Any], Cells]]) -> str:
+def page(found: dict[str, tuple[Document, Cells]]) -> str:
     parts = []
     titles = {"cifar100": "CIFAR-100", "cifar100-batch64": "CIFAR-100, larger batches", "baskets": "Baskets"}
     for name, title in titles.items():
@@ -120,17 +121,17 @@ def document(found: dict[str, tuple[dict[str, Any], Cells]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def setting(about: dict[str, Any], found: Cells) -> str:
+def setting(about: Document, found: Cells) -> str:
     """What was run, how good the model is, and what looking cost."""
-    ran, accuracy = about["run"], about["run"]["accuracy"]
-    federation, model, sizes = ran["config"]["federation"], ran["config"]["model"], ran["parties"][0]
+    ran, accuracy = about.run, about.run.accuracy
+    federation, model, sizes = ran.config["federation"], ran.config["model"], ran.parties[0]
     width = f", {model['filters']} filters" if "filters" in model else ""
-    epochs = {kind: found["fta-confidence", kind]["cost"]["epochs"] for kind in ("local", "global")}
+    epochs = {kind: found["fta-confidence", kind].cost.epochs for kind in ("local", "global")}
     return (
-        f"{ran['data']['records']:,} records, {federation['parties']} parties, {federation['rounds']} rounds of one "
+        f"{ran.data.records:,} records, {federation['parties']} parties, {federation['rounds']} rounds of one "
         f"local epoch, {model['name']}{width}, Adam at {federation['lr']:g}, batches of {federation['batch_size']}, "
-        f"seed {federation['seed']}. The first party has {sizes['members']:,} members, {sizes['evaluation']:,} "
-        f"evaluation and {sizes['calibration']:,} calibration non-members; the others as many, give or take one. "
+        f"seed {federation['seed']}. The first party has {sizes.members:,} members, {sizes.evaluation:,} "
+        f"evaluation and {sizes.calibration:,} calibration non-members; the others as many, give or take one. "
         f"Accuracy of the released model: {percent(accuracy['members'])} % on members, "
         f"{percent(accuracy['evaluation'])} % on outsiders. All attacks but Merlin together cost {epochs['local']:.1f} "
         f"local epochs a round on local models and {epochs['global']:.1f} on global ones (each candidate is looked at, "
@@ -148,22 +149,20 @@ def table(found: Cells, model: str, attacks: list[str], published: dict[str, Any
         entry = found.get((attack, model))
         if entry is None:
             continue
-        ours = [entry["estimates"]["auc"], *(entry["estimates"].get(f"tpr@{fpr:g}") for fpr in fprs)]
-        cells = [f"{share(ours[0])}", *(percent(estimate) for estimate in ours[1:])]
+        cells = [share(entry.estimates["auc"]), *(percent(entry.estimates.get(f"tpr@{fpr:g}")) for fpr in fprs)]
         figures = [number(value) for value in published.get(attack, [None] * (1 + len(known)))] if published else []
         rows.append(f"| {' | '.join([attack, *cells, *figures])} |")
     return "\n".join(rows)
 
 
-def share(estimate: dict[str, Any]) -> str:
-    return f"{estimate['value']:.3f} ({estimate['low']:.3f}–{estimate['high']:.3f})"
+def share(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} ({estimate.low:.3f}–{estimate.high:.3f})"
 
 
-def percent(estimate: dict[str, Any] | None) -> str:
-    if estimate is None or estimate["value"] is None:
+def percent(estimate: Estimate | None) -> str:
+    if estimate is None or estimate.value is None or estimate.low is None or estimate.high is None:
         return "–"
-    value, low, high = (100 * estimate[key] for key in ("value", "low", "high"))
-    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+    return f"{100 * estimate.value:.1f} ({100 * estimate.low:.1f}–{100 * estimate.high:.1f})"
 
 
 def number(value: float | None) -> str:

@@ -1,8 +1,10 @@
-"""Small real federations that several tests audit: handwritten digits, two or three parties, seconds."""
+"""Small real federations that several tests audit: handwritten digits or letters, two or three parties, seconds."""
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import numpy as np
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
-from fedaudit.session.run import Prepared, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats import random_half
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
@@ -23,7 +26,8 @@ def config(**sections: dict[str, Any]) -> Config:
         "audit": {},
     }
     for section, values in sections.items():
-        base[section] = base[section] | values
+        given = base[section] | values
+        base[section] = {key: value for key, value in given.items() if value is not None}  # None takes a key out
     return parse(base)
 
 
@@ -35,7 +39,7 @@ def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]
 def watch(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
-    return prepared.auditor.finish()
+    return prepared.auditor.snapshot()
 
 
 def null_world(settings: Config) -> Prepared:
@@ -53,3 +57,33 @@ def null_world(settings: Config) -> Prepared:
     game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
     auditor = Auditor(prepared.task, game, prepared.settings)
     return replace(prepared, game=game, parties=parties, auditor=auditor)
+
+
+def plays(path: Path, roles: int = 20, speeches: int = 8, seed: int = 0) -> Path:
+    """A file like Shakespeare's: every role says random letters, so that what a model knows of them it has learnt."""
+    rng = np.random.default_rng(seed)
+    letters = np.array(list("abcdefghij ."))
+
+    def speech() -> str:
+        return "".join(rng.choice(letters, int(rng.integers(30, 90))).tolist())
+
+    path.write_text(json.dumps({f"play|ROLE {i}": [speech() for _ in range(speeches)] for i in range(roles)}))
+    return path
+
+
+def text_config(path: Path, **sections: dict[str, Any]) -> Config:
+    """A federation of two on such a file."""
+    base: dict[str, dict[str, Any]] = {
+        "data": {"name": "shakespeare", "path": str(path), "length": 12},
+        # Single windows are dealt out: so few roles would leave too few people on a side.
+        "federation": {
+            "parties": 2,
+            "rounds": 4,
+            "local_epochs": 3,
+            "batch_size": 16,
+            "lr": 2e-2,
+            "split_subjects": True,
+        },
+        "model": {"name": "lstm", "embedding": 6, "units": 24, "layers": 1},
+    }
+    return parse({name: base.get(name, {}) | sections.get(name, {}) for name in {*base, *sections}})

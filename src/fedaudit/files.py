@@ -1,8 +1,9 @@
-"""Files that are whole or absent, and one writer for a directory."""
+"""Atomic file writes, and a lock that gives a directory a single writer."""
 
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -14,9 +15,12 @@ _TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Either the whole file or the old one: write to the path given here; then fsync, rename, fsync the directory."""
+    """Write to the temporary path that this yields; afterwards `path` holds either all of it or what it held before.
+
+    The file is synced to disk, renamed, and then the directory is synced.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}")
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -35,9 +39,9 @@ def write_atomically(path: Path, text: str | bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """A renamed file survives a power cut only when its directory has reached the disk, too."""
+    """A renamed file survives a power cut only if its directory has been synced as well."""
     if sys.platform == "win32":
-        return  # a directory cannot be opened there
+        return  # Windows cannot open a directory
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -46,14 +50,14 @@ def sync_directory(directory: Path) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what a killed writer left half-written."""
+    """Remove temporary files that a killed process left behind."""
     for path in directory.rglob(f"{_TEMPORARY}*"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 class Lock:
-    """One writer for a directory. The system lets go of it when the process dies, so a stale one cannot block."""
+    """Lets one process at a time write to a directory. The system releases it when that process ends."""
 
     def __init__(self, directory: Path):
         self.path = directory / "lock"

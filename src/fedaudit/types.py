@@ -1,15 +1,15 @@
-"""The words of fedaudit. Frozen dataclasses and small protocols; nothing here computes, nothing imports torch.
+"""The data types that all of fedaudit shares: frozen dataclasses and small protocols. Nothing here imports torch.
 
 Data goes one way: federation -> trace -> vantage -> signals -> attacks -> statistics -> results -> report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ Strings = NDArray[np.str_]
 
 # A model's parameters and buffers by name. numpy, so that traces, Flower and the report need no torch.
 State = Mapping[str, NDArray[Any]]
+UNSEEN: State = {}  # stands for a model that the observer never saw: masked, or not sent to it
 
 Unit = Literal["record", "subject", "user", "attribute"]
 ModelKind = Literal["global", "local"]
@@ -31,10 +32,10 @@ ModelKind = Literal["global", "local"]
 
 @dataclass(frozen=True)
 class Records:
-    """Rows with stable ids, kept sorted by id: storage order can never change a result."""
+    """Rows with stable ids, sorted by id, so that the order in which they were stored cannot change a result."""
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: NDArray[Any]  # float32; tokens are int64
+    y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
     id: Strings
     subject: Strings | None = None
     attributes: Mapping[str, Ints] = field(default_factory=dict)  # -1 = unknown
@@ -50,7 +51,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Records and what a model must know of them. `classes` is 0 for regression."""
+    """Records and what a model must know of them. `classes` is 0 for regression; for text, the size of its
+    vocabulary."""
 
     name: str
     records: Records
@@ -63,7 +65,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What leaves a party: its model, how many records stand behind it, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
 
     state: State
     examples: int
@@ -71,7 +73,7 @@ class Trained:
 
 
 class Task(Protocol):
-    """How outputs follow from a model state and records, and how a model is trained on records."""
+    """Computes the outputs of a model, given as a state, for records."""
 
     @property
     def classes(self) -> int: ...
@@ -86,7 +88,7 @@ class Task(Protocol):
 
 
 class Party(Protocol):
-    """A member of the federation with its own data. A canary client or a rogue one is just another Party."""
+    """A member of the federation with its own data. A client that plants canaries is also a party."""
 
     @property
     def name(self) -> str: ...
@@ -97,28 +99,52 @@ class Party(Protocol):
 # ------------------------------------------------------------------ what was exchanged
 
 
+@dataclass(frozen=True, order=True)
+class Moment:
+    """A point in time. Probe 0 is the round itself; probes 1, 2, ... start from the model that the round produced.
+
+    A probe is observed and then discarded: it changes neither the model nor the round number.
+    """
+
+    round: int
+    probe: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
-    """One round: who takes part, and whether its result is kept (False = probe round, rolled back)."""
+    """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
+
+    A plan that is not kept is a probe: the parties train, the result is observed, and the model stays as it was.
+    """
 
     parties: tuple[str, ...]
     commit: bool = True
+    broadcast: State | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was exchanged in one round, as it was sent, after defences. Rounds count from 1."""
+    """What was exchanged in one round, after defences. Rounds count from 1.
+
+    A state that was not observed is `UNSEEN`. It is not the same as a model that did not change. `commit` is False if
+    the result was not kept.
+    """
 
     index: int
     broadcast: State
     sent: Mapping[str, Trained]
     aggregate: State
     commit: bool = True
+    probe: int = 0
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.index, self.probe)
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A differential-privacy claim. Compared with an empirical epsilon only when unit and adjacency agree."""
+    """A differential-privacy claim. It may be compared with an empirical epsilon only if unit and adjacency agree."""
 
     unit: Unit
     epsilon: float
@@ -127,17 +153,11 @@ class Guarantee:
     accountant: str
 
 
-class Trace(Protocol):
-    """The rounds of one federation, live or stored, in round order. No ground truth."""
-
-    def rounds(self) -> Iterator[Round]: ...
-
-
 # ------------------------------------------------------------------ what one adversary sees
 
 
 class Vantage(StrEnum):
-    """A place to look from."""
+    """Where an adversary stands, and so what it can see."""
 
     OUTSIDER = "outsider"
     CLIENT = "client"
@@ -147,28 +167,14 @@ class Vantage(StrEnum):
 
 
 class Grant(StrEnum):
-    """Something a view may show. What is not granted is absent from the view."""
+    """Something that a view may give access to. A view refuses everything else."""
 
     LABELS = "labels"
     OUTPUTS = "outputs"
     WEIGHTS = "weights"
     UPDATE = "update"
+    OWN = "own-update"
     EVERY_ROUND = "every-round"
-
-
-@dataclass(frozen=True)
-class View:
-    """One round seen from a vantage: the global model, or (server) one party's local model."""
-
-    round: int
-    vantage: Vantage
-    model: ModelKind
-    party: str | None  # whose local model; None for the global one
-    grants: frozenset[Grant]
-    state: State
-    received: State | None = None  # what the round started from; with it, the update is known
-    # of a local model: what the other parties sent, by name; None = took no part
-    peers: Mapping[str, State | None] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------ the game
@@ -176,7 +182,10 @@ class View:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What the game is about. Row i belongs to candidate `owner[i]`; for records the two are the same."""
+    """What the adversary asks about. Row i belongs to candidate `owner[i]`; for records the two are the same.
+
+    `at`: which candidates exist at a given moment, if some come and go (canaries). At all other moments, all exist.
+    """
 
     unit: Unit
     id: Strings
@@ -184,21 +193,25 @@ class Candidates:
     rows: Records
     owner: Ints
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
+    at: Mapping[Moment, Bools] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.id)
 
     @cached_property
     def subject_number(self) -> Ints | None:
-        """Subjects as numbers, the same in the whole game: statistics group by them thousands of times."""
+        """Subjects as numbers, which are faster to group by than names."""
         return None if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
 
     def of_party(self, party: str) -> Ints:
         return np.flatnonzero(self.party == party)
 
+    def present(self, moment: Moment) -> Bools:
+        return self.at[moment] if moment in self.at else np.ones(len(self), bool)
+
 
 class Role(StrEnum):
-    """The three disjoint sets: trained on; reported as outsiders; thresholds are set on these."""
+    """The three disjoint sets: trained on; not trained on, to report on; not trained on, to set thresholds."""
 
     MEMBER = "member"
     EVALUATION = "evaluation"
@@ -207,13 +220,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Truth:
-    """The labels, by candidate id. The auditor's alone: neither federation nor attacks ever receive it."""
+    """Who is a member, by candidate id. Only the auditor has it; federation and attacks never receive it."""
 
     id: Strings
     role: Strings  # values of Role
+    at: Mapping[Moment, Strings] = field(default_factory=dict)  # roles at moments where they differ from `role`
 
-    def mask(self, role: Role) -> Bools:
-        return np.asarray(self.role == role.value)
+    def roles(self, moment: Moment | None = None) -> Strings:
+        """The roles at a moment, or, without one, in the training as a whole."""
+        return self.role if moment is None else self.at.get(moment, self.role)
+
+    def mask(self, role: Role, moment: Moment | None = None) -> Bools:
+        return np.asarray(self.roles(moment) == role.value)
 
 
 @dataclass(frozen=True)
@@ -222,7 +240,7 @@ class Game:
     truth: Truth
 
     def members(self, party: str) -> Records:
-        """What an honest party trains on."""
+        """The records that an honest party trains on."""
         mask = (self.candidates.party == party) & self.truth.mask(Role.MEMBER)
         return self.candidates.rows.take(mask)
 
@@ -231,98 +249,98 @@ class Game:
         return sorted(set(self.candidates.party.tolist()))
 
 
-# ------------------------------------------------------------------ signals and attacks
+# ------------------------------------------------------------------ what was measured
 
 
-class Signal(Protocol):
-    """(view, candidates) -> one value (or a few) per row; `needs` is what a view must grant."""
-
-    name: str
-    needs: frozenset[Grant]
-
-    def __call__(self, view: View, rows: Records, task: Any) -> Floats: ...
-
-
-class Reduction(Protocol):
-    """What an attack keeps of the rounds seen so far: running sums where they suffice, else a table.
-
-    `observe` is the one call for live and replayed rounds. `features` is candidates x features.
-    """
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None: ...
-
-    def features(self) -> Floats: ...
+# What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
+Stored = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The signals of one model in one round: one value (or a few) for each row, by the row's id; and what it cost."""
+    """The signals of one model in one round: one value (or a few) for each row, with the rows' ids; and the cost."""
 
     id: Strings
     values: Mapping[str, NDArray[Any]]
     seconds: float
-    epoch_seconds: float  # of the training that is audited here
+    epoch_seconds: float  # how long one epoch of the audited training took
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
     gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
+    unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
+    layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
+    queries: int = 0  # how many records the model was asked about
+    notes: tuple[str, ...] = ()  # problems that did not cost any value
 
 
 @dataclass(frozen=True)
 class Observation:
-    """All that an audit takes in of one round, live or stored: per party, and under None of the global model."""
+    """Everything an audit measures in one round, by sight. The key None is the global model, seen by
+    anybody who holds its weights; a party's name is its local model; a name in brackets is a vantage that gets other
+    answers."""
 
     round: int
     of: Mapping[str | None, Measured]
-
-
-@runtime_checkable
-class Attack(Protocol):
-    """Frozen hyperparameters. Scores are oriented: higher = more likely a member, everywhere."""
+    probe: int = 0
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def signals(self) -> tuple[str, ...]: ...
-
-    def reduce(self, n: int) -> Reduction: ...
-
-    def fit(self, reference: Floats) -> Attack:
-        """A copy fitted on features of known non-members, which are then barred from setting thresholds."""
-        ...
-
-    def score(self, features: Floats) -> Floats: ...
+    def moment(self) -> Moment:
+        return Moment(self.round, self.probe)
 
 
 # ------------------------------------------------------------------ what leaves the tool
 
+
+@dataclass(frozen=True)
+class Rule:
+    """A constraint on a field in the published schema: a keyword of JSON Schema, and its value."""
+
+    keyword: str
+    value: Any
+
+
+# A field without a default is always written to results.json; one with a default only if it differs from the default.
+# These marks change that: always written, written together with another field, or written as the key of a mapping.
+ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
+
+# What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
+Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
+Count = Annotated[int, Rule("minimum", 0)]
+VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """No naked numbers. `value` is None when there is none, and then `reason` says why."""
+    """A number with its interval, method and counts. If `value` is None, `reason` says why."""
 
-    name: str
+    name: str = field(metadata=AS_KEY)
     value: float | None
     low: float | None
     high: float | None
-    confidence: float
-    method: str
+    confidence: Annotated[float, Rule("exclusiveMinimum", 0), Rule("exclusiveMaximum", 1)]
+    method: Annotated[str, Rule("minLength", 1)]
     kind: Kind
-    n_pos: int
-    n_neg: int
-    n_cal: int | None = None
-    threshold: float | None = None
-    realised_fpr: float | None = None
-    realised_fpr_interval: tuple[float, float] | None = None
-    reason: str | None = None
-    ceiling: float | None = None  # epsilon: the most that so many trials could ever show
-    guaranteed: tuple[float, float] | None = None  # TPR: ends that are proved whatever the scores' distribution is
+    n_pos: Count
+    n_neg: Count
+    n_cal: Count | None = None
+    threshold: Annotated[float | None, "null: each party has its own"] = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr: float | None = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
+    reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
+    ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+    guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
+
+
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
+_ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
+_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
+Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """An array over x with its band, for the report; `method` says what the band promises."""
+    """Values over x with a band, for the report; `method` says what the band guarantees."""
 
     x: Sequence[float]
     value: Sequence[float | None]
@@ -332,35 +350,46 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Cost:
+    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """One attack from one vantage on one kind of model, for one party or pooled (party None)."""
 
     attack: str
-    vantage: str
+    vantage: VantageName
     model: ModelKind
     unit: Unit
-    party: str | None
-    round: int
-    estimates: Mapping[str, Estimate]
-    epochs: float  # cost per round, in units of one local epoch on the audited parties' training records
-    warnings: Sequence[str] = ()
+    party: Annotated[str | None, "null = pooled over the parties"]
+    round: Count
+    estimates: Estimates
+    cost: Cost
+    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
 
 
 @dataclass(frozen=True)
 class Headline:
-    """What is quoted for a vantage: its primary attack, fixed before looking; corrected for `compared`."""
+    """The result quoted for a vantage: that of its primary attack, which was fixed before looking.
 
-    vantage: str
+    Its interval is corrected for the number of results that it was chosen from (`compared`).
+    """
+
+    vantage: VantageName
     attack: str
     model: ModelKind
-    estimates: Mapping[str, Estimate]
-    compared: int
+    estimates: Estimates
+    compared: Annotated[int, Rule("minimum", 1)]
+    sentence: Annotated[str, "what may be said, the same everywhere"] = ""
+    tone: Tone = "unknown"
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything one audit found; `scores` feeds files for re-scoring and never the report."""
+    """Everything that one audit found."""
 
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]

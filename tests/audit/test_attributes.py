@@ -8,12 +8,15 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedaudit.audit.attributes import Guesses, Probe, conclusion, difference, one_hot, told_apart
+from fedaudit.adversary.signals.attribute import Probe
+from fedaudit.audit.judge.attribute import Guesses, conclusion, difference, told_apart
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.report.html import render
 from fedaudit.results import document as results
-from fedaudit.session.run import describe, prepare
+from fedaudit.session.about import About
+from fedaudit.session.attributes import one_hot
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Estimate, Records
 from tests.worlds import config, null_world, watch
 
@@ -54,7 +57,7 @@ def test_a_memorised_attribute_is_shown_as_a_leak(tmp_path: Path) -> None:
     assert gap.low is not None
     assert excess.low > 0, estimates
     assert gap.low > 0, estimates
-    assert any("training gives it away" in notice for notice in audit.notices)
+    assert any("training reveals it" in notice for notice in audit.notices)
 
 
 @pytest.mark.parametrize("values", [2, 3])
@@ -85,7 +88,7 @@ def test_K23_what_the_blind_guess_knows_is_no_leak(tmp_path: Path) -> None:
     assert attack.low > 0.6
     assert excess.low is not None
     assert excess.low <= 0
-    assert "training gives it away" not in audit.notices[0]
+    assert "training reveals it" not in audit.notices[0]
     assert "classifier that never sees a model" in audit.notices[0]
 
 
@@ -110,8 +113,10 @@ def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) ->
     rng = np.random.default_rng(4)
     x = rng.normal(size=(600, 4))
     prepared = prepare(world(tmp_path, x, rng.integers(0, 2, 600), (x[:, 0] > 0).astype(int), {}))
-    document = results.as_document(watch(prepared), describe(prepared, prepared.auditor, "a", 1.0))
-    jsonschema.validate(document, json.loads(results.SCHEMA_FILE.read_text()))
+    document = results.Document.of(
+        watch(prepared), About.foreign("a", prepared.auditor).info(prepared.auditor, "complete", 1.0)
+    )
+    jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
     assert "EXCESS-OVER-BLIND" in render(document).upper()
 
 
@@ -170,15 +175,28 @@ def test_the_difference_is_as_wide_as_both_together() -> None:
     assert "a classifier that never sees a model does better" in conclusion("area", better)
 
 
+def test_a_verdict_needs_members_above_chance() -> None:
+    """A guess of .5 "beat" a blind guess of .3, and non-members of .3, and was called a leak."""
+
+    def estimate(value: float) -> Estimate:
+        return Estimate("auc", value, value - 0.02, value + 0.02, 0.95, "m", "measured", 10, 20)
+
+    for value, verdict in ((0.5, "not above chance: no leak is shown"), (0.7, "training reveals it")):
+        found = {"members-auc": estimate(value), "blind-auc": estimate(0.3), "nonmembers-auc": estimate(0.3)}
+        found["excess-over-blind"] = difference("e", found["members-auc"], found["blind-auc"])
+        found["members-minus-nonmembers"] = difference("g", found["members-auc"], found["nonmembers-auc"])
+        assert verdict in conclusion("area", found)
+
+
 def test_wrong_use_is_refused_before_training() -> None:
     def asked(**audit: Any) -> None:
         prepare(config(data={"name": "breast-cancer"}, audit={"attacks": ["loss"]} | audit))
 
-    with pytest.raises(FedauditError, match="guessed by a semi-honest adversary"):
+    with pytest.raises(FedauditError, match="needs a semi-honest adversary"):
         asked(attribute={"name": "area"})
     with pytest.raises(FedauditError, match="has no attribute 'size'"):
         asked(attribute={"name": "size"}, adversary="agg-sh")
-    with pytest.raises(FedauditError, match="there is no column 30 in 30"):
+    with pytest.raises(FedauditError, match="there is no column 30 among 30"):
         asked(attribute={"name": "area", "column": 30}, adversary="agg-sh")
     assert Probe("a", np.array([0]), np.eye(2, dtype=np.float32)).values == 2
 

@@ -8,13 +8,14 @@ from torch import nn
 
 from fedaudit.adversary.attacks import REGISTRY, choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.audit.judge.blind import blind_block, blind_scores
 from fedaudit.audit.notices import below_chance
 from fedaudit.config.schema import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
 from tests.worlds import config, null_world, watch
@@ -44,8 +45,9 @@ def assert_null(settings: Config, seed: int) -> None:
             found = auc([blind_block(prepared.game, *blind_scores(prepared.game, seed))], confidence)
         else:
             (attack,) = choose([entry.attack])
-            blocks = [panel.block(attack) for panel in prepared.auditor.panels(entry.model)]
-            found = prepared.auditor.estimates(blocks, confidence)["auc"]
+            case = prepared.auditor.case()
+            sights = prepared.auditor.panels.of(Vantage(entry.vantage), entry.model)
+            found = auc([case.scores.block(sight, attack) for sight in sights], confidence)
         assert found.low is not None
         assert found.high is not None
         assert found.low <= 0.5 <= found.high, (entry.attack, entry.model, found)
@@ -78,7 +80,7 @@ def test_T10_sets_drawn_differently_are_warned_about(tmp_path: Path) -> None:
     auditor = Auditor(prepared.task, prepared.game, prepared.settings)
     for round in rounds(prepared):
         auditor.observe(round)
-    audit = auditor.finish()
+    audit = auditor.snapshot()
     (blind,) = [r.estimates["auc"] for r in audit.results if r.attack == "blind"]
     assert blind.low is not None
     assert blind.low > 0.8
@@ -150,7 +152,7 @@ def lookup_audit(sign: float) -> Audit:
         state = {"known": known, "round": np.array([float(index)])}
         sent = {party: Trained(state, 1, 0.01) for party in split.parties}
         auditor.observe(Round(index, state, sent, state))
-    return auditor.finish()
+    return auditor.snapshot()
 
 
 def test_K10_a_lookup_table_is_found_out_completely() -> None:
@@ -184,7 +186,7 @@ def test_T4_T12_an_alarm_pays_for_all_that_was_looked_at() -> None:
 def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
     audit = watch(prepare(config()))
     client, server = audit.headlines
-    assert (client.attack, client.model, client.compared) == ("fta-confidence", "global", 1)
+    assert (client.attack, client.model, client.compared) == ("fusion", "global", 1)
     assert (server.attack, server.compared) == ("fusion", 2)
     plain = find(audit, "fusion", server.model)["auc"]
     quoted = server.estimates["auc"]
@@ -221,14 +223,15 @@ def test_an_attack_that_is_fitted_leaves_fewer_records_to_calibrate() -> None:
 
 
 def test_T5_the_band_over_rounds_shares_its_error() -> None:
-    prepared = prepare(config())
+    prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"]}))
     audit = watch(prepared)
     (entry,) = [r for r in pooled(audit) if (r.attack, r.model) == ("fta-confidence", "global")]
     curve, final = entry.curves["auc"], entry.estimates["auc"]
     assert list(curve.x) == [2, 3, 4, 5]  # one round has no slope
     assert curve.value[-1] == final.value
     (attack,) = choose(["fta-confidence"])
-    shared = auc([prepared.auditor.everyone.block(attack)], 1 - 0.05 / 5)  # five rounds
+    block = prepared.auditor.case().scores.block(prepared.auditor.panels.everyone, attack)
+    shared = auc([block], 1 - 0.05 / 5)  # five rounds
     assert (curve.low[-1], curve.high[-1]) == (shared.low, shared.high)
 
 

@@ -7,22 +7,23 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.audit.panel import finite
+from fedaudit.audit.score import finite
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, run
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from tests.worlds import config, silent, watch
 
 
 def test_B1_a_model_that_diverged_has_no_result_and_no_accuracy(tmp_path: Path) -> None:
     settings = config(federation={"optimizer": "sgd", "lr": 1e30, "rounds": 3})
     document = run(settings, tmp_path / "run", silent)
-    assert {entry["attack"] for entry in document["results"]} == {"blind"}
-    reasons = [entry["reason"] for entry in document["failed"]]
+    assert {entry.attack for entry in document.results} == {"blind"}
+    reasons = [entry.reason for entry in document.failed]
     assert len(reasons) > 10
     assert all(reason.startswith("scores are NaN since round ") for reason in reasons)
-    assert len(document["degraded"]) == len(reasons)  # the command ends with exit code 4
-    assert document["headlines"] == []
-    assert document["run"]["accuracy"] == {}
+    assert len(document.degraded) == len(reasons)  # the command ends with exit code 4
+    assert not document.headlines
+    assert document.run.accuracy == {}
 
 
 class Odd(nn.Module):

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedaudit.audit import Auditor
 from fedaudit.federation.simulate import Trainer
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Candidates, Game, Role, Truth
 from tests.worlds import config, null_world, watch
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.shadow import References
-from fedaudit.config.schema import Defence
+from fedaudit.defences.memguard import MemGuardOptions
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, run
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from fedaudit.types import Audit
 from tests.worlds import config, silent, watch
 
@@ -36,7 +37,7 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
     for attack in attacks:
         for model in ("global", "local"):
             assert found(audit, attack, model) > 0.6, (attack, model)
-    costs = {r.attack: r.epochs for r in audit.results if r.party is None and r.model == "local"}
+    costs = {r.attack: r.cost.epochs for r in audit.results if r.party is None and r.model == "local"}
     assert costs["kta-loss"] == costs["kta-logit"]
     informed, outside = (n for n in audit.notices if "reference models" in n)
     assert "kta-loss" in informed
@@ -92,20 +93,21 @@ def test_fusion_adds_attacks_that_look_at_the_last_model_alone() -> None:
     prepared = prepare(config(audit={"vantages": ["client"], **asked}))
     audit = watch(prepared)
     assert audit.failed == {}
-    panel, by_name = prepared.auditor.everyone, {a.name: a for a in prepared.settings.attacks}
-    expected = np.zeros(len(panel.id))
+    sight, by_name = prepared.auditor.panels.everyone, {a.name: a for a in prepared.settings.attacks}
+    scores = prepared.auditor.case().scores
+    expected = np.zeros(len(sight.id))
     for name in parts:
-        known = by_name[name].score(panel.reductions[name].features()[panel.reference])
-        expected += (panel.scores(by_name[name]) - known.mean()) / known.std()
-    assert panel.scores(by_name["fusion"]) == pytest.approx(expected)
+        known = by_name[name].score(sight.reductions[name].features()[sight.reference])
+        expected += (scores.of(sight, by_name[name]) - known.mean()) / known.std()
+    assert scores.of(sight, by_name["fusion"]) == pytest.approx(expected)
 
 
 def test_references_are_refused_behind_bent_answers() -> None:
     audit = {"attacks": ["lira"], "vantages": ["client", "outsider"]}
     settings = config(audit=audit)
-    bent = settings.model_copy(update={"defences": (Defence(name="memguard", strength=0.5),)})
+    bent = settings.model_copy(update={"defences": (MemGuardOptions(name="memguard", strength=0.5),)})
     prepare(settings)
-    with pytest.raises(FedauditError, match="'lira' compares with reference models"):
+    with pytest.raises(FedauditError, match="answers as a defence has bent them"):
         prepare(bent)
 
 

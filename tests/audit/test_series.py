@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import SHADOW as SERIES
-from fedaudit.adversary.attacks.series import Table
+from fedaudit.adversary.reductions import Table
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadows import own_game
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
+from fedaudit.session.engines import rounds
 from fedaudit.session.isolation import Isolation
-from fedaudit.session.run import Prepared, finish, prepare, rounds, run
-from fedaudit.types import Audit, Role
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import run
+from fedaudit.types import Audit, Moment, Role
 from tests.worlds import config, null_world, silent, watch
 
 ADVERSARIES = ("agg-sh", "agg-mal", "do-sh")
@@ -39,7 +41,7 @@ def audited(prepared: Prepared) -> Audit:
         prepared.auditor.observe(round)
     if prepared.isolation:
         prepared.isolation.run(lambda: None)
-    return finish(prepared, prepared.auditor)
+    return prepared.snapshot()
 
 
 @pytest.mark.parametrize("adversary", ADVERSARIES)
@@ -55,7 +57,7 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
         found = entries[attack, None].estimates["auc"].value
         assert found is not None
         assert found > 0.6, (attack, found)
-        assert entries[attack, None].epochs > 0
+        assert entries[attack, None].cost.epochs > 0
     assert audit.failed == {}
 
 
@@ -127,7 +129,7 @@ def test_no_label_of_the_audited_party_changes_a_score(tmp_path: Path) -> None:
 def test_rounds_without_the_target_or_the_shadow_are_left_out() -> None:
     table = Table("logit", 2)
     for round in (1, 3, 4):
-        table.observe(round, {"logit": np.array([1.0, 2.0]) * round})
+        table.observe(Moment(round), {"logit": np.array([1.0, 2.0]) * round})
     assert table.features().tolist() == [[1, 3, 4], [2, 6, 8]]
     assert table.at((3, 4)).tolist() == [[3, 4], [6, 8]]
     assert np.isnan(table.at(())).all()
@@ -156,7 +158,7 @@ def test_regression_has_gradients_only() -> None:
 def test_wrong_use_is_refused_before_training() -> None:
     with pytest.raises(FedauditError, match="no-adversary"):
         prepare(config(audit={"attacks": ["gradient-series"]}))
-    with pytest.raises(FedauditError, match="agg-sh looks from 'server'"):
+    with pytest.raises(FedauditError, match="'agg-sh' needs the vantage 'server'"):
         prepare(config(audit={"adversary": "agg-sh", "vantages": ["client"]}))
     with pytest.raises(FedauditError, match=r"audit\.adversary"):
         config(audit={"adversary": "agg"})
@@ -189,17 +191,17 @@ def test_F14_isolation_that_is_stopped_is_said_and_made_up_for(
     with monkeypatch.context() as patched:
         patched.setattr(isolation, "federate", impatient)
         document = run(mal(), tmp_path, silent, tell=lambda line: None)
-    assert document["run"]["status"].startswith("interrupted")
-    assert any(f"with {done} of 2 parties isolated" in notice for notice in document["notices"])
-    series = {r["party"] for r in document["results"] if r["attack"] == "gradient-series"}
+    assert document.run.status.startswith("interrupted")
+    assert any(f"with {done} of 2 parties isolated" in notice for notice in document.notices)
+    series = {r.party for r in document.results if r.attack == "gradient-series"}
     assert series == ({None, "party-0"} if done else set())
     again = run(mal(), tmp_path, silent, tell=lambda line: None)
-    assert again["run"]["status"] == "complete"
-    assert {r["party"] for r in again["results"] if r["attack"] == "gradient-series"} == {None, "party-0", "party-1"}
+    assert again.run.status == "complete"
+    assert {r.party for r in again.results if r.attack == "gradient-series"} == {None, "party-0", "party-1"}
 
 
 def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: Path) -> None:
-    def engine(prepared: Prepared, after: int, model: Any) -> Any:
+    def engine(prepared: Prepared, after: Moment, model: Any) -> Any:
         for round in rounds(prepared, after, model):
             yield round
             if round.index == 2:
@@ -207,7 +209,7 @@ def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: P
 
     settings = config(federation={"rounds": 3}, audit={"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]})
     document = run(settings, tmp_path, silent, tell=lambda line: None, engine=engine)
-    assert any("gradient-series have no result" in notice for notice in document["notices"])
+    assert any("gradient-series have no result" in notice for notice in document.notices)
 
 
 def test_agg_mal_says_what_it_costs_a_regression() -> None:

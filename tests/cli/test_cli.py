@@ -115,10 +115,10 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("model.name=mpl", "Did you mean 'mlp'"),
         ("federation.parties=2000", "none of the three may be empty"),
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
-        ('audit.vantages=["outsider"]', "'outsider' does not see"),
+        ('audit.vantages=["label-only-client"]', "none of the attacks can be run from 'label-only-client'"),
         ("data.name=npz", "needs data.path"),
-        ('audit.vantages=["client", "client"]', "client is named twice"),
-        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is named twice"),
+        ('audit.vantages=["client", "client"]', "client is listed twice"),
+        ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is listed twice"),
         ("model.name=odd:raises", "ValueError: no such width"),
     ],
 )
@@ -189,16 +189,17 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"schema": 99, "run": {}, "results": []}))
     done = fedaudit("report", ".", cwd=tmp_path)
     assert done.returncode == 5
-    assert "Update fedaudit" in done.stderr
+    assert "Install a newer fedaudit" in done.stderr
     (tmp_path / "results.json").write_text("{")
     assert fedaudit("report", ".", cwd=tmp_path).returncode == 5
 
 
-@pytest.mark.parametrize("what", ["attacks", "data", "models"])
+@pytest.mark.parametrize("what", ["attacks", "data", "defences", "models"])
 def test_lists(tmp_path: Path, what: str) -> None:
     done = fedaudit("list", what, cwd=tmp_path)
     assert done.returncode == 0
-    assert {"attacks": "fta-confidence", "data": "baskets", "models": "mlp"}[what] in done.stdout
+    found = {"attacks": "fta-confidence", "data": "attribute_key", "defences": "higradavg", "models": "resnet20"}
+    assert found[what] in done.stdout
 
 
 def test_list_of_nothing(tmp_path: Path) -> None:
@@ -251,7 +252,8 @@ def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> 
     document = json.loads((tmp_path / "runs/six/results.json").read_text())
     assert [entry["seed"] for entry in document["run"]["repeats"]] == [0]
     assert document["degraded"] == [
-        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. The same command goes on from there.",
+        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. "
+        "Give the same command again to continue.",
         "Repeat with seed 2: not trained.",
     ]
     assert "Repeat with seed 1: interrupted" in " ".join(done.stdout.split())

@@ -9,7 +9,7 @@ from rich.console import Console
 from fedaudit.cli import terminal
 from fedaudit.report.words import headline_rows
 from fedaudit.results.score_file import estimate as scored
-from tests.report.builder import entry, results, tpr
+from tests.report.builder import entry, quotable, read, results, tpr
 from tests.results.test_score_file import rows, write
 
 REASON = "40 calibration non-members are there and 100 are needed, so that no threshold can be set"
@@ -29,11 +29,11 @@ def test_every_interval_is_whole_at_80_columns(shown: io.StringIO) -> None:
     lacking = entry("modified-entropy", "secagg-server", None, 0.6)
     lacking["estimates"]["tpr@0.01"] = tpr(None, reason=REASON)
     document["results"] += [lacking, lacking | {"attack": "loss"}]
-    terminal.say(document, None)
+    terminal.say(read(document), None)
     lines = shown.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "secagg-server, global models" in lines
-    for row in headline_rows(document):
+    for row in headline_rows(quotable(document)):
         (line,) = [line for line in lines if line.split()[:1] == [row.attack] and row.auc in line][:1]
         cells = (row.auc, "– [1]" if REASON in row.tpr else row.tpr, row.realised_fpr)
         assert all(cell in line for cell in cells), line
@@ -42,14 +42,14 @@ def test_every_interval_is_whole_at_80_columns(shown: io.StringIO) -> None:
 
 
 def test_score_says_how_sure_and_how(shown: io.StringIO, tmp_path: Path) -> None:
-    document = scored(write(tmp_path / "a.csv", rows()), None, 0.9, 1e-5)
-    terminal.say_scores(document)
+    found = scored(write(tmp_path / "a.csv", rows()), None, 0.9, 1e-5)
+    terminal.say_scores(found)
     lines = shown.getvalue().splitlines()
     assert "90 % interval" in lines[1]
-    for name, e in document["epsilons"].items():
+    for name, e in found.epsilons.items():
         assert any(line.startswith(f"{name} ") and "90 %" in line for line in lines), name
-        assert f"{name}: {e['reason'] or e['method']}" in " ".join(shown.getvalue().split())
-    for name, e in document["estimates"].items():
-        assert any(line.startswith(name) and f"{e['low']:.4f} to {e['high']:.4f}" in line for line in lines)
-        assert f"{name}: {e['method']}" in " ".join(shown.getvalue().split())
+        assert f"{name}: {e.reason or e.method}" in " ".join(shown.getvalue().split())
+    for name, e in found.estimates.items():
+        assert any(line.startswith(name) and f"{e.low:.4f} to {e.high:.4f}" in line for line in lines)
+        assert f"{name}: {e.method}" in " ".join(shown.getvalue().split())
     assert max(map(len, lines)) <= 80

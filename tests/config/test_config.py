@@ -47,7 +47,7 @@ def test_overrides() -> None:
 
 def test_a_relative_data_path_lies_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('[data]\nname = "npz"\npath = "mine.npz"\n')
-    assert load_config(tmp_path / "a.toml").data.path == tmp_path / "mine.npz"
+    assert load_config(tmp_path / "a.toml").data.arguments()["path"] == tmp_path / "mine.npz"
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, rounds
-from fedaudit.types import Records
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Moment, Records
 from tests.worlds import config, watch
 
 
@@ -21,13 +22,13 @@ from tests.worlds import config, watch
         ({"column": "age"}, "column belongs to partition = 'column'"),
         ({"partition": "column"}, "needs column"),
         ({"held_out": 0.3}, "held_out belongs to partition = 'subjects'"),
-        ({"partition": "subjects", "members": 0.3}, "members says nothing when partition is 'subjects'"),
+        ({"partition": "subjects", "members": 0.3}, "members has no effect when partition is 'subjects'"),
         ({"partition": "subjects", "member_subjects": 0.6, "held_out": 0.5}, "leave subjects for calibration"),
         ({"sampling": "poisson"}, "set participation below 1"),
         ({"participation": 0.0}, "participation"),
         ({"participation": 1.5}, "participation"),
-        ({"algorithm": "fedsgd", "local_epochs": 2}, "local_epochs says nothing when algorithm is 'fedsgd'"),
-        ({"algorithm": "fedsgd", "optimizer": "adam"}, "optimizer says nothing"),
+        ({"algorithm": "fedsgd", "local_epochs": 2}, "local_epochs has no effect when algorithm is 'fedsgd'"),
+        ({"algorithm": "fedsgd", "optimizer": "adam"}, "optimizer has no effect"),
     ],
 )
 def test_wrong_combinations_are_refused_with_what_to_do(keys: dict[str, Any], message: str) -> None:
@@ -87,7 +88,7 @@ def test_F5_F6_few_of_many_parties_take_part() -> None:
     assert pooled.n_pos == sum(judged)
     assert any("took part too seldom" in notice for notice in audit.notices)
     assert prepared.auditor.last_round == 9
-    curve = next(r for r in audit.results if (r.attack, r.model) == ("fta-confidence", "global")).curves["auc"]
+    curve = next(r for r in audit.results if (r.attack, r.model) == ("fusion", "global")).curves["auc"]
     taken = [r.index for r in seen if r.sent]
     assert list(curve.x) == taken[1:]  # a gap where nobody took part
 
@@ -105,6 +106,6 @@ def test_skewed_federations_are_audited(keys: dict[str, Any]) -> None:
 def test_F1_a_sampled_federation_goes_on_as_if_it_had_not_stopped() -> None:
     prepared = prepare(config(federation={"parties": 6, "participation": 0.3, "sampling": "poisson", "rounds": 6}))
     whole = list(rounds(prepared))
-    for before, after in zip(whole[3:], rounds(prepared, 3, whole[2].aggregate), strict=True):
+    for before, after in zip(whole[3:], rounds(prepared, Moment(3), whole[2].aggregate), strict=True):
         assert set(before.sent) == set(after.sent)
         assert all(np.array_equal(value, after.aggregate[key]) for key, value in before.aggregate.items())

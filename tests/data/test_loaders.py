@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import Options
 from fedaudit.data import cifar, load
+from fedaudit.data.cifar import CifarOptions
+from fedaudit.data.npz import NpzOptions
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from tests.worlds import config, watch
 
 SHARED = Path(os.environ.get("FEDAUDIT_SHARED", Path(__file__).resolve().parents[3] / "shared/data"))
@@ -27,7 +29,7 @@ def shared(file: str) -> pytest.MarkDecorator:
 
 
 def test_breast_cancer() -> None:
-    found = load(Data(name="breast-cancer"))
+    found = load(Options(name="breast-cancer"))
     records = found.records
     assert (records.x.shape, found.classes) == ((569, 30), 2)
     assert records.x.mean(axis=0) == pytest.approx(np.zeros(30), abs=1e-5)
@@ -40,7 +42,7 @@ def test_breast_cancer() -> None:
 
 
 def test_diabetes_is_a_regression() -> None:
-    found = load(Data(name="diabetes"))
+    found = load(Options(name="diabetes"))
     assert (found.records.x.shape, found.classes) == ((442, 10), 0)
     assert found.records.y.dtype == np.float32
     assert found.records.y.std() == pytest.approx(1, abs=1e-5)
@@ -101,13 +103,13 @@ def test_cifar_from_archive_folder_and_npz_is_the_same(
 ) -> None:
     made = [binary(labels, 12, seed) for seed in range(len(files))]
     contents = {file: content for file, (content, _, _) in zip(files, made, strict=True)}
-    packed = load(Data(name=name, path=archive(tmp_path / "a.tar.gz", contents | {"batches.meta.txt": b"cat"})))
+    packed = load(CifarOptions(name=name, path=archive(tmp_path / "a.tar.gz", contents | {"batches.meta.txt": b"cat"})))
     for file, content in contents.items():
         (tmp_path / file).write_bytes(content)
-    unpacked = load(Data(name=name, path=tmp_path))
+    unpacked = load(CifarOptions(name=name, path=tmp_path))
     x, y = np.concatenate([x for _, x, _ in made]).transpose(0, 2, 3, 1), np.concatenate([y for _, _, y in made])
     np.savez(tmp_path / "c.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
-    stored = load(Data(name=name, path=tmp_path / "c.npz"))
+    stored = load(CifarOptions(name=name, path=tmp_path / "c.npz"))
     for found in (packed, unpacked, stored):
         assert found.input_shape == (3, 32, 32)
         assert np.array_equal(found.records.x, packed.records.x)
@@ -125,7 +127,7 @@ class Bomb:
 def test_B17_the_pickled_version_of_cifar_is_not_opened(tmp_path: Path) -> None:
     path = archive(tmp_path / "cifar-100-python.tar.gz", {"meta": b"", "train": pickle.dumps(Bomb())})
     with pytest.raises(FedauditError, match="binary version") as caught:
-        load(Data(name="cifar100", path=path))
+        load(CifarOptions(name="cifar100", path=path))
     assert (caught.value.code, caught.value.exit_code) == ("cifar-pickled", 5)
 
 
@@ -143,16 +145,16 @@ def test_B17_other_archives_are_refused(
 ) -> None:
     monkeypatch.setattr(cifar, "MAX_RECORDS", 20)
     with pytest.raises(FedauditError) as caught:
-        load(Data(name="cifar100", path=archive(tmp_path / "a.tar.gz", files)))
+        load(CifarOptions(name="cifar100", path=archive(tmp_path / "a.tar.gz", files)))
     assert caught.value.code == code
 
 
 def test_cifar_needs_a_path_and_an_archive(tmp_path: Path) -> None:
     with pytest.raises(FedauditError, match=r"needs data\.path"):
-        load(Data(name="cifar10"))
+        load(CifarOptions(name="cifar10"))
     (tmp_path / "a.tar.gz").write_bytes(b"no archive")
     with pytest.raises(FedauditError, match="cannot be read as a tar archive"):
-        load(Data(name="cifar10", path=tmp_path / "a.tar.gz"))
+        load(CifarOptions(name="cifar10", path=tmp_path / "a.tar.gz"))
 
 
 # ------------------------------------------------------------------ one's own file
@@ -162,7 +164,7 @@ def test_npz_packed_bits_become_features(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2, (40, 13), dtype=np.uint8)
     path = tmp_path / "bits.npz"
     np.savez(path, bits=np.packbits(bits, axis=1), n_features=13, y=np.arange(40) % 3, id=np.arange(40))
-    found = load(Data(name="npz", path=path, x_key="bits")).records
+    found = load(NpzOptions(name="npz", path=path, x_key="bits")).records
     assert np.array_equal(found.x[np.argsort(found.id.astype(int))], bits)
 
 
@@ -170,14 +172,14 @@ def test_npz_packed_bits_become_features(tmp_path: Path) -> None:
 def test_npz_pictures_become_channels_first_from_0_to_1(shape: tuple[int, ...], tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (20, *shape), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(20) % 2)
-    records = load(Data(name="npz", path=tmp_path / "a.npz", x_key="x_train", y_key="y_train")).records
+    records = load(NpzOptions(name="npz", path=tmp_path / "a.npz", x_key="x_train", y_key="y_train")).records
     assert records.x.shape[1:] == {(9, 8, 3): (3, 9, 8), (8, 9): (1, 8, 9), (3, 8, 9): (3, 8, 9)}[shape]
     assert np.sort(records.x.ravel()) == pytest.approx(np.sort(x.ravel()) / 255, abs=1e-6)
 
 
 def test_npz_several_attributes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.eye(9), y=np.arange(9) % 2, people=np.arange(18).reshape(9, 2), id=np.arange(9))
-    found = load(Data(name="npz", path=tmp_path / "a.npz", attribute_key="people")).records.attributes
+    found = load(NpzOptions(name="npz", path=tmp_path / "a.npz", attribute_key="people")).records.attributes
     assert {name: values.tolist() for name, values in found.items()} == {
         "people.0": list(range(0, 18, 2)),
         "people.1": list(range(1, 18, 2)),
@@ -187,20 +189,12 @@ def test_npz_several_attributes(tmp_path: Path) -> None:
 def test_npz_a_renamed_key_that_is_missing_is_an_error(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.eye(9), y=np.arange(9) % 2, writer=np.arange(9))
     with pytest.raises(FedauditError, match="Did you mean 'writer'"):
-        load(Data(name="npz", path=tmp_path / "a.npz", subject_key="writr"))
+        load(NpzOptions(name="npz", path=tmp_path / "a.npz", subject_key="writr"))
 
 
 @shared("basket100.npz")
 def test_shared_baskets() -> None:
     keys = {"x_key": "bits", "subject_key": "household", "attribute_key": "demographics"}
-    found = load(Data(name="npz", path=SHARED / "basket100.npz", **keys))
+    found = load(NpzOptions(name="npz", path=SHARED / "basket100.npz", **keys))
     assert (found.records.x.shape, found.classes, len(found.records.attributes)) == ((20504, 600), 100, 7)
     assert found.records.x.sum(axis=1).min() == 10
-
-
-@shared("hapt_windows.npz")
-def test_shared_hapt() -> None:
-    found = load(Data(name="npz", path=SHARED / "hapt_windows.npz", y_key="activity"))
-    assert (found.records.x.shape, found.classes) == ((10411, 128, 6), 6)
-    assert found.records.subject is not None
-    assert len(set(found.records.subject.tolist())) == 30

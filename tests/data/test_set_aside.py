@@ -1,10 +1,13 @@
 """Setting records aside: the same record has the same place, whatever else there is."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
+from fedaudit.data.game_file import load_game, save_game
 from fedaudit.data.set_aside import joined, set_aside
 from fedaudit.errors import FedauditError
 from fedaudit.types import Game, Role
@@ -102,3 +105,23 @@ def test_games_are_joined_by_party() -> None:
     assert roles(both) == roles(first) | roles(second)
     same = joined(first, set_aside(x[:900], y[:900], party="b", seed=1)[1])
     assert len(np.unique(same.candidates.id)) == 1800
+
+
+def test_tokens_keep_their_type_on_every_way(tmp_path: Path) -> None:
+    windows = np.random.default_rng(0).integers(0, 9, (80, 6))
+    x, y = windows[:, :-1], windows[:, 1:]
+    training, first = set_aside(x[:40], y[:40], party="a")
+    assert (str(training.x.dtype), str(training.y.dtype), training.y.shape[1:]) == ("int64", "int64", (5,))
+    both = joined(first, set_aside(x[40:], y[40:], party="b")[1])
+    save_game(both, tmp_path / "game.npz")
+    again = load_game(tmp_path / "game.npz")
+    for game in (both, again):
+        rows = game.candidates.rows
+        assert (str(rows.x.dtype), str(rows.y.dtype)) == ("int64", "int64")
+        assert np.array_equal(rows.x[:, 1:], rows.y[:, :-1])
+    assert np.array_equal(again.candidates.rows.x, both.candidates.rows.x)
+    assert roles(again) == roles(both)
+    assert set_aside(x, y[:, 0])[0].x.dtype == np.int64  # one label for a whole text
+    assert set_aside(x.astype(np.uint8), y[:, 0])[0].x.dtype == np.float32  # bytes are pictures
+    with pytest.raises(FedauditError, match="tokens in one party and features in another"):
+        joined(first, set_aside(x[40:].astype(float), y[40:], party="b")[1])

@@ -9,21 +9,23 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.cli.catalogue import DEFENCES
-from fedaudit.config.schema import Defence as Asked
+from fedaudit.config.registry import DEFENCES, Options
 from fedaudit.config.schema import Federation, parse
 from fedaudit.data.records import dataset
-from fedaudit.defences import NONE, REGISTRY, Defence, Guarded, Setting, build
+from fedaudit.defences import NONE, Defence, DefenceOptions, Guarded, Setting, build
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.dp_sgd import DPSGD, poisson_batches
 from fedaudit.defences.higradavg import HiGradAvg
 from fedaudit.defences.memguard import MemGuard
+from fedaudit.defences.shared import NoisyOptions
+from fedaudit.defences.slots import SLOTS
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.privacy.accounting import epsilon, promise_from, stated
-from fedaudit.session.run import Prepared, finish, prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Records, Round, State, Trained
 
 SGD = Training("sgd", 0.5, 1, 8)
@@ -45,6 +47,12 @@ def setting(build_model: Any = None, **federation: Any) -> Setting:
     return Setting(used, used.initial(0), sources, SGD, Federation(**{"rounds": 4} | federation))
 
 
+def ask(**keys: Any) -> Options:
+    """As a configuration asks for a defence."""
+    (asked,) = parse({"defences": [keys]}).defences
+    return asked
+
+
 def same(a: State, b: State) -> bool:
     return all(np.array_equal(a[key], b[key]) for key in a)
 
@@ -62,25 +70,46 @@ def test_a_slot_can_be_filled_once() -> None:
         sgd | l2
 
 
-def test_every_defence_is_in_the_catalogue() -> None:
-    assert set(REGISTRY) == set(DEFENCES) == set(Asked.model_fields["name"].annotation.__args__)  # type: ignore[union-attr]
+WORKING: dict[str, dict[str, Any]] = {
+    "clip-only": {"clip": 1.0},
+    "dp-fedavg": {"clip": 1.0, "noise": 1.0},
+    "dp-sgd": {"clip": 1.0, "noise": 1.0},
+    "dropout": {"strength": 0.5},
+    "higradavg": {"clip": 1.0, "noise": 1.0},
+    "l2": {"strength": 0.5},
+    "memguard": {"strength": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", DEFENCES.entries)
+def test_a_defence_fills_the_slots_that_its_options_name(name: str) -> None:
+    """What replays a run or checks its claim asks the options, without building the defence."""
+    variants = [WORKING[name], WORKING[name] | {"local": True}] if name == "dp-fedavg" else [WORKING[name]]
+    for keys in variants:
+        asked = ask(name=name, **keys)
+        assert isinstance(asked, DefenceOptions)
+        built = build([asked], setting())
+        assert asked.slots == tuple(slot for slot in SLOTS if getattr(built, slot) is not None)
+        assert bool(built.promises) == isinstance(asked, NoisyOptions)
 
 
 # ------------------------------------------------------------------ inside the party: slow twins
 
 
 def one_by_one(
-    state: State, rows: Records, training: Training, rng: np.random.Generator, clip: float, by: Any
+    state: State, rows: Records, training: Training, rng: np.random.Generator, clip: float, by: Any, used: Any = None
 ) -> State:
     """DP-SGD without its noise the obvious way: one backward pass a record, averaged by `by`, clipped, summed."""
     rng.integers(2**63), rng.integers(2**63)  # the streams of noise and dropout
-    module = task().fresh(state)
+    module = (used or task()).fresh(state)
     x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
     for batch in poisson_batches(len(rows), training, rng):
         grads: dict[Any, list[torch.Tensor]] = {}
         for i in batch:
             module.zero_grad()
-            torch.autograd.backward(nn.functional.cross_entropy(module(x[i : i + 1]), y[i : i + 1]))
+            z = module(x[i : i + 1])
+            summed = nn.functional.cross_entropy(z.reshape(-1, z.shape[-1]), y[i : i + 1].reshape(-1), reduction="sum")
+            torch.autograd.backward(summed)
             flat = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
             grads.setdefault(by[i], []).append(flat)
         total = torch.zeros(sum(p.numel() for p in module.parameters()))
@@ -105,6 +134,49 @@ def test_clipping_against_one_backward_pass_a_record(subjects: bool) -> None:
     for key in state:
         assert fast.state[key] == pytest.approx(slow[key], abs=2e-6)
     assert not same(state, fast.state)
+
+
+class Characters(nn.Module):
+    """The next token from this one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(torch.tanh(self.embedding(x)))
+        return out
+
+
+def text() -> Records:
+    windows = np.random.default_rng(0).integers(0, 5, (40, 7))
+    subject = np.array([f"s{i // 4}" for i in range(40)])
+    return dataset("text", windows[:, :-1], windows[:, 1:], subject=subject, tokens=True).records
+
+
+@pytest.mark.parametrize("subjects", [False, True])
+def test_a_text_is_clipped_as_a_whole(subjects: bool) -> None:
+    used, rows = TorchTask(Characters, 5), text()
+    state = used.initial(0)
+    fast = (HiGradAvg if subjects else DPSGD)(0.3, 0.0)(used, state, rows, SGD, np.random.default_rng(3))
+    by = rows.subject if subjects else rows.id
+    slow = one_by_one(state, rows, SGD, np.random.default_rng(3), 0.3, by, used)
+    for key in state:
+        assert fast.state[key] == pytest.approx(slow[key], abs=2e-6)
+    assert not same(state, fast.state)
+
+
+def test_what_a_model_for_text_cannot_be_defended_with_is_refused() -> None:
+    used, sources = build_task("lstm", (6,), 5, {"units": 4}), {"a": text}
+    about_text = Setting(used, used.initial(0), sources, SGD, Federation(rounds=4))
+    for name, code in (("dp-sgd", "dp-model"), ("higradavg", "dp-model"), ("clip-only", "dp-model")):
+        with pytest.raises(FedauditError, match=r"nn\.LSTM") as caught:
+            build([ask(name=name, **WORKING[name])], about_text)
+        assert caught.value.code == code
+    for name, says in (("memguard", "at every position"), ("dropout", "activation layers")):
+        with pytest.raises(FedauditError, match=says):
+            build([ask(name=name, **WORKING[name])], about_text)
+    build([ask(name="dp-fedavg", **WORKING["dp-fedavg"]), ask(name="l2", **WORKING["l2"])], about_text)
 
 
 @pytest.mark.parametrize("kind", [DPSGD, HiGradAvg])
@@ -143,7 +215,7 @@ class _FirstDraw:
 
 def test_clip_only_is_dp_sgd_without_noise_on_the_same_batches() -> None:
     used = setting()
-    only = build([Asked(name="clip-only", clip=0.3)], used)
+    only = build([ask(name="clip-only", clip=0.3)], used)
     assert only.gradient == DPSGD(0.3, 0.0)
     assert only.promises == ()
     assert "promises nothing" in only.notices[0]
@@ -154,7 +226,7 @@ def test_poisson_batches_are_what_the_accountant_is_told() -> None:
     assert len(sizes) == 100 * 13
     assert sizes.mean() == pytest.approx(8, rel=0.05)
     assert sizes.var() == pytest.approx(100 * 0.08 * 0.92, rel=0.15)  # shuffled batches would have none
-    process = build([Asked(name="dp-sgd", noise=1.0, clip=1.0)], setting()).promises[0].process
+    process = build([ask(name="dp-sgd", noise=1.0, clip=1.0)], setting()).promises[0].process
     assert (process.rate, process.releases, process.sampler, process.unit) == (8 / 40, 5, "poisson", "record")
 
 
@@ -171,7 +243,7 @@ def test_dropout_and_l2_act_and_are_not_left_behind() -> None:
     plain = task().train(state, rows, SGD, np.random.default_rng(0)).state
     for name in ("l2", "dropout"):
         used = setting()
-        gradient = build([Asked(name=name, strength=0.5)], used).gradient
+        gradient = build([ask(name=name, strength=0.5)], used).gradient
         assert gradient is not None
         assert not same(gradient(used.task, state, rows, SGD, np.random.default_rng(0)).state, plain)
         assert same(used.task.train(state, rows, SGD, np.random.default_rng(0)).state, plain)
@@ -199,7 +271,7 @@ def test_dp_fedavg_by_hand() -> None:
 
 def test_a_defended_federation_shows_what_was_sent() -> None:
     parties = [Trainer(n, records(i, 40), replace(SGD, epochs=5)) for i, n in enumerate("abc")]
-    defence = build([Asked(name="dp-fedavg", noise=0.5, clip=0.1)], setting(participation=0.5, sampling="poisson"))
+    defence = build([ask(name="dp-fedavg", noise=0.5, clip=0.1)], setting(participation=0.5, sampling="poisson"))
     plans = sampled("abc", 9, 0.5, "poisson", 7)
     seen = list(federate(task(), parties, plans, 7, defence=defence))
     empty = [round for round in seen if not round.sent]
@@ -219,9 +291,9 @@ def test_a_defended_federation_shows_what_was_sent() -> None:
 def test_given_epsilon_the_noise_keeps_it_for_the_worst_off_party() -> None:
     sampled_parties = setting(participation=0.5, sampling="poisson")
     for asked, where in (
-        (Asked(name="dp-sgd", epsilon=6.0, clip=1.0), setting()),
-        (Asked(name="dp-fedavg", epsilon=6.0, clip=1.0, delta=1e-3), sampled_parties),
-        (Asked(name="dp-fedavg", epsilon=6.0, clip=1.0, local=True), sampled_parties),
+        (ask(name="dp-sgd", epsilon=6.0, clip=1.0), setting()),
+        (ask(name="dp-fedavg", epsilon=6.0, clip=1.0, delta=1e-3), sampled_parties),
+        (ask(name="dp-fedavg", epsilon=6.0, clip=1.0, local=True), sampled_parties),
     ):
         promise = build([asked], where).promises[0]
         assert epsilon(promise.process, 4, promise.delta) == pytest.approx(6.0, rel=5e-3)
@@ -229,16 +301,16 @@ def test_given_epsilon_the_noise_keeps_it_for_the_worst_off_party() -> None:
 
 
 def test_T26_parties_that_are_not_drawn_by_coins_are_not_amplified() -> None:
-    uniform = build([Asked(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="uniform"))
+    uniform = build([ask(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="uniform"))
     assert (uniform.promises[0].process.rate, uniform.promises[0].process.sampler) == (1.0, "full")
-    assert "not counted in favour of privacy" in uniform.notices[0]
-    coins = build([Asked(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="poisson"))
+    assert "does not lower epsilon" in uniform.notices[0]
+    coins = build([ask(name="dp-fedavg", noise=1.0, clip=1.0)], setting(participation=0.5, sampling="poisson"))
     assert (coins.promises[0].process.rate, coins.notices) == (0.5, ())
     assert coins.aggregate == NoisySum(1.0, 1.0, 0.5 * 2)
 
 
 def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
-    process = build([Asked(name="higradavg", noise=1.0, clip=1.0)], setting()).promises[0].process
+    process = build([ask(name="higradavg", noise=1.0, clip=1.0)], setting()).promises[0].process
     assert process.unit == "subject"
     assert process.rate == pytest.approx(1 - (1 - 8 / 40) ** 4)  # four records a subject
     assert process.releases == 2 * 7  # both parties hold subjects of the same names
@@ -253,8 +325,10 @@ def test_D8_the_guarantee_counts_the_rounds_done() -> None:
     late = stated(prepared.promises, prepared.auditor.last_round)
     assert early is not None
     assert late is not None
-    assert early["epsilon"] < late["epsilon"]
-    assert late["curve"]["epsilon"][1] == pytest.approx(early["epsilon"], rel=1e-6)
+    assert early.epsilon is not None
+    assert late.epsilon is not None
+    assert early.epsilon < late.epsilon
+    assert late.curve.epsilon[1] == pytest.approx(early.epsilon, rel=1e-6)
     # A new process that knows only the configuration and the number of rounds states the same.
     other = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
     assert stated(other.promises, prepared.auditor.last_round) == late
@@ -282,7 +356,7 @@ def test_D8_the_guarantee_counts_the_rounds_done() -> None:
 )  # fmt: skip
 def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:
     with pytest.raises(FedauditError) as caught:
-        build([Asked(**asked)], setting())
+        build([ask(**asked)], setting())
     assert caught.value.code == code
 
 
@@ -292,7 +366,7 @@ def test_batchnorm_is_refused_with_the_remedy() -> None:
 
     for name, code in (("dp-sgd", "dp-batchnorm"), ("higradavg", "dp-batchnorm"), ("dp-fedavg", "dp-buffers")):
         with pytest.raises(FedauditError, match="GroupNorm") as caught:
-            build([Asked(name=name, noise=1.0, clip=1.0)], setting(normed))
+            build([ask(name=name, noise=1.0, clip=1.0)], setting(normed))
         assert caught.value.code == code
 
 
@@ -312,7 +386,7 @@ def test_D5_a_model_that_remembers_records_is_refused(persistent: bool) -> None:
             return self.last(x)  # type: ignore[no-any-return]
 
     for name in ("dp-sgd", "higradavg", "clip-only"):
-        asked = Asked(name=name, clip=1.0, noise=None if name == "clip-only" else 1.0)
+        asked = ask(name=name, clip=1.0, **({} if name == "clip-only" else {"noise": 1.0}))
         with pytest.raises(FedauditError, match="seen") as caught:
             build([asked], setting(Remembering))
         assert caught.value.code == "dp-buffers"
@@ -323,14 +397,16 @@ def test_subjects_are_needed_for_subject_level() -> None:
     used = setting()
     bare = {"a": lambda: replace(records(), subject=None)}
     with pytest.raises(FedauditError, match="no-subjects"):
-        build([Asked(name="higradavg", noise=1.0, clip=1.0)], replace(used, sources=bare))
+        build([ask(name="higradavg", noise=1.0, clip=1.0)], replace(used, sources=bare))
 
 
 def test_B16_unknown_defence_keys_teach() -> None:
     with pytest.raises(FedauditError, match=r"unknown-key.*'noise'"):
         parse({"defences": [{"name": "dp-sgd", "noize": 1.0}]})
-    with pytest.raises(FedauditError, match=r"bad-value.*dp-sgd"):
+    with pytest.raises(FedauditError, match=r"bad-value.*defences\.0\.name.*Did you mean 'dp-sgd'"):
         parse({"defences": [{"name": "dp-sdg"}]})
+    with pytest.raises(FedauditError, match=r"defence-key.*noise belongs to .*dp-sgd.*clip-only takes clip"):
+        parse({"defences": [{"name": "clip-only", "noise": 1.0, "clip": 1.0}]})
 
 
 # ------------------------------------------------------------------ MemGuard
@@ -359,14 +435,14 @@ def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> No
     bare, guarded = digits([], ("client", "server", "outsider")), digits(guard, ("client", "server", "outsider"))
     observed(bare), observed(guarded)
     assert bare.auditor.score_table() == guarded.auditor.score_table()
-    without, found = finish(bare, bare.auditor), finish(guarded, guarded.auditor)
+    without, found = bare.snapshot(), guarded.snapshot()
     by_vantage = {r.vantage: r.estimates["auc"].value for r in found.results if r.party is None and r.attack == "loss"}
     before = {r.vantage: r.estimates["auc"].value for r in without.results if r.party is None and r.attack == "loss"}
     assert by_vantage["client"] == before["client"]
     assert by_vantage["server"] == before["server"]
     assert by_vantage["outsider"] != before["outsider"]
     assert [h.vantage for h in found.headlines] == ["client", "server", "outsider"]
-    assert any("whoever holds the weights" in notice for notice in found.notices)
+    assert any("adversaries who hold the weights" in notice for notice in found.notices)
 
 
 def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
@@ -392,9 +468,8 @@ def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
 
 def test_memguard_alone_with_an_outsider() -> None:
     prepared = digits([{"name": "memguard", "strength": 1.0}], ("outsider",))
-    assert prepared.outsider is None
     observed(prepared)
-    assert prepared.auditor.finish().headlines[0].vantage == "outsider"
+    assert prepared.auditor.snapshot().headlines[0].vantage == "outsider"
 
 
 def test_guarded_parties_are_their_own_kind() -> None:

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.config.schema import Config, parse
+from fedaudit.privacy.statement import Process
 from fedaudit.report.html import write
+from fedaudit.results.document import Document
+from fedaudit.session.engines import rounds
 from fedaudit.session.replay import replay
-from fedaudit.session.run import rounds, run
+from fedaudit.session.run import run
 from tests.worlds import silent
 
 
@@ -17,7 +20,7 @@ def settings(*defences: dict[str, Any], **federation: Any) -> Config:
     })  # fmt: skip
 
 
-def train(config: Config, out: Path, **options: Any) -> dict[str, Any]:
+def train(config: Config, out: Path, **options: Any) -> Document:
     return run(config, out, silent, tell=lambda line: None, **options)
 
 
@@ -33,12 +36,15 @@ def test_D8_a_resumed_run_is_charged_for_every_round(tmp_path: Path) -> None:
 
     half = train(config, tmp_path / "resumed", engine=interrupted)
     resumed = train(config, tmp_path / "resumed")
-    assert half["run"]["guarantee"]["scope"] == "whole run of 2 rounds"
-    assert half["run"]["guarantee"]["epsilon"] < whole["run"]["guarantee"]["epsilon"]
-    assert resumed["run"]["guarantee"] == whole["run"]["guarantee"]
-    assert resumed["headlines"] == whole["headlines"]  # the same noise in the same rounds
+    early, late = half.run.guarantee, whole.run.guarantee
+    assert early is not None
+    assert late is not None
+    assert early.scope == "whole run of 2 rounds"
+    assert (early.epsilon or 0) < (late.epsilon or 0)
+    assert resumed.run.guarantee == late
+    assert resumed.headlines == whole.headlines  # the same noise in the same rounds
     again = replay(tmp_path / "resumed", [], tmp_path / "again", silent)
-    assert again["run"]["guarantee"] == whole["run"]["guarantee"]
+    assert again.run.guarantee == late
     write(whole, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "whole run of 4 rounds" in page
@@ -48,14 +54,13 @@ def test_D8_a_resumed_run_is_charged_for_every_round(tmp_path: Path) -> None:
 def test_rounds_to_which_nobody_comes_are_recorded_and_charged(tmp_path: Path) -> None:
     config = settings({"name": "dp-fedavg", "noise": 1.0, "clip": 1.0}, participation=0.2, sampling="poisson", rounds=6)
     document = train(config, tmp_path / "run")
-    assert document["run"]["rounds"] == 6
-    assert document["run"]["guarantee"]["process"] == {
-        "unit": "user", "noise": 1.0, "releases": 1, "sampler": "poisson", "rate": 0.2
-    }  # fmt: skip
+    assert document.run.rounds == 6
+    assert document.run.guarantee is not None
+    assert document.run.guarantee.process == Process("user", 1.0, 1, "poisson", 0.2)
 
 
 def test_the_report_says_that_memguard_protects_nobody_who_holds_the_weights(tmp_path: Path) -> None:
     document = train(settings({"name": "memguard", "strength": 1.0}), tmp_path / "run")
-    assert document["run"]["guarantee"] is None
+    assert document.run.guarantee is None
     write(document, tmp_path / "report.html")
-    assert "whoever holds the weights" in (tmp_path / "report.html").read_text()
+    assert "adversaries who hold the weights" in (tmp_path / "report.html").read_text()

@@ -21,7 +21,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.checkpoints import rounds
 from fedaudit.integrations.flower.server import trace_strategy
 from fedaudit.integrations.importing import import_checkpoints
-from fedaudit.integrations.loop import make_auditor
+from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
@@ -110,9 +110,9 @@ def test_B7_changes_and_weights_are_told_apart(tmp_path: Path) -> None:
         for party in PARTIES:
             for name, value in one.sent[party].state.items():
                 assert other.sent[party].state[name] == pytest.approx(value, abs=1e-6)
-    with pytest.raises(FedauditError, match="holds weights, and changes were declared"):
+    with pytest.raises(FedauditError, match="holds weights, but --deltas"):
         everything(weights, deltas=True)
-    with pytest.raises(FedauditError, match="holds a change, and weights were expected"):
+    with pytest.raises(FedauditError, match="holds a change of the weights"):
         everything(changes)
 
 
@@ -151,16 +151,16 @@ def test_B17_torch_files_on_request_only_and_never_code(tmp_path: Path, capsys: 
     assert len(everything(folder, torch=True)) == 3
     for hostile in (pickle.dumps({"0.weight": Evil()}), b"\x80\x04garbage", b""):
         (folder / "round-3/global.pt").write_bytes(hostile)
-        with pytest.raises(FedauditError, match="something else than tensors"):
+        with pytest.raises(FedauditError, match="something other than named tensors"):
             everything(folder, torch=True)
     torch.save({"0.weight": Evil()}, folder / "round-3/global.pt")
-    with pytest.raises(FedauditError, match="something else than tensors"):
+    with pytest.raises(FedauditError, match="something other than named tensors"):
         everything(folder, torch=True)
     assert "code ran" not in capsys.readouterr().out
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FedauditError, match="started from is not there"):
+    with pytest.raises(FedauditError, match="started from is missing"):
         everything(saved(tmp_path / "a", with_zero=False))
     folder = saved(tmp_path / "b")
     (folder / "round-2/global.safetensors").unlink()
@@ -185,13 +185,13 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
         folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
     )
     assert document is not None
-    twin = make_auditor(net, whole, 3, ["client", "server"], ["fta-confidence", "loss"], None, 0.95, 0)
+    twin = make_auditor(net, whole, checked(3, attacks=["fta-confidence", "loss"]))
     for round in everything(saved(tmp_path / "again")):
         twin.observe(round)
-    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.finish().results}
-    for entry in document["results"]:
-        assert entry["estimates"]["auc"]["value"] == by_hand[entry["attack"], entry["model"], entry["party"]]
-    assert any("costs are in seconds" in notice.lower() for notice in document["notices"])
+    by_hand = {(r.attack, r.model, r.party): r.estimates["auc"].value for r in twin.snapshot().results}
+    for entry in document.results:
+        assert entry.estimates["auc"].value == by_hand[entry.attack, entry.model, entry.party]
+    assert any("costs are in seconds" in notice.lower() for notice in document.notices)
     assert len(Store.read(tmp_path / "run").entries()) == 3
     with pytest.raises(FedauditError, match="already holds a trace"):
         import_checkpoints(
@@ -207,7 +207,7 @@ def test_a_game_without_the_top_class_is_audited(tmp_path: Path) -> None:
         torch=False, deltas=False,
     )  # fmt: skip
     assert document is not None
-    assert document["run"]["data"]["classes"] == 10
+    assert document.run.data.classes == 10
 
 
 def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:
         tmp_path / "trace", tmp_path / "run", game=tmp_path / "game.npz", config=config, torch=False, deltas=False
     )
     assert document is not None
-    assert {entry["model"] for entry in document["results"]} == {"local", "global"}
+    assert {entry.model for entry in document.results} == {"local", "global"}
 
 
 def test_games_travel_as_files(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.blind import blind_scores
+from fedaudit.audit.judge.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
-from fedaudit.integrations.loop import as_task
-from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.options import as_task
 from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.session.session import Session
 from fedaudit.types import Game, Round, Vantage
 from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, net, part
@@ -111,15 +111,36 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
         return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
 
     grid = LocalGrid(client_app([only_north]))
-    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Recorder(None), party_of)
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
-    sent = {index: set(json.loads(whole)[1]) for index, whole in strategy.recorder.seen.items()}
+    sent = {when.round: set(json.loads(whole)[1]) for when, whole in strategy.session.seen.items()}
     assert sent == {1: {"north", "south"}, 2: {"south"}, 3: {"south"}, 4: {"south"}}
     assert "withheld" in caplog.text
     assert HALTED in grid.contexts[101].state
     assert HALTED not in grid.contexts[202].state
     document = json.loads((tmp_path / "north/results.json").read_text())
     assert any("limit was crossed in round 2" in notice for notice in document["notices"])
+
+
+def test_a_limit_on_attacks_with_parts_of_their_own_halts_too(tmp_path: Path) -> None:
+    """What fusion keeps between rounds is nested: it goes into the context whole, and the limit holds."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["fusion"], halt_if="auc > 0.01")
+    assert [reply.has_error() for reply in send(client_app([audit]), [1, 2, 3])] == [False, True, True]
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    assert {entry["attack"] for entry in document["results"]} == {"fusion", "blind"}
+
+
+def test_an_update_that_nobody_saw_is_not_a_zero(tmp_path: Path) -> None:
+    """A party does not see what its round came to: attacks on updates have a value for what it sent, and none for the
+    global models, instead of an AUC of 0.5 from an update of zero."""
+    audit = PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=["gradient-cosine", "loss"])
+    federation(client_app([audit]))
+    document = json.loads((tmp_path / "north/results.json").read_text())
+    found = {(e["attack"], e["model"]): e["estimates"]["auc"]["value"] for e in document["results"] if not e["party"]}
+    assert found["gradient-cosine", "local"] is not None
+    assert found["gradient-cosine", "global"] is None
+    assert found["loss", "global"] is not None
+    assert document["failed"] == []
 
 
 def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
@@ -172,16 +193,16 @@ def test_results_on_the_way_are_few_and_blind_is_fitted_once(tmp_path: Path, mon
     written: list[int] = []
     fitted: list[int] = []
 
-    def finish(self: Recorder, name: str, out: Path | None) -> None:
+    def finish(self: Session, out: Path | None, incomplete: str | None = None) -> None:
         written.append(self.last)
-        Recorder._document(self, name)
+        Session._document(self, incomplete)
 
     def blind(game: Game, seed: int) -> Any:
         fitted.append(1)
         return blind_scores(game, seed)
 
-    monkeypatch.setattr(Recorder, "finish", finish)
-    monkeypatch.setattr("fedaudit.audit.auditor.blind_scores", blind)
+    monkeypatch.setattr(Session, "finish", finish)
+    monkeypatch.setattr("fedaudit.audit.judge.blind.blind_scores", blind)
     reply = next(iter(send(client_app(), [1])))
     app = client_app([PartyAudit(net, game_of, rounds=32, out=tmp_path, attacks=("loss",)), lambda *_: reply])
     seldom = [1, 2, 3, 4, 5, 6, 7, 9, 17, 18, 19, 30]
@@ -226,7 +247,7 @@ def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Pat
 
 def test_strict_withholds_when_every_attack_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     audit = PartyAudit(net, game_of, rounds=3, attacks=QUICK, strict=True)
-    monkeypatch.setattr(Auditor, "alive", lambda *_: [])
+    monkeypatch.setattr(Settings, "primary", lambda *_: None)
     (reply,) = send(client_app([audit]), [1])
     assert "every attack failed" in str(reply.error.reason)
 
@@ -241,7 +262,7 @@ def test_strict_withholds_another_answer_to_a_round_that_was_answered(tmp_path: 
     audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.99", strict=True)
     replies = send(client_app([audit, other_seed]), [1, 2, 2, 2])
     assert [reply.has_content() for reply in replies] == [True, True, True, False]
-    assert "round 2 came again with other content" in str(replies[-1].error.reason)
+    assert "round 2 arrived again with other content" in str(replies[-1].error.reason)
 
 
 def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path) -> None:
@@ -262,9 +283,12 @@ def test_wrong_use_is_found_in_the_first_round_before_training() -> None:
 
     cases: list[tuple[dict[str, Any], str]] = [
         ({}, "how many rounds are planned"),
-        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be found crossed"),
+        ({"rounds": 3, "halt_if": "tpr@0.01 > 0.05"}, "could never be crossed"),
         ({"rounds": 3, "attacks": ["ftа"]}, "unknown attack"),
         ({"rounds": 3, "fpr": [1e-4]}, "calibration non-members"),
+        ({"rounds": 3, "attacks": ["kta-confidence"]}, "'kta-confidence' needs reference models"),
+        ({"rounds": 3, "attacks": ["lira"], "halt_if": "auc > 0.6"}, "'lira' needs reference models"),
+        ({"rounds": 3, "attacks": ["gradient-series"]}, "'gradient-series' needs an adversary with a shadow model"),
     ]
     for options, says in cases:
         app = client_app([PartyAudit(net, game_of, **options), count])
@@ -286,7 +310,7 @@ def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
 def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Correct this argument"):
         PartyAudit(net, game_of, **wrong)
 
 
@@ -330,7 +354,7 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
         reply = app(copy.deepcopy(message), grid.contexts[101])
         assert reply.has_content()
     document = json.loads((tmp_path / "north/results.json").read_text())
-    assert "Round 2 came twice, the same both times: counted once." in document["notices"]
+    assert "Round 2 arrived twice, with the same content: it is counted once." in document["notices"]
     assert document["run"]["rounds"] == 3
 
 

@@ -15,12 +15,14 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
-from fedaudit.session.engines import engine_named
-from fedaudit.session.run import Prepared, prepare, rounds, run
+from fedaudit.session.engines import engine_named, rounds
+from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
-from fedaudit.types import Round, State
+from fedaudit.types import Moment, Plan, Round, State
 from tests.integrations.flower_world import LocalGrid
 
 CONFIG = """
@@ -63,14 +65,14 @@ def assert_same(ours: list[Round], flowers: list[Round], within: float = 1e-6) -
 
 
 def in_process(settings: Config, after: int = 0, model: State | None = None) -> list[Round]:
-    return flowers(prepare(settings), after, model)
+    return flowers(prepare(settings), Moment(after), model)
 
 
 def flowers(
-    prepared: Prepared, after: int, model: State | None, change: Callable[[LocalGrid], None] = lambda _: None
+    prepared: Prepared, after: Moment, model: State | None, change: Callable[[LocalGrid], None] = lambda _: None
 ) -> list[Round]:
     """Flower's strategies and messages without Ray: everything but the worker processes."""
-    grid = LocalGrid(client_app(prepared, after))
+    grid = LocalGrid(client_app(prepared))
     grid.contexts = {node: Context(1, node, {"partition-id": node - 11}, RecordDict(), {}) for node in (11, 12, 13)}
     change(grid)
     funnel = Funnel(after)
@@ -111,21 +113,21 @@ def test_a_party_that_fails_is_missing_from_the_round_and_told(tmp_path: Path, d
     settings = parse({**config(participation=1.0).as_dict(), "defences": defences})
     sent: list[int] = []
 
-    def engine(prepared: Prepared, after: int, model: State | None) -> Iterator[Round]:
+    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
         made = flowers(prepared, after, model, lambda grid: failing(grid, 12, 2))
         sent.extend(len(round.sent) for round in made)
         yield from made
 
     document = run(settings, tmp_path, lambda *_: nullcontext(lambda: None), engine=engine)
     assert sent == [3, 2, 3]
-    assert "Round 2: 1 of 3 parties failed." in document["warnings"]
-    assert document["degraded"] == ["Round 2: 1 of 3 parties failed."]
+    assert "Round 2: 1 of 3 parties failed." in document.warnings
+    assert document.degraded == ["Round 2: 1 of 3 parties failed."]
 
 
 def test_a_resumed_run_counts_its_gaps_on() -> None:
     ours = list(rounds(prepare(config(participation=1.0))))
     prepared = prepare(config(participation=1.0))
-    flowers(prepared, 2, ours[1].aggregate, lambda grid: failing(grid, 12, 1))
+    flowers(prepared, Moment(2), ours[1].aggregate, lambda grid: failing(grid, 12, 1))
     assert prepared.gaps == ["Round 3: 1 of 3 parties failed."]
 
 
@@ -134,7 +136,7 @@ def test_poisson_sampling_leaves_rounds_empty_in_both() -> None:
     ours = list(rounds(prepare(settings)))
     assert any(not round.commit for round in ours)
     prepared = prepare(settings)
-    theirs = flowers(prepared, 0, None)
+    theirs = flowers(prepared, START, None)
     assert [round.commit for round in theirs] == [round.commit for round in ours]
     assert_same(ours, theirs)
     assert prepared.gaps == []  # that nobody comes is part of the plan
@@ -179,11 +181,31 @@ def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
     stores = [Store.read(tmp_path / engine) for engine in ("local", "flower-simulation")]
     assert_same(list(stores[0].rounds()), list(stores[1].rounds()))
     ours, theirs = (results.load(tmp_path / engine) for engine in ("local", "flower-simulation"))
-    assert ours["run"]["config_hash"] == theirs["run"]["config_hash"]
-    for one, other in zip(ours["results"], theirs["results"], strict=True):
-        assert one["estimates"]["auc"]["value"] == pytest.approx(other["estimates"]["auc"]["value"], abs=5e-3)
+    assert ours.run.config_hash == theirs.run.config_hash
+    for one, other in zip(ours.results, theirs.results, strict=True):
+        assert one.estimates["auc"].value == pytest.approx(other.estimates["auc"].value, abs=5e-3)
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(FedauditError, match="flower-simulation"):
         engine_named("flower")
+
+
+def test_a_probe_is_made_and_thrown_away_by_flower_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plan with probes in it: both engines make the same rounds and the same probes, and keep the rounds."""
+
+    def with_probes(prepared: Prepared) -> list[Plan]:
+        first, second, third = planned(prepared)
+        return [first, Plan(("party-1",), commit=False), second, Plan(second.parties, commit=False), third]
+
+    monkeypatch.setattr("fedaudit.session.engines.planned", with_probes)
+    monkeypatch.setattr("fedaudit.integrations.flower.engine.planned", with_probes)
+    settings = config(participation=1.0)
+    ours, theirs = list(rounds(prepare(settings))), in_process(settings)
+    moments = [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+    assert [(round.index, round.probe) for round in ours] == moments
+    assert [(round.index, round.probe) for round in theirs] == moments
+    assert [round.commit for round in theirs] == [round.commit for round in ours] == [True, False, True, False, True]
+    assert_same(ours, theirs, within=1e-5)
+    monkeypatch.undo()
+    assert_same(list(rounds(prepare(settings))), [round for round in theirs if not round.probe], within=1e-5)

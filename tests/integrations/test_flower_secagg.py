@@ -21,9 +21,10 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import record_sum
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.client import PartyAudit
-from fedaudit.integrations.loop import make_auditor
-from fedaudit.integrations.recorder import Recorder, open_trace
-from fedaudit.session.run import prepare, rounds
+from fedaudit.integrations.options import checked, make_auditor, open_session
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan
 from tests.integrations.flower_world import NODES, LocalGrid, as_state, client_app, initial
 from tests.integrations.worlds import PARTIES, games, net, part
@@ -37,19 +38,19 @@ def test_the_sum_is_recorded_and_no_update(tmp_path: Path, caplog: pytest.LogCap
     caplog.set_level(logging.INFO, logger="flwr")
     audit = PartyAudit(net, game_of, rounds=3, out=tmp_path / "parties", attacks=["fta-confidence", "loss"])
     app = client_app([audit, secaggplus_mod, audit.inside, flower_secagg.translated])
-    auditor = make_auditor(net, joined(*games()), 3, ["client", "secagg-server"], ["loss", "fta-loss"], None, 0.95, 0)
-    recorder = Recorder(auditor, open_trace(tmp_path / "server", auditor, "snapshots"), strict=True)
+    asked = checked(3, vantages=["client", "secagg-server"], attacks=["loss", "fta-loss"])
+    session = open_session(tmp_path / "server", make_auditor(net, joined(*games()), asked), strict=True)
     context = Context(1, 0, {}, RecordDict(), {})
     plans = [Plan(PARTIES)] * 3
     start = as_state(initial())
-    flower_secagg.run(LocalGrid(app), context, plans, NODES, start, recorder, 600)
-    assert recorder.trace is not None
-    stored = list(recorder.trace.store.rounds())
+    flower_secagg.run(LocalGrid(app), context, plans, NODES, start, session, 600)
+    assert session.trace is not None
+    stored = list(session.trace.store.rounds())
     assert [set(round.sent) for round in stored] == [set(PARTIES)] * 3
     assert all(trained.state == {} for round in stored for trained in round.sent.values())
-    found = recorder.finish("sum", tmp_path / "server")
+    found = session.finish(tmp_path / "server")
     assert found is not None
-    assert {entry["vantage"] for entry in found["results"]} == {"client", "secagg-server"}
+    assert {entry.vantage for entry in found.results} == {"client", "secagg-server"}
     # The parties: what leaves is masked, what would have left without SecAgg+ is not.
     assert "north is masked, so only the global model is seen" in caplog.text
     outer = json.loads((tmp_path / "parties/north/results.json").read_text())
@@ -89,17 +90,17 @@ def test_the_sum_is_the_average_up_to_quantisation(tmp_path: Path) -> None:
     """The obvious twin: the same parties, averaged in the open. One round: training blows small differences up."""
     from flwr.serverapp.strategy import FedAvg as InTheOpen
 
-    recorder = Recorder(None, open_trace(tmp_path, None, "snapshots"), strict=True)
+    session = open_session(tmp_path, None, strict=True)
     app = client_app([secaggplus_mod, flower_secagg.translated])
     context = Context(1, 0, {}, RecordDict(), {})
-    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)], NODES, as_state(initial()), recorder, 600)
+    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)], NODES, as_state(initial()), session, 600)
     plain = InTheOpen(fraction_evaluate=0.0).start(grid=LocalGrid(client_app()), initial_arrays=initial(), num_rounds=1)
     assert plain.arrays is not None
-    assert recorder.trace is not None
-    last = list(recorder.trace.store.rounds())[-1]
+    assert session.trace is not None
+    last = list(session.trace.store.rounds())[-1]
     for name, value in as_state(plain.arrays).items():
         assert last.aggregate[name] == pytest.approx(value, abs=5e-5)
-    recorder.finish("sum", None)
+    session.finish(None)
 
 
 def test_F6_a_halted_protocol_is_an_empty_round() -> None:
@@ -112,18 +113,18 @@ def test_F6_a_halted_protocol_is_an_empty_round() -> None:
             raise RuntimeError("out of memory")
         return call_next(message, context)
 
-    recorder = Recorder(None)
+    session = Session(None)
     app = client_app([secaggplus_mod, fails_once, flower_secagg.translated])
     context = Context(1, 0, {}, RecordDict(), {})
-    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)] * 2, NODES, as_state(initial()), recorder, 600)
-    assert recorder.gaps == ["round 1 is empty: secure aggregation was halted, too few parties answered"]
-    assert set(recorder.seen) == {2}
+    flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)] * 2, NODES, as_state(initial()), session, 600)
+    assert session.gaps == ["round 1 is empty: secure aggregation was halted, too few parties answered"]
+    assert {when.round for when in session.seen} == {2}
 
 
 def test_a_single_party_cannot_hide() -> None:
     context = Context(1, 0, {}, RecordDict(), {})
     with pytest.raises(FedauditError, match="fewer than two parties"):
-        flower_secagg.run(LocalGrid(client_app()), context, [Plan(("north",))], NODES, {}, Recorder(None), 1)
+        flower_secagg.run(LocalGrid(client_app()), context, [Plan(("north",))], NODES, {}, Session(None), 1)
 
 
 # ------------------------------------------------------------------ the same in a configuration

@@ -38,8 +38,8 @@ def run(
 
 
 def scores(strategy: RecordedStrategy) -> list[object]:
-    assert strategy.recorder.auditor is not None
-    return strategy.recorder.auditor.score_table()["score"]
+    assert strategy.session.auditor is not None
+    return strategy.session.auditor.score_table()["score"]
 
 
 def recorded(strategy: Strategy, out: Path, **options: Any) -> RecordedStrategy:
@@ -49,9 +49,9 @@ def recorded(strategy: Strategy, out: Path, **options: Any) -> RecordedStrategy:
 
 
 def text(strategy: RecordedStrategy) -> str:
-    document = strategy.recorder.document
+    document = strategy.session.document
     assert document is not None
-    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+    return " ".join([document.run.status, *document.warnings, *document.notices])
 
 
 def training_only(change: Change) -> Change:
@@ -65,13 +65,13 @@ def training_only(change: Change) -> Change:
 
 def rounds_of(strategy: RecordedStrategy, monkeypatch: pytest.MonkeyPatch) -> list[Round]:
     seen: list[Round] = []
-    real = strategy.recorder.observe
+    real = strategy.session.observe
 
     def both(round: Round) -> None:
         seen.append(round)
         real(round)
 
-    monkeypatch.setattr(strategy.recorder, "observe", both)
+    monkeypatch.setattr(strategy.session, "observe", both)
     return seen
 
 
@@ -146,9 +146,9 @@ def test_F6_an_empty_round_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.arrays is not None
     assert [(round.index, round.commit) for round in seen] == [(1, True), (2, False), (3, True)]
     assert "Round 2 is empty: nobody sent a model" in text(strategy)
-    document = strategy.recorder.document
+    document = strategy.session.document
     assert document is not None
-    curves = [e["curves"]["auc"]["x"] for e in document["results"] if "auc" in e.get("curves", {})]
+    curves = [e.curves["auc"].x for e in document.results if "auc" in e.curves]
     assert curves
     assert all(2.0 not in x for x in curves)
 
@@ -186,7 +186,7 @@ def test_F2_a_full_disk(tmp_path: Path) -> None:
     assert result.arrays is not None
     assert equal(as_state(plain.arrays), as_state(result.arrays))
     assert "Recording stopped at round 1 (File too large). Training and audit went on" in text(strategy)
-    assert any("could not be written" in gap and "File too large" in gap for gap in strategy.recorder.gaps)
+    assert any("could not be written" in gap and "File too large" in gap for gap in strategy.session.gaps)
     assert not (tmp_path / "run/results.json").exists()
     assert Store.read(tmp_path / "run").entries() == []
 
@@ -198,12 +198,12 @@ def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path) -> None:
     first = run(recorded(FedAvg(), tmp_path / "run"), 2)
     again = recorded(FedAvg(), tmp_path / "run")
     run(again, 1, start=first.arrays, seeds_from=2)
-    assert "server started again from the model of round 2" in text(again)
+    assert "server restarted from the model of round 2" in text(again)
     assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
     assert scores(again) == scores(whole)
     run(again, 2)  # the same object, from the very first model: what came after it is left out
     assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
-    assert "Round 1 came twice, the same both times" in text(again)
+    assert "Round 1 arrived twice, with the same content" in text(again)
     start = initial()
     run(again, 2, start=arrays({name: array.numpy() * 1.5 for name, array in start.items()}))
     assert "Round 1 started from an unknown model, not from the last one: the server went back" in text(again)
@@ -228,11 +228,11 @@ def test_F5_a_round_that_is_sent_again(tmp_path: Path) -> None:
         replies = grid.send_and_receive(strategy.configure_train(number, start, ConfigRecord(), grid))
         made, _ = strategy.aggregate_train(number, replies)
         strategy.settle()
-        if strategy.recorder.notes and made is not None:
+        if strategy.session.notes and made is not None:
             start = made
-    assert strategy.recorder.last == 2
-    strategy.recorder.finish("again", tmp_path)
-    assert any("round 1 came twice, the same both times" in note for note in strategy.recorder.notes)
+    assert strategy.session.last == 2
+    strategy.session.finish(tmp_path)
+    assert any("round 1 arrived twice, with the same content" in note for note in strategy.session.notes)
 
 
 def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.loop import Recording, record
-from fedaudit.results.document import SCHEMA_FILE
+from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.types import Observation, Round, Trained
 from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
 
@@ -41,12 +41,12 @@ def seeded() -> nn.Module:
 
 
 def scores(audit: Recording) -> list[object]:
-    assert audit.recorder.auditor is not None
-    return audit.recorder.auditor.score_table()["score"]
+    assert audit.session.auditor is not None
+    return audit.session.auditor.score_table()["score"]
 
 
-def text(document: dict[str, Any]) -> str:
-    return " ".join([document["run"]["status"], *document["warnings"], *document["notices"]])
+def text(document: Document) -> str:
+    return " ".join([document.run.status, *document.warnings, *document.notices])
 
 
 def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_a_loop_is_audited_and_not_changed(tmp_path: Path) -> None:
 def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
     """The obvious twin: the same states as Rounds through the Auditor, by hand."""
     from fedaudit.data.set_aside import joined
-    from fedaudit.integrations.loop import make_auditor
+    from fedaudit.integrations.options import checked, make_auditor
     from fedaudit.integrations.states import numpy_state
 
-    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), 3, ("client", "server"), None, None, 0.95, 0)
+    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), checked(3))
     with record(model, games(), out=tmp_path, rounds=3) as audit:
         for round in range(1, 4):
             before, updates = numpy_state(model.state_dict()), {}
@@ -91,7 +91,7 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     plain, watched = seeded(), seeded()
     loop(None, plain, range(1, 5))
     with recorded(tmp_path, watched) as audit:
-        auditor = audit.recorder.auditor
+        auditor = audit.session.auditor
         assert auditor is not None
         real = auditor.measure
 
@@ -107,7 +107,7 @@ def test_F4_a_hook_that_raises_never_reaches_the_training(tmp_path: Path, monkey
     )
     assert audit.document is not None
     assert "recorded with gaps" in text(audit.document)
-    assert "Round 2 is missing: ValueError in test_torch_loop.py" in text(audit.document)
+    assert "Round 2 is missing: ValueError in test_loop.py" in text(audit.document)
     assert "record 17" not in text(audit.document)  # a foreign message may quote data
     assert "Round 2 is missing" in (tmp_path / "report.html").read_text()
 
@@ -138,7 +138,7 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
         audit.observe(2, model)  # the same global model, but no updates: other content
         assert scores(audit) == before
     assert audit.document is not None
-    assert "Round 2 came again with other content" in text(audit.document)
+    assert "Round 2 arrived again with other content" in text(audit.document)
 
 
 def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_loop_that_was_killed_goes_on(tmp_path: Path) -> None:
     model = seeded()
     first = recorded(tmp_path / "two", model)
     loop(first, model, range(1, 3))
-    first.recorder.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
+    first.session.trace.store.close()  # type: ignore[union-attr]  # killed: nothing is finished
     with recorded(tmp_path / "two", model) as second:
         loop(second, model, range(3, 5))
     assert scores(second) == scores(whole)
@@ -198,8 +198,8 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
             train(model, part("north")[0], seed=round)
             audit.observe(round, model)
     assert audit.document is not None
-    assert {e["vantage"] for e in audit.document["results"]} == {"client"}
-    assert "nothing is said about the server" in text(audit.document)
+    assert {e.vantage for e in audit.document.results} == {"client"}
+    assert "there is no result for the server" in text(audit.document)
 
 
 def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
         loop(audit, model, range(1, 2))
         with full_disk():
             loop(audit, model, range(2, 4))
-            audit.recorder.finish("run", tmp_path / "run")
+            audit.session.finish(tmp_path / "run")
         assert audit.document is not None
-        assert audit.document["run"]["rounds"] == 3
+        assert audit.document.run.rounds == 3
         assert "Recording stopped at round 2 (File too large)" in text(audit.document)
     assert not (tmp_path / "run/signals/00002.parquet").exists()
 
@@ -238,8 +238,8 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"game": []}, "a game is wanted, and none is given"),
         ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
         ({"attacks": ["fta"]}, "unknown attack"),
-        ({"attacks": ["loss", "loss"]}, "loss is named twice"),
-        ({"vantages": ["client", "client"]}, "client is named twice"),
+        ({"attacks": ["loss", "loss"]}, "loss is listed twice"),
+        ({"vantages": ["client", "client"]}, "client is listed twice"),
         ({"fpr": [0.0001]}, "calibration non-members"),
     ],
 )
@@ -261,5 +261,5 @@ def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None
-    assert audit.document["run"]["status"] == "recorded up to round 3 of 4"
-    assert audit.document["degraded"] == ["Seen up to round 3 of 4 planned rounds."]
+    assert audit.document.run.status == "recorded up to round 3 of 4"
+    assert audit.document.degraded == ["Seen up to round 3 of 4 planned rounds."]

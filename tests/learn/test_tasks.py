@@ -1,5 +1,6 @@
 """Outputs, training, and models that are refused before training."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,8 @@ import torch
 from torch import nn
 
 from fedaudit.adversary.signals import why_not
-from fedaudit.config.schema import OUR_MODELS
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.learn.models import MODELS
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 
 
@@ -90,12 +89,12 @@ def test_B9_unfit_models_are_refused(build: Any, code: str) -> None:
 
 
 def test_own_model_by_name() -> None:
-    task = build_task("fedaudit.learn.models:mlp", (4,), 3, {"hidden": [5]})
+    task = build_task("fedaudit.learn.models.mlp:mlp", (4,), 3, {"hidden": [5]})
     assert task.initial(0)["1.weight"].shape == (5, 4)
     with pytest.raises(FedauditError, match="unknown-model"):
         build_task("mpl", (4,), 3, {})
     with pytest.raises(FedauditError, match="model-import"):
-        build_task("fedaudit.learn.models:nothing", (4,), 3, {})
+        build_task("fedaudit.learn.models.mlp:nothing", (4,), 3, {})
 
 
 def one_argument(shape: Any) -> nn.Module:
@@ -147,8 +146,27 @@ def test_a_regression_has_one_value_a_record() -> None:
             task.check(task.initial(0), records())
 
 
-def test_every_model_can_be_named_in_a_configuration() -> None:
-    assert set(MODELS) == set(OUR_MODELS)
+def test_a_class_at_every_position_needs_an_answer_at_every_position() -> None:
+    windows = np.random.default_rng(0).integers(0, 5, (20, 8))
+    rows = dataset("text", windows[:, :-1], windows[:, 1:], tokens=True).records
+    shapes = {"(7, 5) for each record": (5, 7), "5 classes are needed at each of 7 positions": (5,)}
+    for says, shape in shapes.items():
+        module = nn.Sequential(nn.Embedding(5, int(np.prod(shape))), Reduced(shape))
+        task = TorchTask(lambda module=module: module, 5)  # type: ignore[misc]
+        with pytest.raises(FedauditError, match=re.escape(says)) as caught:
+            task.check(task.initial(0), rows)
+        assert caught.value.code == "model-outputs"
+
+
+class Reduced(nn.Module):
+    """One answer of a given shape, whatever the positions."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1).reshape(len(x), *self.shape)
 
 
 class Twice(nn.Module):

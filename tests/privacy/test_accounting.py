@@ -2,14 +2,15 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.privacy import accounting
-from fedaudit.privacy.accounting import Process, Promise, curve, epsilon, noise_for, rdp_epsilon, statement
+from fedaudit.privacy.accounting import curve, epsilon, noise_for, rdp_epsilon, statement
+from fedaudit.privacy.statement import LEAST_NOISE, Process, Promise
 from fedaudit.stats.gaussian import gaussian_epsilon, gaussian_mu
 
 RECORD = Process("record", 0.8, 100, "poisson", 0.01)
@@ -42,8 +43,9 @@ def test_little_noise_is_accounted_soundly_and_at_once() -> None:
     assert accounting.guarantee(little, 1, 1e-5).accountant == "Renyi divergences"
     assert epsilon(little, 10, 1e-5) > epsilon(replace(little, noise=accounting.LEAST_PLD_NOISE), 10, 1e-5)
     for process in (little, Process("user", 1.0, 1, "full")):
-        least = replace(process, noise=accounting.LEAST_NOISE)
-        json.dumps(statement(Promise("d", least, 1e-5, 9, "all"), 10), allow_nan=False)
+        least = replace(process, noise=LEAST_NOISE)
+        spent = statement(Promise("d", least, 1e-5, 9, "all"), 10)
+        json.dumps(asdict(spent), allow_nan=False)
 
 
 def test_a_delta_that_no_accountant_resolves_is_refused() -> None:
@@ -88,17 +90,20 @@ def test_noise_for_an_epsilon_keeps_it_and_wastes_little(process: Process) -> No
 
 def test_T20_statement_tells_rounds_from_the_run() -> None:
     found = statement(Promise("dp-sgd", RECORD, 1e-5, 1_000, "all"), 3)
-    assert found["epsilon"] == pytest.approx(epsilon(RECORD, 3, 1e-5), rel=1e-6)
-    assert found["epsilon_one_round"] == pytest.approx(epsilon(RECORD, 1, 1e-5))
-    assert found["epsilon_rdp"] > found["epsilon"] > found["epsilon_one_round"]
-    assert found["curve"]["round"] == [1, 2, 3]
-    assert (found["unit"], found["adjacency"], found["problems"]) == ("record", "add-remove", [])
+    assert found.epsilon == pytest.approx(epsilon(RECORD, 3, 1e-5), rel=1e-6)
+    assert found.epsilon_one_round == pytest.approx(epsilon(RECORD, 1, 1e-5))
+    assert found.epsilon is not None
+    assert found.epsilon_rdp is not None
+    assert found.epsilon_one_round is not None
+    assert found.epsilon_rdp > found.epsilon > found.epsilon_one_round
+    assert found.curve.round == [1, 2, 3]
+    assert (found.unit, found.adjacency, found.problems) == ("record", "add-remove", [])
     long = statement(Promise("dp-fedavg", Process("user", 50.0, 1, "full"), 1e-2, 10, "all"), 1_000)
-    assert (len(long["curve"]["round"]), long["curve"]["round"][-1]) == (200, 1_000)
+    assert (len(long.curve.round), long.curve.round[-1]) == (200, 1_000)
 
 
 def test_T18_delta_above_one_in_n() -> None:
-    assert "above 1/50" in statement(Promise("dp-sgd", RECORD, 0.03, 50, "all"), 1)["problems"][0]
+    assert "above 1/50" in statement(Promise("dp-sgd", RECORD, 0.03, 50, "all"), 1).problems[0]
 
 
 def test_D8_accounting_is_a_function_of_the_rounds_done() -> None:

@@ -3,7 +3,18 @@
 import math
 from typing import Any
 
+from fedaudit.report.values import Results, cleaned
+from fedaudit.results.document import Document, with_sentences
+
 Json = dict[str, Any]
+
+
+def read(results: Json) -> Document:
+    return with_sentences(Document.from_json(results))
+
+
+def quotable(results: Json) -> Results:
+    return cleaned(read(results))
 
 
 def estimate(value: float | None, half: float = 0.012, **extra: Any) -> Json:
@@ -45,7 +56,7 @@ def entry(attack: str, vantage: str, share: float | None, area: float | None, **
 
 
 def blind(area: float | None = 0.503) -> Json:
-    return entry("blind", "none", None, area, estimates={"auc": estimate(area, 0.019)}, cost={"epochs": 0.0})
+    return entry("blind", "client", None, area, estimates={"auc": estimate(area, 0.019)}, cost={"epochs": 0.0})
 
 
 ATTACKS = ("fta-confidence", "fta-logit", "fta-loss", "loss", "modified-entropy", "fed-loss", "back-front-diff")
@@ -61,7 +72,15 @@ def minimal(share: float | None = 0.077, area: float | None = 0.712) -> Json:
     """One attack from one vantage, and nothing else."""
     one = entry("fta-confidence", "client", share, area)
     headline = {k: one[k] for k in ("vantage", "attack", "model", "estimates")} | {"compared": 1}
-    return {"schema": 1, "run": {"name": "baskets", "rounds": 40}, "headlines": [headline], "results": [one]}
+    return {"schema": 1, "run": bare_run(), "headlines": [headline], "results": [one]}
+
+
+def bare_run() -> Json:
+    """As little as a run can say about itself."""
+    data = {"name": "", "records": 0, "classes": 0, "subjects": None, "input_shape": []}
+    words = {"name": "baskets", "fedaudit": "", "created": "", "status": "complete", "config_hash": ""}
+    numbers = {"seed": 0, "rounds": 40, "seconds": 1.0}
+    return words | numbers | {"config": {}, "versions": {}, "data": data, "parties": [], "guarantee": None}
 
 
 def _wobble(i: int) -> float:
@@ -122,10 +141,18 @@ def run(parties: int) -> Json:
     sizes = {"members": 450, "evaluation": 440, "calibration": 600}
     return {
         "name": "baskets", "fedaudit": "0.1.0", "created": "2025-11-15T21:30:00+00:00", "config": CONFIG,
-        "config_hash": "9f2c61d0a7b4", "versions": {"python": "3.11.7", "numpy": "2.4.6", "torch": "2.13.0"},
+        "config_hash": "9f2c61d0a7b4", "seed": 0, "versions": {"python": "3.11.7", "numpy": "2.4.6", "torch": "2.13.0"},
         "status": "complete", "rounds": 40, "seconds": 94.2,
         "data": {"name": "baskets", "records": 6000, "classes": 8, "subjects": 801, "input_shape": [300]},
         "parties": [{"name": f"party-{i}"} | sizes for i in range(parties)],
         "accuracy": {"members": estimate(0.83, 0.02), "evaluation": estimate(0.61, 0.023)},
-        "guarantee": {"unit": "record", "epsilon": 4.0, "delta": 1e-5, "adjacency": "add-remove", "accountant": "rdp"},
+        "guarantee": guarantee(4.0),
     }  # fmt: skip
+
+
+def guarantee(epsilon: float) -> Json:
+    process = {"unit": "record", "noise": 1.1, "releases": 4, "sampler": "poisson", "rate": 0.1}
+    spent = {"epsilon": epsilon, "epsilon_one_round": epsilon / 9, "epsilon_rdp": 1.1 * epsilon, "delta": 1e-5}
+    words = {"unit": "record", "adjacency": "add-remove", "accountant": "PLD", "scope": "whole run of 40 rounds"}
+    curve = {"round": [1, 40], "epsilon": [epsilon / 9, epsilon]}
+    return words | spent | {"defence": "dp-sgd", "against": "everybody", "process": process, "curve": curve}

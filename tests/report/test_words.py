@@ -1,27 +1,32 @@
 """The wording: what is claimed, what is not, and that chance is never called safe."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fedaudit.report import charts, headline_rows, row_titles, sections, verdict, words
-from fedaudit.report.values import clean, clean_tree, rate, share, share_span, toml
+from fedaudit.report.values import clean, clean_tree, toml
+from fedaudit.stats.wording import rate, share, share_span, since_round
+from fedaudit.types import Curve
 from tests.report import builder
-from tests.report.builder import Json
+from tests.report.builder import quotable
 
 
 def test_found_reads_as_designed() -> None:
-    assert verdict(builder.minimal()) == (
-        "Any party that sees the global models can pick out 7.7 % of the training records while wrongly accusing 1 % "
-        "of outsiders (95 % interval 6.3–9.1; after 40 rounds)."
+    assert verdict(quotable(builder.minimal())) == (
+        "Any party that sees the global models can pick out 7.7 % of the training records (about 139 of 1,800) while "
+        "wrongly accusing 1 % of outsiders (95 % interval 6.3–9.1; fta-confidence, after 40 rounds)."
     )
 
 
 def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
-    said = verdict(builder.results())
+    said = verdict(quotable(builder.results()))
     assert "Whoever runs the server can pick out 12.4 % of the parties' training records" in said
-    assert "(95 % interval 11.0–13.8, wider because the strongest of 2 is quoted; after 40 rounds)" in said
+    assert (
+        "(95 % interval 11.0–13.8, wider because the strongest of 2 is quoted; fta-confidence, after 40 rounds)" in said
+    )
     assert said.count("the strongest of") == 1
 
 
@@ -29,11 +34,11 @@ def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
 def test_the_unit_is_named(unit: str, noun: str) -> None:
     results = builder.minimal()
     results["results"][0]["unit"] = unit
-    assert f"7.7 % of {noun}" in verdict(results)
+    assert f"7.7 % of {noun}" in verdict(quotable(results))
 
 
 def test_nothing_found_is_not_called_safe() -> None:
-    said = verdict(builder.minimal(0.012, 0.503))
+    said = verdict(quotable(builder.minimal(0.012, 0.503)))
     assert said.startswith(
         "Nothing beyond chance was found for any party that sees the global models at this sample size"
     )
@@ -42,17 +47,55 @@ def test_nothing_found_is_not_called_safe() -> None:
     assert not re.search(r"\b(is|are) safe\b", said)
 
 
+def test_an_interval_that_begins_at_0_for_want_of_records_is_not_chance() -> None:
+    """60.9 % beside an AUC of .98 was said to be no better than chance, because 12 records were missing."""
+    results = builder.minimal(0.609, 0.98)
+    why = "the lower end is 0 until there are 12 more calibration non-members"
+    results["headlines"][0]["estimates"]["tpr@0.01"] |= {"low": 0.0, "high": 0.8, "reason": why}
+    said = verdict(quotable(results))
+    assert "not settled: 60.9 % of the training records (about 1,096 of 1,800)" in said
+    assert why in said
+    assert "no better than chance" not in said
+    assert "Nothing beyond chance" not in said
+
+
+def test_a_server_is_never_said_to_do_less_than_a_party() -> None:
+    """It sees the global models as well. Its own interval, wider for a choice, may still include chance."""
+    results = builder.results()
+    results["headlines"][1]["estimates"] = builder.estimates(0.012, 0.503)
+    read = quotable(results)
+    client, server = (h.sentence for h in read.headlines)
+    assert "can pick out 7.7 %" in client
+    assert server.startswith(
+        "Whoever runs the server sees all that is seen by any party that sees the global models, and can do at least "
+        "as much (7.7 % by fta-confidence, 95 % interval 6.3–9.1)."
+    )
+    assert [h.tone for h in read.headlines] == ["found", "found"]
+
+
+def test_the_sentence_is_one_field_and_everybody_shows_it() -> None:
+    """Page and terminal made sentences of their own; results.json had none."""
+    results = builder.results()
+    stored = builder.read(results).to_json()
+    for headline in stored["headlines"]:
+        headline["sentence"] = f"Said of the {headline['vantage']}."
+    read = quotable(stored)
+    assert verdict(read) == "Said of the client. Said of the server."
+
+
 @pytest.mark.parametrize("low, tone", [(0.01, "none"), (0.0100001, "found")])
 def test_the_lower_end_decides_not_the_value(low: float, tone: str) -> None:
     results = builder.minimal(0.077, 0.5)
     results["headlines"][0]["estimates"]["tpr@0.01"]["low"] = low
-    (finding,) = words.findings(results)
+    (finding,) = words.findings(quotable(results))
     assert finding.tone == tone
 
 
 def test_a_weak_leak_on_average_is_told_apart_from_none() -> None:
-    said = verdict(builder.minimal(0.012, 0.56))
-    assert "did no better than chance at picking out single cases" in said
+    said = verdict(quotable(builder.minimal(0.012, 0.56)))
+    assert "did no better" not in said
+    assert "How much any party that sees the global models can pick out is not settled: 1.2 %" in said
+    assert "the interval begins at 0 %, which is not above 1 %" in said
     assert "which is which 56.0 % of the time (95 % interval 54.8–57.2; guessing is 50 %)" in said
 
 
@@ -60,7 +103,7 @@ def test_a_weak_leak_on_average_is_told_apart_from_none() -> None:
 def test_T6_too_few_non_members_is_not_chance(area: float | None, tone: str) -> None:
     results = builder.minimal(None, area)
     results["headlines"][0]["estimates"]["tpr@0.01"]["reason"] = "needs 57 more calibration non-members"
-    (finding,) = words.findings(results)
+    (finding,) = words.findings(quotable(results))
     assert finding.tone == tone
     assert "could not be measured (needs 57 more calibration non-members)" in finding.sentence
     assert "–%" not in finding.sentence
@@ -71,47 +114,51 @@ def test_T6_a_lower_end_held_at_zero_says_why() -> None:
     results = builder.minimal(0.05, 0.5)
     why = "the lower end is 0 until there are 12 more calibration non-members"
     results["headlines"][0]["estimates"]["tpr@0.01"] |= {"low": 0.0, "reason": why}
-    assert why in verdict(results)
+    assert why in verdict(quotable(results))
 
 
 def test_T10_blind_comes_first_and_only_the_excess_counts() -> None:
     results = builder.results()
     results["results"][-1] = builder.blind(0.62)
-    said = verdict(results)
+    said = verdict(quotable(results))
     assert said.startswith("Warning: members and outsiders differ even without the model.")
     assert "AUC of 0.620 (95 % interval 0.601–0.639)" in said
     assert "exceeds the blind guess by 0.054 (both intervals together allow 0.023–0.085)" in said
     results["results"][-1] = builder.blind(0.66)
-    assert "not clearly above the blind guess" in verdict(results)
+    assert "not clearly above the blind guess" in verdict(quotable(results))
     results["results"][-1] = builder.blind(0.503)
-    assert "blind" not in verdict(results)
+    assert "blind" not in verdict(quotable(results))
 
 
-def test_T10_a_blind_guess_that_is_wrong_on_purpose_counts_as_well() -> None:
+def test_T10_a_blind_guess_below_chance_is_not_turned_round() -> None:
+    """It was: 0.38 became 0.62, and took 0.12 from what the attacks had found."""
     results = builder.results()
     results["results"][-1] = builder.blind(0.38)
-    assert words.sets_differ(results)
-    gap = words.excess(results, results["headlines"][0])
-    assert gap is not None
-    assert gap == pytest.approx((0.0542, 0.0232, 0.0852), abs=1e-3)
+    assert not words.sets_differ(quotable(results))
+    gap = words.excess(quotable(results), quotable(results).headlines[0])
+    assert gap == pytest.approx((0.1742, 0.1622, 0.1862), abs=1e-3)
 
 
 def test_T12_below_chance_is_an_alarm_and_never_flipped() -> None:
     results = builder.minimal(0.002, 0.42)
-    assert verdict(results).startswith("Alarm: any party that sees the global models ranks outsiders above members")
-    assert "0.420" in verdict(results)
-    assert "0.58" not in verdict(results)
-    assert words.warnings(results) == []  # whoever measured it knows how many were looked at, and warns or does not
+    assert verdict(quotable(results)).startswith(
+        "Alarm: any party that sees the global models ranks outsiders above members"
+    )
+    assert "0.420" in verdict(quotable(results))
+    assert "0.58" not in verdict(quotable(results))
+    assert (
+        words.warnings(quotable(results)) == []
+    )  # whoever measured it knows how many were looked at, and warns or does not
     results["results"][0]["warnings"] = ["AUC wholly below 0.5"]
-    assert words.warnings(results) == ["AUC wholly below 0.5 [fta-confidence, client]"]
+    assert words.warnings(quotable(results)) == ["AUC wholly below 0.5 [fta-confidence, client]"]
 
 
 def test_interrupted_is_said_first() -> None:
     results = builder.minimal()
     results["run"]["status"] = "interrupted at round 17"
     results["results"][0]["round"] = 17
-    assert verdict(results).startswith("This run was interrupted at round 17;")
-    assert "after 17 rounds" in verdict(results)
+    assert verdict(quotable(results)).startswith("This run was interrupted at round 17;")
+    assert "after 17 rounds" in verdict(quotable(results))
 
 
 @pytest.mark.parametrize(
@@ -127,27 +174,22 @@ def test_interrupted_is_said_first() -> None:
     ],
 )
 def test_T5_since_is_the_round_from_which_on_the_band_stays_above_chance(low: list[Any], since: int | None) -> None:
-    curve = {"x": [1, 2, 3, 4], "low": low, "method": "simultaneous over rounds"}
-    assert words.since_round(curve, 0.01) == since
-    assert words.since_round(curve | {"method": "pointwise"}, 0.01) is None
+    curve = Curve([1, 2, 3, 4], low, low, low, "simultaneous over rounds")
+    assert since_round(curve, 0.01) == since
+    assert since_round(replace(curve, method="pointwise"), 0.01) is None
+    assert since_round(None, 0.01) is None
 
 
 def test_since_is_in_the_verdict_only_with_a_finding() -> None:
-    assert "since round 5" in verdict(builder.results())
+    assert "since round 5" in verdict(quotable(builder.results()))
     none = builder.results(strong=0.01)
-    assert "since" not in verdict(none)
-
-
-def test_without_stored_headlines_the_primary_is_quoted_never_the_strongest() -> None:
-    weak, strong = builder.entry("fta-confidence", "client", 0.03, 0.6), builder.entry("loss", "client", 0.4, 0.9)
-    results: Json = {"results": [strong, weak]}
-    assert [h["attack"] for h in words.headlines(results)] == ["fta-confidence"]
+    assert "since" not in verdict(quotable(none))
 
 
 def test_a_server_whose_headline_is_global_still_has_its_local_models_drawn() -> None:
     results = builder.results(parties=2, attacks=2)
     results["headlines"][1] = results["headlines"][0] | {"vantage": "server", "compared": 2}
-    lines = words.drawn(results, words.findings(results))
+    lines = words.drawn(quotable(results), words.findings(quotable(results)))
     assert [(f.vantage, f.model, f.attack) for f in lines] == [
         ("client", "global", "fta-confidence"),
         ("server", "local", "fta-confidence"),
@@ -157,7 +199,8 @@ def test_a_server_whose_headline_is_global_still_has_its_local_models_drawn() ->
 def test_a_server_headline_on_global_models_finds_its_result() -> None:
     results = builder.minimal()
     results["headlines"][0]["vantage"] = "server"
-    assert words.behind(results, results["headlines"][0]) is results["results"][0]
+    read = quotable(results)
+    assert words.behind(read, read.headlines[0]) is read.results[0]
 
 
 @pytest.mark.parametrize(
@@ -172,12 +215,14 @@ def test_a_server_headline_on_global_models_finds_its_result() -> None:
 )
 def test_which_rate_is_quoted(values: dict[str, float | None], chosen: str | None) -> None:
     found = {name: builder.tpr(value) for name, value in values.items()}
-    assert words.main_tpr({"headlines": [{"vantage": "client", "attack": "a", "estimates": found}]}) == chosen
+    results = builder.minimal()
+    results["headlines"][0]["estimates"] = found
+    assert words.main_tpr(quotable(results)) == chosen
 
 
 def test_rows_for_the_command_line() -> None:
     results = builder.results(parties=3, attacks=2)
-    rows = headline_rows(results)
+    rows = headline_rows(quotable(results))
     assert [(r.attack, r.vantage, r.primary) for r in rows] == [
         ("fta-confidence", "client", True),
         ("fta-logit", "client", False),
@@ -188,14 +233,14 @@ def test_rows_for_the_command_line() -> None:
     first = rows[0]
     assert (first.auc, first.tpr) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
     assert (first.realised_fpr, first.cost, first.model) == ("1.1 %", "0.04", "global")
-    assert row_titles(results)[4] == "TPR at 1 % FPR"
+    assert row_titles(quotable(results))[4] == "TPR at 1 % FPR"
 
 
 def test_warnings_are_said_once_with_their_places() -> None:
     results = builder.results(parties=9, attacks=1)
     for entry in results["results"]:
         entry["warnings"] = ["few records"] if entry["party"] else []
-    said = words.warnings(results)
+    said = words.warnings(quotable(results))
     assert len(said) == 2
     assert said[1].startswith("few records [fta-confidence, client, party-0; ")
     assert said[1].endswith("; and 14 more]")
@@ -203,16 +248,15 @@ def test_warnings_are_said_once_with_their_places() -> None:
 
 def test_cost_has_a_chart_only_where_costs_differ() -> None:
     results = builder.results()
-    assert charts.cost(results) is not None
+    assert charts.cost(quotable(results)) is not None
     for entry in results["results"]:
         entry["cost"] = {"epochs": 0.29 if entry["vantage"] == "client" else 0.26}
-    assert charts.cost(results) is None
-    panel = sections.costs(results)
+    assert charts.cost(quotable(results)) is None
+    panel = sections.costs(quotable(results))
     assert panel is not None
     assert list(panel.facts) == [("Any party", "0.29 E"), ("The server", "0.26 E")]
-    for entry in results["results"]:
-        del entry["cost"]
-    assert sections.costs(results) is None
+    results["results"] = [builder.blind()]
+    assert sections.costs(quotable(results)) is None
 
 
 # ------------------------------------------------------------------ values

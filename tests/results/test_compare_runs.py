@@ -10,31 +10,23 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.results.compare import allowed, compare
-
-
-def estimate(value: float, half: float = 0.001, **more: Any) -> dict[str, Any]:
-    return {"value": value, "low": value - half, "high": value + half, "confidence": 0.95, "method": "m",
-            "kind": "measured", "n_pos": 10, "n_neg": 10, "reason": None} | more  # fmt: skip
+from tests.report.builder import bare_run, estimate, guarantee
 
 
 def save(folder: Path, accuracy: float, risks: dict[str, float], epsilon: float | None = None, **change: Any) -> Path:
-    claim = None if epsilon is None else {
-        "unit": "record", "epsilon": epsilon, "delta": 1e-5, "adjacency": "add-remove", "accountant": "PLD"
-    }  # fmt: skip
     headlines = [
-        {"vantage": v, "attack": "fta-confidence", "model": "global", "estimates": {"tpr@0.01": estimate(r)}}
+        {"vantage": v, "attack": "fta-confidence", "model": "global", "compared": 1}
+        | {"estimates": {"tpr@0.01": estimate(r, 0.001)}}
         for v, r in risks.items()
     ]
-    results = [{"attack": "loss", "unit": "record", "estimates": {}}]
     config = {
         "federation": {"rounds": 3} | change,
         "defences": [{"name": "dp-sgd", "epsilon": epsilon}] if epsilon else [],
     }
-    run = {"config": config, "accuracy": {"evaluation": estimate(accuracy)}, "guarantee": claim}
+    claim = None if epsilon is None else guarantee(epsilon)
+    run = bare_run() | {"config": config, "accuracy": {"evaluation": estimate(accuracy)}, "guarantee": claim}
     folder.mkdir()
-    (folder / "results.json").write_text(
-        json.dumps({"schema": 1, "run": run, "headlines": headlines, "results": results})
-    )
+    (folder / "results.json").write_text(json.dumps({"schema": 1, "run": run, "headlines": headlines, "results": []}))
     return folder
 
 
@@ -45,25 +37,26 @@ def test_the_strongest_headline_counts_and_dominated_runs_are_told(tmp_path: Pat
         save(tmp_path / "eps4", 0.20, {"client": 0.03, "server": 0.01}, 4.0),
     ]
     found = compare(runs)
-    rows = {row["run"]: row for row in found["rows"]}
-    assert rows["bare"]["risk"]["value"] == 0.20
-    assert rows["bare"]["whose"].startswith("server")
-    assert {name: row["best"] for name, row in rows.items()} == {"bare": True, "eps8": True, "eps4": False}
-    assert rows["eps8"]["defences"] == "dp-sgd(epsilon 8)"
-    assert rows["eps8"]["allowed"] == pytest.approx(1 - 0.99 * 0.000335, abs=1e-4)
-    assert found["notes"] == []
+    rows = {row.run: row for row in found.rows}
+    assert rows["bare"].risk is not None
+    assert rows["bare"].risk.value == 0.20
+    assert rows["bare"].whose.startswith("server")
+    assert {name: row.best for name, row in rows.items()} == {"bare": True, "eps8": True, "eps4": False}
+    assert rows["eps8"].defences == "dp-sgd(epsilon 8)"
+    assert rows["eps8"].allowed == pytest.approx(1 - 0.99 * 0.000335, abs=1e-4)
+    assert found.notes == []
 
 
 def test_equal_runs_do_not_dominate_each_other_and_overlaps_are_said(tmp_path: Path) -> None:
     runs = [save(tmp_path / name, 0.3, {"client": 0.05}) for name in "ab"]
     found = compare(runs)
-    assert [row["best"] for row in found["rows"]] == [True, True]
-    assert "overlap" in found["notes"][0]
+    assert [row.best for row in found.rows] == [True, True]
+    assert "overlap" in found.notes[0]
 
 
 def test_other_settings_that_differ_are_named(tmp_path: Path) -> None:
     runs = [save(tmp_path / "a", 0.3, {"client": 0.05}), save(tmp_path / "b", 0.3, {"client": 0.09}, lr=0.1)]
-    assert "federation.lr" in compare(runs)["notes"][0]
+    assert "federation.lr" in compare(runs).notes[0]
 
 
 def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path) -> None:
@@ -72,9 +65,9 @@ def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path)
     document["run"]["accuracy"] = {}
     (runs[0] / "results.json").write_text(json.dumps(document))
     found = compare(runs)
-    assert [row["best"] for row in found["rows"]] == [False, False]
-    assert "accuracy (a regression has none): a." in found["notes"][0]
-    assert found["notes"][1].endswith(": b.")
+    assert [row.best for row in found.rows] == [False, False]
+    assert "accuracy (a regression has none): a." in found.notes[0]
+    assert found.notes[1].endswith(": b.")
 
 
 def test_allowed() -> None:

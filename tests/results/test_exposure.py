@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedaudit.results.exposure import MOST, most_exposed
-from fedaudit.session.run import prepare
-from fedaudit.types import Role
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Role, Vantage
 from tests.worlds import config, watch
 
 
@@ -14,20 +14,21 @@ def test_members_are_ranked_and_their_ids_hidden() -> None:
     audit = watch(prepared)
     found = most_exposed(prepared.auditor, audit.headlines, "key")
     assert found is not None
-    shares = [row["share_of_calibration_above"] for row in found["records"]]
+    shares = [row.share_of_calibration_above for row in found.records]
     assert len(shares) == MOST
     assert shares == sorted(shares)
     best = max(audit.headlines, key=lambda h: h.estimates["auc"].value or 0.0)
     (attack,) = [a for a in prepared.settings.attacks if a.name == best.attack]
     members: list[float] = []
-    for panel in prepared.auditor.panels(best.model):
-        scores, block = panel.scores(attack), panel.block(attack)
-        for score in scores[panel.role == Role.MEMBER.value]:
+    found_scores = prepared.auditor.case().scores
+    for sight in prepared.auditor.panels.of(Vantage(best.vantage), best.model):
+        scores, block = found_scores.of(sight, attack), found_scores.block(sight, attack)
+        for score in scores[sight.role == Role.MEMBER.value]:
             members.append(float(np.mean(block.calibration >= score)))
     assert shares == pytest.approx(sorted(members)[:MOST])
     ids = set(prepared.game.candidates.id.tolist())
-    assert not ids & {row["id_hash"] for row in found["records"]}
-    assert "subjects" not in found
+    assert not ids & {row.id_hash for row in found.records}
+    assert found.subjects is None
     other = most_exposed(prepared.auditor, audit.headlines, "another key")
     assert other is not None
-    assert other["records"][0]["id_hash"] != found["records"][0]["id_hash"]
+    assert other.records[0].id_hash != found.records[0].id_hash

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
-from fedaudit.results.document import load, save, save_scores
+from fedaudit.results.document import save_scores
 from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
@@ -37,9 +37,10 @@ def check(path: Path, *texts: str) -> Gate:
 
 def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     shutil.copytree(leaky, tmp_path / "run")
-    document = load(tmp_path / "run")
+    path = tmp_path / "run/results.json"
+    document = json.loads(path.read_text())
     change(document)
-    save(document, tmp_path / "run")
+    path.write_text(json.dumps(document))
     return tmp_path / "run"
 
 
@@ -85,7 +86,7 @@ def test_what_the_run_does_not_have(leaky: Path, text: str, code: str, hint: str
 def stored(path: Path, attack: str, model: str, party: str | None = None, metric: str = "auc") -> dict[str, Any]:
     (found,) = [
         r["estimates"][metric]
-        for r in load(path)["results"]
+        for r in json.loads((path / "results.json").read_text())["results"]
         if (r["attack"], r["model"], r["party"]) == (attack, model, party)
     ]
     return dict(found)
@@ -179,7 +180,7 @@ def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
 
     gate = check(changed(leaky, tmp_path, invert), "auc[vantage=client] > 0.6")
     assert gate.exit_code == UNDECIDED
-    assert "wrong way round" in gate.findings[0].note
+    assert "wrong sign" in gate.findings[0].note
 
 
 def test_F14_an_interrupted_run_can_fail_but_not_pass(leaky: Path, tmp_path: Path) -> None:
@@ -235,3 +236,51 @@ def test_the_command_says_it_by_its_exit_code_and_without_torch(leaky: Path, rul
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert json.dumps(rule)[1:-1].split(" >")[0] in done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------ what the audit says against its own figures
+
+
+def under(document: dict[str, Any]) -> None:
+    document["understates"] = ["5,753 of 6,152 non-members belong to people who were trained on: ..."]
+
+
+def above_chance(document: dict[str, Any]) -> None:
+    (blind,) = [r for r in document["results"] if r["attack"] == "blind"]
+    blind["estimates"]["auc"] |= {"value": 0.7, "low": 0.6, "high": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "before", "after", "why"),
+    [
+        (under, "auc > 0.9999", PASSED, UNDECIDED, "5,753 of 6,152 non-members"),
+        (under, "auc > 0.0001", FAILED, FAILED, ""),
+        (above_chance, "auc > 0.0001", FAILED, UNDECIDED, "a blind guess"),
+        (above_chance, "auc > 0.9999", PASSED, PASSED, ""),
+    ],
+)
+def test_the_gate_listens_to_the_audit(
+    leaky: Path, tmp_path: Path, change: Any, rule: str, before: int, after: int, why: str
+) -> None:
+    """It said "safe" beside the audit's own warning that the risk is understated, and "violated" beside "the sets
+    differ without any model"."""
+    assert check(leaky, rule).exit_code == before
+    gate = check(changed(leaky, tmp_path, change), rule)
+    assert gate.exit_code == after
+    assert all(why in finding.note for finding in gate.findings)
+
+
+def test_a_rate_that_the_run_was_too_small_for_is_undecided(leaky: Path, tmp_path: Path) -> None:
+    """It was wrong use, exit code 2: a pipeline that asks small and large runs alike could not tell."""
+
+    def too_small(document: dict[str, Any]) -> None:
+        document["run"]["config"]["audit"]["fpr"] = [0.001, 0.01, 0.1]
+
+    gate = check(changed(leaky, tmp_path, too_small), "tpr@0.001 > 0.05")
+    assert gate.exit_code == UNDECIDED
+    assert {finding.note for finding in gate.findings} == {"this run was too small to measure tpr@0.001"}
+
+
+def test_the_gate_says_that_it_looks_at_the_primary_attacks(leaky: Path) -> None:
+    assert check(leaky, "auc > 0.999").primary == {"client": "fta-confidence", "server": "fta-confidence"}
+    assert check(leaky, "auc[attack=loss] > 0.999").primary == {}

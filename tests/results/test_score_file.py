@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.results.score_file import estimate
+from fedaudit.results.score_file import Scored, estimate
 
 
 def rows(mu: float = 2.0, members: int = 500, others: int = 2000) -> list[tuple[str, int, float]]:
@@ -22,17 +22,25 @@ def write(path: Path, lines: list[tuple[str, int, float]], header: str = "id,mem
     return path
 
 
+def interval(found: Scored, name: str) -> tuple[float, float]:
+    low, high = found.estimates[name].low, found.estimates[name].high
+    assert low is not None
+    assert high is not None
+    return low, high
+
+
 def test_known_answer_in_any_order_and_format(tmp_path: Path) -> None:
     found = estimate(write(tmp_path / "a.csv", rows()), None, 0.95)
-    auc, tpr = found["estimates"]["auc"], found["estimates"]["tpr@0.01"]
-    assert auc["low"] <= 0.9214 <= auc["high"]
-    assert tpr["low"] <= 0.3721 <= tpr["high"]
-    assert (tpr["n_pos"], tpr["n_cal"]) == (500, 1000)
+    low, high = interval(found, "auc")
+    assert low <= 0.9214 <= high
+    low, high = interval(found, "tpr@0.01")
+    assert low <= 0.3721 <= high
+    assert (found.estimates["tpr@0.01"].n_pos, found.estimates["tpr@0.01"].n_cal) == (500, 1000)
     shuffled = estimate(write(tmp_path / "b.csv", rows()[::-1]), None, 0.95)
-    assert shuffled["estimates"] == found["estimates"]
+    assert shuffled.estimates == found.estimates
     ids, member, score = zip(*rows(), strict=True)
     pq.write_table(pa.table({"id": ids, "member": [bool(m) for m in member], "score": score}), tmp_path / "c.parquet")
-    assert estimate(tmp_path / "c.parquet", None, 0.95)["estimates"] == found["estimates"]
+    assert estimate(tmp_path / "c.parquet", None, 0.95).estimates == found.estimates
 
 
 def test_subjects_widen_the_interval(tmp_path: Path) -> None:
@@ -43,8 +51,8 @@ def test_subjects_widen_the_interval(tmp_path: Path) -> None:
     ]
     (tmp_path / "b.csv").write_text("\n".join(["id,member,score,subject", *lines]))
     clustered = estimate(tmp_path / "b.csv", None, 0.95)
-    assert clustered["estimates"]["auc"]["low"] < plain["estimates"]["auc"]["low"]
-    assert "subject" in clustered["estimates"]["auc"]["method"]
+    assert interval(clustered, "auc")[0] < interval(plain, "auc")[0]
+    assert "subject" in clustered.estimates["auc"].method
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_a_missing_subject_is_refused_with_its_row(tmp_path: Path, nothing: str 
 
 def test_an_explicit_fpr_out_of_reach_is_an_error_a_default_one_a_notice(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", rows(others=400))
-    assert any("0.001" in notice for notice in estimate(path, None, 0.95)["notices"])
+    assert any("0.001" in notice for notice in estimate(path, None, 0.95).notices)
     with pytest.raises(FedauditError, match="needs 2000 non-members"):
         estimate(path, (0.001,), 0.95)
     with pytest.raises(FedauditError, match="between 0 and 1"):
@@ -91,4 +99,4 @@ def test_an_explicit_fpr_out_of_reach_is_an_error_a_default_one_a_notice(tmp_pat
 
 def test_a_few_missing_scores_are_counted(tmp_path: Path) -> None:
     lines = [*rows(), ("x", 1, float("nan"))]
-    assert "1 scores" in estimate(write(tmp_path / "a.csv", lines), None, 0.95)["warnings"][0]
+    assert "1 scores" in estimate(write(tmp_path / "a.csv", lines), None, 0.95).warnings[0]

@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.session.adversaries import chosen
-from fedaudit.session.run import prepare
+from fedaudit.session.prepare import prepare
 from tests.worlds import config, watch
 
 
@@ -27,7 +27,7 @@ def test_nobody_gets_attacks_that_were_not_asked_for() -> None:
 def test_a_series_attack_alone(adversary: str) -> None:
     asked: dict[str, Any] = {"adversary": adversary, "attacks": ["gradient-series"]}
     small: dict[str, Any] = {"data": {"name": "diabetes"}, "federation": {"rounds": 2}}
-    with pytest.raises(FedauditError, match="none of the attacks looks at the global models"):
+    with pytest.raises(FedauditError, match="none of the attacks can be run from 'client'"):
         prepare(config(audit=asked, **small))
     audit = watch(prepare(config(audit=asked | {"vantages": ["server"]}, **small)))
     assert audit.failed == {}

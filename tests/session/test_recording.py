@@ -16,13 +16,15 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.attacks.trajectory import LastLoss
 from fedaudit.audit import Auditor, patience
-from fedaudit.audit.panel import in_order
+from fedaudit.audit.collect import in_order
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
+from fedaudit.results.document import Document
+from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import unbroken
 from fedaudit.session.replay import replay
-from fedaudit.session.run import prepare, run
+from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, Measured
 from tests.trace.killing import outcome
@@ -35,7 +37,7 @@ def small(**audit: Any) -> Config:
     return config(federation=SMALL, audit={"attacks": ["fta-confidence", "loss"], **audit})
 
 
-def train(settings: Config, out: Path, **options: Any) -> dict[str, Any]:
+def train(settings: Config, out: Path, **options: Any) -> Document:
     return run(settings, out, silent, tell=lambda line: None, **options)
 
 
@@ -72,7 +74,7 @@ def test_a_replayed_audit_is_the_live_one_bit_for_bit(recorded: Path, tmp_path: 
     document = replay(recorded, [], tmp_path, silent)
     assert same(recorded, tmp_path)
     assert costs(recorded) == costs(tmp_path)
-    jsonschema.validate(document, json.loads(results.SCHEMA_FILE.read_text()))
+    jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
 
 
 def test_signals_are_replayed_without_torch(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_a_finished_run_is_shown_again_and_trained_anew_on_demand(recorded: Path
     before = (out / "journal.jsonl").read_bytes()
     told: list[str] = []
     shown = run(small(keep="snapshots"), out, silent, tell=told.append)
-    assert shown == json.loads((out / "results.json").read_text())
+    assert shown.to_json() == json.loads((out / "results.json").read_text())
     assert "finished" in told[0]
     assert (out / "journal.jsonl").read_bytes() == before
     train(small(), out, force=True)  # another configuration, insisted on
@@ -157,7 +159,7 @@ def test_F14_an_interrupted_run_goes_on(recorded: Path, tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(Auditor, "measure", impatient)
         document = train(small(keep="snapshots"), tmp_path)
-    assert document["run"]["status"] == "interrupted at round 2"
+    assert document.run.status == "interrupted at round 2"
     assert not Store.read(tmp_path).finished
     told: list[str] = []
     run(small(keep="snapshots"), tmp_path, silent, tell=told.append)
@@ -210,18 +212,16 @@ def test_F12_a_damaged_round_is_a_gap_and_is_named(recorded: Path, tmp_path: Pat
     out = copy(recorded, tmp_path / "run")
     flip(out / "signals/00002.parquet")
     document = replay(out, [], tmp_path / "again", silent)
-    (warning,) = document["warnings"]
+    (warning,) = document.warnings
     assert warning.startswith("Round 2: signals/00002.parquet has another checksum")
-    (curve,) = [
-        r["curves"]["auc"] for r in document["results"] if "auc" in r.get("curves", {}) and r["model"] == "global"
-    ]
-    assert curve["x"] == [3, 4]  # rounds 1 and 3 make the first slope
+    (curve,) = [r.curves["auc"] for r in document.results if "auc" in r.curves and r.model == "global"]
+    assert curve.x == [3, 4]  # rounds 1 and 3 make the first slope
     prepared = prepare(small())
     for stored, entry in zip(Store.read(recorded).rounds(), Store.read(recorded).entries(), strict=True):
         if entry.round != 2:
             prepared.auditor.observe(stored)
-    expected = {e.name: e.value for r in prepared.auditor.finish().results[:1] for e in r.estimates.values()}
-    assert {name: e["value"] for name, e in document["results"][0]["estimates"].items()} == expected
+    expected = {e.name: e.value for r in prepared.auditor.snapshot().results[:1] for e in r.estimates.values()}
+    assert {name: e.value for name, e in document.results[0].estimates.items()} == expected
 
 
 def test_a_damaged_model_cannot_be_resumed_from_but_the_rest_is_read(recorded: Path, tmp_path: Path) -> None:
@@ -252,10 +252,10 @@ def test_F2_a_full_disk_stops_the_recording_and_not_the_audit(
         patched.setattr(Store, "append", full)
         document = train(small(keep="snapshots"), tmp_path / "run")
     expected = json.loads((recorded / "results.json").read_text())
-    assert [r["estimates"] for r in document["results"]] == [r["estimates"] for r in expected["results"]]
-    (warning,) = document["warnings"]
+    assert [r["estimates"] for r in document.to_json()["results"]] == [r["estimates"] for r in expected["results"]]
+    (warning,) = document.warnings
     assert warning.startswith("Recording stopped at round 3 (No space left on device)")
-    assert document["degraded"] == [warning]
+    assert document.degraded == [warning]
     assert Store.read(tmp_path / "run").lineage.newest == 2
     train(small(keep="snapshots"), tmp_path / "run")  # with space again, it goes on from there
     assert same(recorded, tmp_path / "run")
@@ -269,9 +269,9 @@ def test_F2_results_that_cannot_be_written_are_still_returned(
 
     monkeypatch.setattr(results, "save", full)
     document = train(small(keep="snapshots"), tmp_path / "run")
-    assert "could not be written" in document["degraded"][0]
+    assert "could not be written" in document.degraded[0]
     expected = json.loads((recorded / "results.json").read_text())
-    assert document["headlines"] == expected["headlines"]
+    assert document.to_json()["headlines"] == expected["headlines"]
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_F3_an_attack_that_raises_costs_no_other_attack(recorded: Path, where: s
     expected = json.loads((recorded / "results.json").read_text())
     assert list(audit.failed) == ["broken"]
     assert [w for w in audit.warnings if w.startswith("broken failed and has no result")]
-    found = results.as_document(audit, {})
+    found = Document.of(audit, results.load(recorded).run).to_json()
     assert [(r["attack"], r["estimates"]) for r in found["results"]] == [
         (r["attack"], r["estimates"]) for r in expected["results"]
     ]

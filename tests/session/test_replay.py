@@ -60,12 +60,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("attack", ["fedmia", "source"])
 def test_a_vantage_without_an_attack_is_left_out(attack: str, plain: Path, tmp_path: Path) -> None:
     document = replay(plain, [attack], tmp_path, silent)
-    assert {h["vantage"] for h in document["headlines"]} == {"server"}
-    assert any("Left out" in notice and "client" in notice for notice in document["notices"])
+    assert {h.vantage for h in document.headlines} == {"server"}
+    assert any("Left out" in notice and "client" in notice for notice in document.notices)
 
 
 def test_data_that_were_never_set_aside_are_missed(plain: Path, tmp_path: Path) -> None:
-    with pytest.raises(FedauditError, match=r"Run again with it in audit\.attacks"):
+    with pytest.raises(FedauditError, match=r"Run again with this attack in audit\.attacks"):
         replay(plain, ["outside-lira"], tmp_path, silent)
 
 
@@ -73,23 +73,23 @@ def test_data_that_were_set_aside_stay_so(tmp_path: Path) -> None:
     reference = {"attacks": ["loss", "outside-lira"], "reference": {"models": 4}}
     trace = train(small(audit=reference), tmp_path / "run")
     document = replay(trace, ["loss"], tmp_path / "again", silent)
-    assert {r["attack"] for r in document["results"]} == {"loss", "blind"}
+    assert {r.attack for r in document.results} == {"loss", "blind"}
 
 
 def test_a_run_with_an_attribute_is_audited_again(tmp_path: Path) -> None:
     asked = {"adversary": "agg-sh", "attribute": {"name": "area"}}
     trace = train(small(data={"name": "breast-cancer"}, audit=asked), tmp_path / "run")
     again = replay(trace, [], tmp_path / "again", silent)
-    assert {r["attack"] for r in again["results"]} == {"loss", "attribute", "blind"}
+    assert {r.attack for r in again.results} == {"loss", "attribute", "blind"}
     alone = replay(trace, ["attribute"], tmp_path / "alone", silent)
-    assert {r["attack"] for r in alone["results"]} == {"attribute", "blind"}
+    assert {r.attack for r in alone.results} == {"attribute", "blind"}
 
 
 def test_a_series_attack_alone(tmp_path: Path) -> None:
     trace = train(small(audit={"adversary": "agg-sh"}), tmp_path / "run")
     document = replay(trace, ["gradient-series"], tmp_path / "again", silent)
-    assert document["degraded"] == []
-    assert [(h["attack"], h["model"]) for h in document["headlines"]] == [("gradient-series", "local")]
+    assert not document.degraded
+    assert [(h.attack, h.model) for h in document.headlines] == [("gradient-series", "local")]
 
 
 def test_a_malicious_aggregator_is_not_in_a_trace(tmp_path: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_malicious_aggregator_is_not_in_a_trace(tmp_path: Path) -> None:
     with pytest.raises(FedauditError, match="agg-mal trains a federation of its own"):
         replay(trace, ["gradient-series"], tmp_path / "refused", silent)
     document = replay(trace, [], tmp_path / "again", silent)
-    assert any("agg-mal" in notice and "left out" in notice for notice in document["notices"])
+    assert any("agg-mal" in notice and "left out" in notice for notice in document.notices)

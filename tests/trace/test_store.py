@@ -159,7 +159,7 @@ def test_F5_the_same_round_again_is_ignored_and_another_answer_is_a_conflict(tmp
     store = Store.read(tmp_path)
     (back,) = store.rounds()
     assert same_state(back.sent["B"].state, other.sent["B"].state)
-    assert store.warnings() == ["Round 1: party 'B' answered twice, differently. The first answer counts."]
+    assert store.warnings() == ["Round 1: party 'B' answered twice, with different models. The first answer counts."]
     assert len(list(tmp_path.glob("rounds/00001/*conflict*"))) == 1
 
 
@@ -180,7 +180,7 @@ def test_F6_rounds_nobody_recorded_are_a_gap(tmp_path: Path) -> None:
     store.append(round_(1))
     assert store.append(round_(5)) == "new"  # its start is unknown, but so is what came before
     store.close()
-    assert store.warnings() == ["There is no record of rounds 2-4: a gap, not a zero."]
+    assert store.warnings() == ["There is no record of rounds 2-4. It is treated as a gap, not as zero."]
 
 
 @pytest.mark.parametrize("keep", ["signals", "snapshots"])
@@ -269,8 +269,8 @@ def test_F12_a_damaged_journal_line_is_passed_over_and_named(tmp_path: Path) -> 
     store = Store.resume(tmp_path)
     assert [e.round for e in store.entries()] == [1, 3, 4]
     assert store.warnings() == [
-        "Line 2 of journal.jsonl is damaged and was passed over.",
-        "There is no record of round 2: a gap, not a zero.",
+        "Line 2 of journal.jsonl is damaged and was skipped.",
+        "There is no record of round 2. It is treated as a gap, not as zero.",
     ]
     assert store.append(round_(5), seen(5)) == "new"
     store.close()
@@ -313,7 +313,7 @@ def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
             opens(tmp_path)
         assert caught.value.exit_code == 5
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(FedauditError, match="not what fedaudit wrote"):
+    with pytest.raises(FedauditError, match="not written by fedaudit"):
         Store.read(tmp_path)
 
 

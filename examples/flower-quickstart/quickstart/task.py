@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import fedaudit
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import Options
 from fedaudit.data import load
 
 
@@ -20,7 +20,7 @@ class Net(nn.Module):
 
 def load_data(partition: int, partitions: int):
     """What this party trains on, and the game that audits it. Whole households are set aside, before any training."""
-    baskets = load(Data(name="baskets")).records
+    baskets = load(Options(name="baskets")).records
     households = np.unique(baskets.subject)[partition::partitions]
     mine = baskets.take(np.isin(baskets.subject, households))
     return fedaudit.set_aside(mine.x, mine.y, subject=mine.subject, party=f"party-{partition}", seed=0)

@@ -1,41 +1,193 @@
-"""What each adversary sees of a round. What is not granted is absent from the view, not merely discouraged."""
+"""What each adversary sees of a round.
 
-from collections.abc import Iterator, Sequence
+This is the only place that decides what an adversary can see: `GRANTS` lists it, and `look` makes views that hold
+nothing more. A label-only view keeps the model inside a function that returns labels, so that an attack can reach
+neither the weights nor the outputs.
+"""
 
-from fedaudit.types import Grant, ModelKind, Round, Vantage, View
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.errors import NotGrantedError
+from fedaudit.types import Floats, Grant, ModelKind, Moment, Round, State, Task, Vantage
+
+Serve = Callable[[Any, State, Floats], Floats]  # (task, state, outputs) -> outputs as they are served
 
 _EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND})
 
-GRANTS: dict[Vantage, frozenset[Grant]] = {
-    Vantage.OUTSIDER: frozenset({Grant.LABELS, Grant.OUTPUTS}),
-    Vantage.CLIENT: _EVERYTHING,
-    Vantage.LABEL_ONLY_CLIENT: frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
-    Vantage.SECAGG_SERVER: _EVERYTHING,
-    Vantage.SERVER: _EVERYTHING | {Grant.UPDATE},
+GRANTS: dict[tuple[Vantage, ModelKind], frozenset[Grant]] = {
+    (Vantage.OUTSIDER, "global"): frozenset({Grant.LABELS, Grant.OUTPUTS}),
+    (Vantage.CLIENT, "global"): _EVERYTHING | {Grant.OWN},
+    (Vantage.LABEL_ONLY_CLIENT, "global"): frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
+    (Vantage.SECAGG_SERVER, "global"): _EVERYTHING,
+    (Vantage.SERVER, "global"): _EVERYTHING,
+    (Vantage.SERVER, "local"): _EVERYTHING | {Grant.UPDATE},
 }
 
+# The models that set a vantage apart. A server receives the global ones as well.
 MODELS: dict[Vantage, ModelKind] = {v: "local" if v is Vantage.SERVER else "global" for v in Vantage}
 
 
-def global_view(round: Round, vantage: Vantage) -> View:
-    """The model after the round, as everybody receives it; who keeps every round's weights has its predecessor, too.
+@dataclass
+class Queries:
+    """Counts the records that a model was asked about."""
 
-    The difference of the two is no party's update (that is `Grant.UPDATE`) but the federation's.
+    count: int = 0
+
+    def add(self, records: int) -> None:
+        self.count += records
+
+
+@dataclass(frozen=True)
+class OwnUpdate:
+    """The model that the adversary itself sent, and its share of the weighted mean."""
+
+    state: State
+    share: float
+
+
+@dataclass(frozen=True)
+class View:
+    """One model at one moment, as one adversary sees it. It answers (`ask`), and gives access to what is granted.
+
+    Something that is granted but was not observed (`received`, `update`, a peer that took no part) is None.
     """
-    grants = GRANTS[vantage]
-    consecutive = {Grant.WEIGHTS, Grant.EVERY_ROUND} <= grants
-    return View(round.index, vantage, "global", None, grants, round.aggregate, round.broadcast if consecutive else None)
+
+    moment: Moment
+    vantage: Vantage
+    model: ModelKind
+    party: str | None  # whose local model; None for the global one
+    grants: frozenset[Grant]
+    classes: int  # 0 for regression
+    queries: Queries = field(default_factory=Queries)
+    _answer: Callable[[NDArray[Any]], NDArray[Any]] = field(kw_only=True, repr=False)
+    _held: Mapping[str, Any] = field(kw_only=True, repr=False)  # holds only what is granted
+
+    @property
+    def round(self) -> int:
+        return self.moment.round
+
+    def ask(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The model's outputs for these records, or, for a label-only view, the predicted labels."""
+        self.queries.add(len(x))
+        return self._answer(x)
+
+    @property
+    def task(self) -> Any:
+        """The model's architecture and loss. Everybody who holds the weights has it."""
+        return self._granted("task", "the architecture")
+
+    @property
+    def weights(self) -> State:
+        state: State = self._granted("weights", "the model's weights")
+        return state
+
+    @property
+    def received(self) -> State | None:
+        """The model that the round started from. For a global model, this is the previous global model."""
+        state: State | None = self._granted("received", "the model that the round started from")
+        return state
+
+    @property
+    def update(self) -> State | None:
+        """received - sent: the update as a descent direction. None if the start was not observed."""
+        before = self.received
+        return None if before is None else {name: before[name] - self.weights[name] for name in before}
+
+    @property
+    def own(self) -> OwnUpdate | None:
+        """What this party itself sent, and how much it counted in the mean; None where it took no part."""
+        sent: OwnUpdate | None = self._granted("own", "a party's own update")
+        return sent
+
+    @property
+    def peers(self) -> Mapping[str, State | None]:
+        """What the other parties sent in the same round; None for a party that took no part."""
+        states: Mapping[str, State | None] = self._granted("peers", "the other parties' updates")
+        return states
+
+    def alone(self) -> View:
+        """The same model without the other models of its round, to save memory."""
+        return replace(self, _held={name: self._held[name] for name in ("task", "weights") if name in self._held})
+
+    def _granted(self, name: str, what: str) -> Any:
+        if name not in self._held:
+            raise NotGrantedError(what, self.vantage.value)
+        return self._held[name]
 
 
-def local_views(round: Round, parties: Sequence[str] = ()) -> Iterator[View]:
-    """What the server receives: each party's own model, and so its update. An absent party has no view.
+def look(
+    vantage: Vantage,
+    model: ModelKind,
+    round: Round,
+    task: Task,
+    serve: Serve | None = None,
+    parties: Sequence[str] = (),
+) -> Iterator[View]:
+    """The views of a round: one of the global model, or one of each party's local model that arrived.
 
-    `parties`: whoever may ever take part, so that peers keep their places from round to round.
+    `serve` changes the answers for adversaries without weights. `parties` lists everybody who may ever take part, so
+    that peers have the same order in every round. A party that took no part, or whose update is masked, has no view.
     """
+    if model == "global":
+        # An observer that did not see the result (a party in its own round) has only the model that it was sent.
+        weights = round.aggregate or round.broadcast
+        received = round.broadcast or None if round.aggregate else None
+        if weights:
+            own = own_update(round, parties) if vantage is Vantage.CLIENT else None
+            yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own)
+        return
     everybody = {
-        name: round.sent[name].state if name in round.sent else None for name in sorted({*parties, *round.sent})
+        name: (round.sent[name].state or None) if name in round.sent else None
+        for name in sorted({*parties, *round.sent})
     }
-    grants = GRANTS[Vantage.SERVER]
     for party in sorted(round.sent):
         peers = {name: state for name, state in everybody.items() if name != party}
-        yield View(round.index, Vantage.SERVER, "local", party, grants, round.sent[party].state, round.broadcast, peers)
+        if sent := everybody[party]:
+            yield view(vantage, model, round.moment, task, sent, round.broadcast or None, party=party, peers=peers)
+
+
+def own_update(round: Round, parties: Sequence[str]) -> OwnUpdate | None:
+    """A participant is the first party: it knows what it sent, and how many records stand behind each model."""
+    own = round.sent.get(min(parties)) if parties else None
+    total = sum(trained.examples for trained in round.sent.values())
+    return OwnUpdate(own.state, own.examples / total) if own is not None and own.state and total else None
+
+
+def view(
+    vantage: Vantage,
+    model: ModelKind,
+    moment: Moment,
+    task: Task,
+    weights: State,
+    received: State | None = None,
+    **more: Any,
+) -> View:
+    """A view of one model. `more` may give `party`, `peers` and `serve`."""
+    grants = GRANTS[vantage, model]
+    party, serve = more.get("party"), more.get("serve")
+    held: dict[str, Any] = {}
+    if Grant.WEIGHTS in grants:
+        held = {"task": task, "weights": weights}
+        if Grant.EVERY_ROUND in grants:
+            held["received"] = received
+    if Grant.OWN in grants:
+        held["own"] = more.get("own")
+    if Grant.UPDATE in grants:
+        held["peers"] = more.get("peers", {})
+
+    def outputs(x: NDArray[Any]) -> Floats:
+        answers = task.outputs(weights, x)
+        return serve(task, weights, answers) if serve is not None and Grant.WEIGHTS not in grants else answers
+
+    def labels(x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(outputs(x).argmax(axis=-1))
+
+    answer = outputs if Grant.OUTPUTS in grants else labels
+    return View(moment, vantage, model, party, grants, task.classes, _answer=answer, _held=held)

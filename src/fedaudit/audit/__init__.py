@@ -1,4 +1,4 @@
-"""The pipeline: rounds in, results out."""
+"""Collect, score, judge: rounds in, results out."""
 
 from fedaudit.audit.auditor import Auditor, audit
 from fedaudit.audit.settings import Settings

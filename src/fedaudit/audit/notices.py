@@ -1,40 +1,67 @@
-"""What must be told beside a number: alarms, and whose knowledge it stands for."""
+"""Sentences that must accompany a number: alarms, and what the adversary is assumed to know."""
 
 from collections.abc import Sequence
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit.panel import Panel
-from fedaudit.stats import Block, auc
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.score import Scores
+from fedaudit.stats import Block, auc, needed_for_value, tied_share
 from fedaudit.types import Estimate
+
+MANY_TIES = 0.03  # of members and calibration records
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
-    """A score that is worse than guessing is an alarm, never a reason to flip it.
+    """A warning if a score is worse than guessing. The score is never flipped.
 
-    The error is shared among all results that are looked at: of forty at chance, one lies wholly below 0.5 at 95 %.
+    The error is shared among all results: of forty results at chance, one interval lies below 0.5 at 95 %.
     """
     if found.high is None or found.high >= 0.5:
         return []
     high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
     if high is None or high >= 0.5:
         return []
-    # Without the number, which stands beside it: so the same alarm for many parties is told once.
+    # Without the number, which is shown anyway, so that the report can merge the alarms of many parties.
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
 
 
-def unscored(attack: BaseAttack, panels: Sequence[Panel]) -> list[str]:
-    """A few scores that are no numbers are counted against the attack, and told."""
-    seen = [panel for panel in panels if panel.defined(attack)]
-    count, of = sum(panel.unscored(attack) for panel in seen), sum(int(panel.judged(attack).sum()) for panel in seen)
+def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[str]:
+    """A warning if some scores are NaN or infinite. They count against the attack."""
+    seen = [sight for sight in sights if scores.defined(sight, attack)]
+    count = sum(scores.unscored(sight, attack) for sight in seen)
+    of = sum(int(scores.judged(sight, attack).sum()) for sight in seen)
     told = f"{attack.name}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious."
     return [told] if count else []
 
 
+def tied(attack: str, blocks: Sequence[Block], fprs: Sequence[float]) -> list[str]:
+    """Many scores that equal their threshold: coins decide about them, and the figure is right all the same."""
+    able = [(fpr, tied_share(blocks, fpr)) for fpr in fprs if blocks and _calibrates(blocks, fpr)]
+    return [
+        f"{attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are accused in part. The score "
+        "saturates or takes few values: are the features scaled?"
+        for fpr, share in able
+        if share > MANY_TIES
+    ][:1]
+
+
+def _calibrates(blocks: Sequence[Block], fpr: float) -> bool:
+    return all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
+
+
 def sets_differ(blind: Estimate) -> list[str]:
-    """A blind baseline that succeeds: members and non-members were drawn differently."""
+    """A blind baseline that succeeds: members and non-members were drawn differently.
+
+    One below chance is told and not turned round: it was fitted with the truth, so that the other way is no better.
+    """
     if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
         return []
+    if blind.high < 0.5:
+        return [
+            f"The blind baseline ranks outsiders above members (AUC {blind.value:.3f}, {blind.low:.3f}-{blind.high:.3f}"
+            "): the half that it was fitted on is unlike the other. It is not turned round."
+        ]
     return [
         f"Members and non-members differ without any model (blind AUC {blind.value:.3f}, "
         f"{blind.low:.3f}-{blind.high:.3f}): only what attacks find beyond that can come from training."
@@ -42,7 +69,7 @@ def sets_differ(blind: Estimate) -> list[str]:
 
 
 def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
-    """Whose knowledge the reference models stand for: no figure of theirs is read without it."""
+    """What the attacks with reference models assume that the adversary knows. It goes with every figure of theirs."""
     using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
     outside = [name for name in using if name.startswith("outside-")]
     informed = [name for name in using if name not in outside]

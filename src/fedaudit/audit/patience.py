@@ -1,4 +1,4 @@
-"""An attack that hangs is given up, so that the others finish."""
+"""A time limit: an attack that hangs is stopped, so that the others can finish."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from types import FrameType
 
 from fedaudit.errors import FedauditError
 
-SECONDS = 3600.0  # for one step of one attack: measuring a round, or scoring
+SECONDS = 3600.0  # limit for one step of one attack: measuring a round, or scoring
 
 
 class TooLongError(FedauditError):
@@ -19,8 +19,8 @@ class TooLongError(FedauditError):
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Raises inside the block when it takes too long. Only a main thread on POSIX can be interrupted: elsewhere it
-    waits. May be nested."""
+    """Raises `TooLongError` inside the block after the time limit. This works only in the main thread on POSIX systems;
+    elsewhere there is no limit. May be nested."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return

@@ -1,28 +1,36 @@
-"""What an audit is asked to do, and what is refused before training because it cannot be done."""
+"""What an audit is asked to do. What cannot be done is refused here, before training."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import slow, why_not
+from fedaudit.adversary.signals import FAMILIES, Family, slow, why_not
+from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
+from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
-from fedaudit.audit.panel import reference_half
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
-from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.stats import needed_for_value, random_half
+from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
-    from fedaudit.audit.attributes import Probe
+    from fedaudit.adversary.signals.attribute import Probe
+    from fedaudit.adversary.vantage import Serve
     from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
-# Fixed before looking. A vantage without its primary attack takes the first attack listed.
-PRIMARY = dict.fromkeys(Vantage, "fta-confidence") | {Vantage.SERVER: "fusion"}
+# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
+# of these, the first that was asked for.
+# The matched filter is the strongest where its layer has this many weights for each member in the sum.
+ENOUGH_WEIGHTS = 20.0
+PRIMARY = ("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss")
 
 
 @dataclass(frozen=True)
@@ -33,53 +41,110 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
-    notices: tuple[str, ...] = ()  # what was left out because nobody insisted on it
-    references: "References | None" = None
-    shadow: "Shadow | None" = None
-    attribute: "Probe | None" = None
+    notices: tuple[str, ...] = ()  # what was left out, because it was not asked for by name
+    references: References | None = None
+    shadow: Shadow | None = None
+    attribute: Probe | None = None
+    serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
+    filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
+    # By model: weights of the layer that the filter looks at, for each member in the sum.
+    weights_per_member: Mapping[str, float] = field(default_factory=dict)
 
-    def check(self) -> None:
-        """Refuse an attack that a vantage cannot feed, and a vantage without an attack."""
-        for attack in self.attacks:
-            if not any(MODELS[vantage] in attack.models for vantage in self.vantages):
-                raise FedauditError(
-                    "vantage",
-                    f"attack {attack.name!r} looks at {attack.models[0]} models, which no vantage of this audit sees",
-                    "Take the attack out of [audit], or add the vantage 'server'.",
-                )
+    # ------------------------------------------------------------------ who can run what
+
+    def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:
+        """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
+        if attack.learns:
+            shadow = self.shadow
+            return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
+        if _has_references(attack) and (self.references is None or self.bent(vantage)):
+            return False  # references need to know how parties train, and the model's own answers in every round
+        return attack.needs <= GRANTS[vantage, model]
+
+    def bent(self, vantage: Vantage) -> bool:
+        """Does a defence change the answers that this adversary gets?"""
+        return self.serve is not None and Grant.WEIGHTS not in GRANTS[vantage, MODELS[vantage]]
+
+    def on(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
+        """The attacks that this vantage can run on this kind of model, in the order in which they were asked for."""
+        return [attack for attack in self.attacks if self.feeds(vantage, model, attack)]
+
+    def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
+        """Never chosen by its result. One that failed is replaced by the next kind."""
+        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
+        enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
+        order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
+        return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
+
+    def watched(self) -> list[tuple[Vantage, ModelKind]]:
+        """The pairs of vantage and model to audit. The global models appear under the server only if there is no
+        client, which sees the same."""
+        pairs = [(vantage, MODELS[vantage]) for vantage in self.vantages]
+        holders = {Vantage.CLIENT, Vantage.SECAGG_SERVER} & set(self.vantages)
+        if Vantage.SERVER in self.vantages and not holders:
+            pairs.append((Vantage.SERVER, "global"))
+        return pairs
+
+    # ------------------------------------------------------------------ what is refused, what is left out
+
+    def checked(self, asked: bool) -> Settings:
+        """Refuses a vantage without any attack, and an attack asked for by name that no vantage can run. Adds notices
+        about attacks that some vantage cannot run."""
+        pairs = self.watched()
+        nobody = [a for a in self.attacks if not any(self.feeds(vantage, model, a) for vantage, model in pairs)]
+        if nobody and asked:
+            raise self._cannot_be_run(nobody[0])
         for vantage in self.vantages:
-            usable = self.on(MODELS[vantage])
-            if not usable:
-                raise FedauditError(
-                    "vantage",
-                    f"none of the attacks looks at the {MODELS[vantage]} models that {vantage.value!r} sees",
-                    "Take the vantage out of [audit], or add an attack.",
-                )
-            for attack in usable:
-                missing = sorted(attack.needs - GRANTS[vantage])
-                if missing:
-                    raise FedauditError(
-                        "vantage",
-                        f"attack {attack.name!r} needs {' and '.join(missing)}, which {vantage.value!r} does not see",
-                        "Take the attack or the vantage out of [audit].",
-                    )
+            if not self.on(vantage, MODELS[vantage]):
+                bent = ", which answers as a defence has bent them" if self.bent(vantage) else ""
+                what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
+                raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
+        kept = [attack for attack in self.attacks if attack not in nobody]
+        return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
 
-    def without_idle_vantages(self) -> "Settings":
-        """For a trace, whose vantages were chosen for other attacks: only those from which these can look."""
-        idle = [vantage for vantage in self.vantages if not self.on(MODELS[vantage])]
+    def _cannot_be_run(self, attack: BaseAttack) -> FedauditError:
+        if _has_references(attack) and self.references is None:
+            what = f"attack {attack.name!r} needs reference models, trained as the parties train"
+            return FedauditError("no-references", what, "Use `fedaudit run`, which trains them, or leave it out.")
+        if attack.learns and self.shadow is None:
+            what = f"attack {attack.name!r} needs an adversary with a shadow model"
+            return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
+        what = f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees"
+        todo = f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}."
+        return FedauditError("vantage", what, todo)
+
+    def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
+        """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
+        are not mentioned."""
+        told = []
+        for vantage in self.vantages:
+            grants = GRANTS[vantage, MODELS[vantage]]
+            lacking = [a for a in attacks if not a.learns and not self.feeds(vantage, MODELS[vantage], a)]
+            lacking = [a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN} or a.needs <= grants]
+            by_reason: dict[str, list[str]] = {}
+            for attack in lacking:
+                needed = _and(attack.needs - grants) or "answers that no defence has changed"
+                by_reason.setdefault(needed, []).append(attack.name)
+            told += [f"Left out at {vantage.value} (needs {why}): {', '.join(n)}." for why, n in by_reason.items()]
+        return told
+
+    def without_idle_vantages(self) -> Settings:
+        """Without the vantages that can run none of the attacks. For a trace, whose vantages were chosen for others."""
+        idle = [vantage for vantage in self.vantages if not self.on(vantage, MODELS[vantage])]
         if not idle or len(idle) == len(self.vantages):
             return self
-        notice = f"Left out (none of the attacks looks from there): {', '.join(idle)}."
+        notice = f"Left out (none of the attacks can run from there): {', '.join(idle)}."
         kept = tuple(vantage for vantage in self.vantages if vantage not in idle)
         return replace(self, vantages=kept, notices=(*self.notices, notice))
 
-    def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> "Settings":
-        """Without the attacks whose signals this task cannot give, or gives only slowly; if they were asked for, the
-        first is an error, and the second is done and said."""
+    def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> Settings:
+        """Without attacks whose signals this task cannot give, or only slowly. If attacks were asked for by name, the
+        former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
         for attack in self.attacks:
-            reason = why_not(attack.signals, state, rows, task)
+            trial = (*FAMILIES, Family(OF_UPDATES, Filtering(self.filter).measure))
+            reason = why_not(attack.signals, state, rows, task, trial)
             cost = None if reason else slow(attack.signals, state, rows, task)
             dear = dear or cost
             if reason or (cost and not asked):
@@ -87,42 +152,26 @@ class Settings:
         fit = [attack for attack in self.attacks if attack.name not in unfit]
         if unfit and (asked or not fit):
             name, why = next(iter(unfit.items()))
-            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {why}", "Take it out of [audit].")
+            raise FedauditError("attack-task", f"attack {name!r} cannot be run: {why}", "Take it out of audit.attacks.")
         by_reason: dict[str, list[str]] = {}
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
         notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
         notices += (f"{dear}.",) if dear and asked else ()
-        said_once = tuple(dict.fromkeys(self.notices + notices))  # a trace brings its own along
-        return replace(self, attacks=fit, notices=said_once)
+        return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
 
-    def on(self, model: ModelKind) -> list[BaseAttack]:
-        """The attacks on one kind of model: an adversary with a shadow looks at one kind alone."""
-        shadows = self.shadow.model if self.shadow else None
-        usable = [attack for attack in self.attacks if model in attack.models]
-        return [attack for attack in usable if not attack.learns or model == shadows]
-
-    def primary(self, vantage: Vantage) -> BaseAttack | None:
-        named = [attack for attack in self.attacks if attack.name == PRIMARY[vantage]]
-        return next(iter(named or self.attacks), None)
-
-    def watched(self) -> list[tuple[Vantage, ModelKind]]:
-        """Who sees which models. A lone server gets the global models under its own name: it sees them, too."""
-        pairs = [(vantage, MODELS[vantage]) for vantage in self.vantages]
-        if Vantage.SERVER in self.vantages and all(model == "local" for _, model in pairs):
-            pairs.append((Vantage.SERVER, "global"))
-        return pairs
+    # ------------------------------------------------------------------ what can be calibrated
 
     def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
-        """The false-positive rates that this game can calibrate; an explicit one out of reach is an error."""
+        """The false-positive rates that this game can calibrate. One that was asked for and cannot be is an error."""
         parties = [game.candidates.of_party(party) for party in game.parties]
         everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
         available = calibrating(game, parties if only_local else everyone)
         fitted = {}
-        if self.fpr:  # nobody insists on the default rates: where they are missing, the result says why
+        if self.fpr:  # default rates were not asked for: if one is missing, the result says why
             for attack in (attack for attack in self.attacks if attack.fits):
-                local = only_local or "global" not in attack.models
+                local = only_local or Grant.UPDATE in attack.needs
                 fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
         fprs, notices = [], []
         for fpr in self.fpr or DEFAULT_FPR:
@@ -136,14 +185,36 @@ class Settings:
                 message += f", of which {short} leaves {fitted[short]}: it is fitted on the others"
             if self.fpr:
                 without = "" if short is None else f", or leave out {short}"
-                raise FedauditError("fpr", message, f"Ask for a larger FPR, give more records{without}.")
+                raise FedauditError("fpr", message, f"Set a larger rate in audit.fpr, use more records{without}.")
             notices.append(f"{message}: it is left out.")
         return tuple(fprs), notices
 
 
 def calibrating(game: Game, panels: Sequence[Ints], fitted: bool = False) -> int:
-    """How many records set a threshold where they are fewest; without those that an attack is fitted on."""
+    """The smallest number of calibration records in any panel, without those that an attack is fitted on."""
     role = game.truth.role
     sizes = [int((role[index] == Role.CALIBRATION.value).sum()) for index in panels]
     taken = [int(reference_half(game, index).sum()) if fitted else 0 for index in panels]
     return min(size - used for size, used in zip(sizes, taken, strict=True))
+
+
+def reference_half(game: Game, index: Ints) -> Bools:
+    """Half of the calibration records: known non-members on which an attack may be fitted."""
+    half = random_half(game.candidates.id[index], "reference")
+    return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
+
+
+def _has_references(attack: BaseAttack) -> bool:
+    return bool(set(attack.signals) & set(OF_REFERENCES))
+
+
+def _and(words: Sequence[str] | frozenset[Grant]) -> str:
+    return " and ".join(sorted(words))
+
+
+def _who_feeds(attack: BaseAttack) -> list[str]:
+    return sorted({vantage.value for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}) or ["none"]
+
+
+def _once(notices: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(notices))  # a trace brings its own along

@@ -1,4 +1,6 @@
-"""An adversary with a shadow model: whose model that is, and the records on which the adversary learns from it."""
+"""An adversary with a shadow model: who trains it, and the adversary's own records, which it learns from."""
+
+from __future__ import annotations
 
 import time
 import zlib
@@ -8,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedaudit.adversary.vantage import GRANTS
-from fedaudit.audit.panel import Panel
+from fedaudit.adversary.vantage import view
 from fedaudit.types import (
     Bools,
     Candidates,
@@ -22,17 +23,17 @@ from fedaudit.types import (
     State,
     Truth,
     Vantage,
-    View,
 )
 
 if TYPE_CHECKING:
+    from fedaudit.audit.collect import Sight
     from fedaudit.learn.tasks import TorchTask
 
 Adversary = Literal["agg-sh", "agg-mal", "do-sh"]
 
-SHADOW = "(shadow)"  # beside the parties' names in what was observed of a round
+SHADOW = "(shadow)"  # the key of the shadow model in an observation, beside the parties' names
 
-# who looks from where, at which models
+# the vantage of each adversary, and the models that it attacks
 PLACES: dict[Adversary, tuple[Vantage, ModelKind]] = {
     "agg-sh": (Vantage.SERVER, "local"),
     "agg-mal": (Vantage.SERVER, "local"),
@@ -42,10 +43,10 @@ PLACES: dict[Adversary, tuple[Vantage, ModelKind]] = {
 
 @dataclass(frozen=True)
 class Shadow:
-    """`game`: the adversary's own records; a member is what the shadow model is trained on.
+    """`game`: the adversary's own records; its members are those that the shadow model is trained on.
 
-    `party`: whose local model is the shadow. Where nobody's is, the aggregator trains one from every broadcast, as a
-    party would (`training`: the fields of `tasks.Training`).
+    `party`: the party whose local model is the shadow. If None, the aggregator trains a shadow from every broadcast, as
+    a party would (`training`: the fields of `tasks.Training`).
     """
 
     adversary: Adversary
@@ -55,21 +56,21 @@ class Shadow:
     seed: int = 0
 
     @property
-    def model(self) -> ModelKind:
-        return PLACES[self.adversary][1]
+    def place(self) -> tuple[Vantage, ModelKind]:
+        return PLACES[self.adversary]
 
-    def measure(self, panel: Panel, round: Round, task: Any, last: bool) -> Measured | None:
-        """What the shadow model says about the adversary's records; nothing in a round without a shadow."""
+    def measure(self, sight: Sight, round: Round, task: Any, last: bool) -> Measured | None:
+        """The signals of the adversary's own records under the shadow model; None in a round without a shadow."""
         started = time.perf_counter()
-        if self.party is not None and self.party not in round.sent:
+        if (self.party is not None and self.party not in round.sent) or not round.broadcast:
             return None
         state = self._trained(round, task) if self.party is None else round.sent[self.party].state
         seconds = time.perf_counter() - started
-        view = View(round.index, Vantage.SERVER, "local", SHADOW, GRANTS[Vantage.SERVER], state, round.broadcast)
-        measured = panel.measure(view, task, 0.0, last)
+        seen = view(Vantage.SERVER, "local", round.moment, task, state, round.broadcast, party=SHADOW)
+        measured = sight.measure(seen, 0.0, last)
         return replace(measured, seconds=measured.seconds + seconds)
 
-    def _trained(self, round: Round, task: "TorchTask") -> State:
+    def _trained(self, round: Round, task: TorchTask) -> State:
         from fedaudit.learn.tasks import Training
 
         rng = np.random.default_rng([self.seed, round.index, zlib.crc32(SHADOW.encode())])
@@ -77,22 +78,27 @@ class Shadow:
 
 
 def own_game(own: Records, member: Bools) -> Game:
-    """An adversary's records as a game of its own: what its shadow is trained on, and what not."""
+    """The adversary's records as a game: those that its shadow is trained on are the members."""
     role = np.where(member, Role.MEMBER.value, Role.EVALUATION.value)
     whose = np.full(len(own), SHADOW)
     candidates = Candidates("record", own.id, whose, own, np.arange(len(own)), own.subject)
     return Game(candidates, Truth(own.id, role))
 
 
-def split_own(own: Records, members: float, seed: int) -> Game:
-    """An aggregator's records: as large a share for training its shadow as the parties train on, the rest not."""
+def split_own(own: Records, members: float, seed: int, split_subjects: bool = True) -> Game:
+    """An aggregator's records: as large a share for training its shadow as the parties train on, the rest not.
+
+    Unless people may be split the share is of people, as in the federation that it imitates.
+    """
     rng = np.random.default_rng([seed, 2])
-    member = np.zeros(len(own), bool)
-    member[rng.permutation(len(own))[: max(1, min(round(members * len(own)), len(own) - 1))]] = True
-    return own_game(own, member)
+    whose = own.id if own.subject is None or split_subjects else own.subject
+    unique, number = np.unique(whose, return_inverse=True)
+    member = np.zeros(len(unique), bool)
+    member[rng.permutation(len(unique))[: max(1, min(round(members * len(unique)), len(unique) - 1))]] = True
+    return own_game(own, member[number])
 
 
 def own_of_party(game: Game, party: str) -> Game:
-    """What a party knows of its own records."""
+    """A party's own records, and which of them it trained on."""
     mine = game.candidates.party == party
     return own_game(game.candidates.rows.take(mine), game.truth.mask(Role.MEMBER)[mine])

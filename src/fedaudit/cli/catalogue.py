@@ -1,39 +1,23 @@
-"""What can be named in a configuration, in words. Imports nothing heavy."""
+"""The lists of `fedaudit list`. Imports nothing heavy."""
 
-from fedaudit import data
 from fedaudit.adversary import attacks
+from fedaudit.config.registry import FAMILIES, Family
 from fedaudit.errors import FedauditError, suggest
 
-MODELS = {
-    "linear": "logistic regression; linear regression where there are no classes",
-    "mlp": "fully connected, ReLU; hidden = [512, 256, 128] (default)",
-    "cnn": "for images: three convolution blocks (two below 24 pixels), linear; filters = 16, 32 (default) or 64",
-    "leaf-cnn": "for images: LEAF's handwriting network, two 5 x 5 convolutions (32, 64), 2048 units, linear",
-    "resnet8": 'for images: residual network; norm = "group" (default) or "batch"',
-    "resnet20": "the same, 20 layers",
-    "resnet56": "the same, 56 layers",
-    "package.module:factory": "your own: factory(input_shape, classes, **options) -> torch.nn.Module",
-}
 
-DEFENCES = {
-    "dp-sgd": "record-level DP inside each party (Opacus): Poisson batches, clip, noise or epsilon",
-    "higradavg": "subject-level DP inside each party: average by subject, clip, noise or epsilon",
-    "dp-fedavg": "user-level DP: clipped updates, noisy sum at the server; or noise at the party (local = true)",
-    "clip-only": "dp-sgd without its noise: same batches, same steps, no promise",
-    "memguard": "bends served answers until a membership classifier is undecided (strength = mean distortion)",
-    "l2": "weight decay (strength)",
-    "dropout": "activations dropped while training (strength = chance)",
-}
+def catalogue(what: str) -> list[tuple[str, str, str]]:
+    """Name, sentence and keys of each."""
+    if what == "attacks":
+        named = [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW).items()]
+        named += [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)]
+        return [(name, about, "") for name, about in named]
+    if what not in FAMILIES:
+        raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, ["attacks", *FAMILIES]))
+    return _entries(FAMILIES[what])
 
 
-def catalogue(what: str) -> list[tuple[str, str]]:
-    lists = {
-        "attacks": [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW).items()]
-        + [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)],
-        "data": list(data.LOADERS.items()),
-        "defences": list(DEFENCES.items()),
-        "models": list(MODELS.items()),
-    }
-    if what not in lists:
-        raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, lists))
-    return lists[what]
+def _entries(family: Family) -> list[tuple[str, str, str]]:
+    return [
+        (name, f"{entry.about} (default)" if name == family.default else entry.about, ", ".join(entry.keys))
+        for name, entry in family.entries.items()
+    ]

@@ -1,21 +1,26 @@
 """How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from fedaudit.results.document import Document
+    from fedaudit.results.score_file import Scored
+    from fedaudit.types import Estimate
+
 console = Console()
 errors = Console(stderr=True)
 
 
-def write_report(document: dict[str, Any], directory: Path) -> Path | None:
-    """The numbers are already on disk: a failing report is said, and costs nothing else."""
+def write_report(document: "Document", directory: Path) -> Path | None:
+    """Writes the report. If that fails, it says so; the results are already on disk."""
     try:
         from fedaudit.report.html import write
 
@@ -28,7 +33,8 @@ def write_report(document: dict[str, Any], directory: Path) -> Path | None:
     return directory / "report.html"
 
 
-def say(document: dict[str, Any], written: Path | None) -> None:
+def say(document: "Document", written: Path | None) -> None:
+    from fedaudit.report.values import cleaned
     from fedaudit.report.words import (
         ATTRIBUTE_TITLES,
         attribute_rows,
@@ -39,66 +45,66 @@ def say(document: dict[str, Any], written: Path | None) -> None:
         warnings,
     )
 
-    attack, _, _, auc, tpr, realised, cost = row_titles(document)
+    results = cleaned(document)
+    attack, _, _, auc, tpr, realised, cost = row_titles(results)
     titles = (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", ""))
-    rows, notes = headline_rows(document), Notes()
+    rows, notes = headline_rows(results), Notes()
     cells = [(f"  {r.attack}", notes.short(r.auc), notes.short(r.tpr), r.realised_fpr, r.cost) for r in rows]
     head, *lines = aligned([titles, *cells])
     console.print()
     show(head, "dim")
     place = None
     for row, line in zip(rows, lines, strict=True):
-        if (row.vantage, row.model) != place:  # a line of its own: as a cell it would push the intervals aside
+        if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
             place = (row.vantage, row.model)
             show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
         show(line, "bold" if row.primary else "")
     console.print()
-    if guessed := attribute_rows(document):
+    if guessed := attribute_rows(results):
         values = [notes.short(value) for value in guessed[0]]
         rest = list(zip(ATTRIBUTE_TITLES, values, strict=True))[1:]
         show_table([("hidden attribute, all parties", "AUC"), *rest])
     notes.show()
-    for line in [*warnings(document), *document.get("notices", ())]:
+    for line in [*warnings(results), *results.notices]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-    console.print(f"\n[bold]{escape(verdict(document))}[/bold]")
-    for line in spread(document):
+    console.print(f"\n[bold]{escape(verdict(results))}[/bold]")
+    for line in spread(results):
         console.print(escape(line))
     if written:
         console.print(f"\nReport: {escape(str(written))}")
 
 
-def say_scores(document: dict[str, Any]) -> None:
-    """The estimates of `fedaudit score`, each with its counts, its confidence and how it was made."""
-    found, notes = document["estimates"], Notes()
-    sure = f"{100 * found['auc']['confidence']:.4g} % interval"
+def say_scores(scored: "Scored") -> None:
+    """The estimates of `fedaudit score`, each with its counts, confidence and method."""
+    found, notes = scored.estimates, Notes()
+    sure = f"{100 * found['auc'].confidence:.4g} % interval"
     rows = [("estimate", "value", sure, "FPR", "members", "non-members", "calibration")]
     for name, e in found.items():
-        value = notes.short(f"{ABSENT} ({e['reason']})") if e["value"] is None and e["reason"] else number(e["value"])
-        interval = ABSENT if e["low"] is None else f"{number(e['low'])} to {number(e['high'])}"
-        counts = (str(e["n_pos"]), str(e["n_neg"]), str(e.get("n_cal") or ABSENT))
-        rows.append((name, value, interval, number(e.get("realised_fpr")), *counts))
+        value = notes.short(f"{ABSENT} ({e.reason})") if e.value is None and e.reason else number(e.value)
+        interval = ABSENT if e.low is None else f"{number(e.low)} to {number(e.high)}"
+        counts = (str(e.n_pos), str(e.n_neg), str(e.n_cal or ABSENT))
+        rows.append((name, value, interval, number(e.realised_fpr), *counts))
     show_table(rows)
     notes.show()
     for name, e in found.items():
-        why = f"; {e['reason']}" if e["reason"] and e["value"] is not None else ""
-        console.print(escape(f"{name}: {e['method']}{why}"))
-    if document["epsilons"]:
-        say_epsilons(document["epsilons"])
-    for line in [*document["warnings"], *document["notices"]]:
+        why = f"; {e.reason}" if e.reason and e.value is not None else ""
+        console.print(escape(f"{name}: {e.method}{why}"))
+    if scored.epsilons:
+        say_epsilons(scored.epsilons)
+    for line in [*scored.warnings, *scored.notices]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
 
 
-def say_epsilons(epsilons: dict[str, Any]) -> None:
-    """Side by side, each under its label and beside the most that its trials could show."""
+def say_epsilons(epsilons: Mapping[str, "Estimate"]) -> None:
+    """The figures of epsilon, each with its kind and with the most that so many trials could show."""
     rows = [("epsilon", "kind", "value", "interval", "confidence", "ceiling")]
     for name, e in epsilons.items():
-        one_sided = e["kind"] == "proved" and e["value"] is not None
-        interval = f"at least {number(e['low'])}" if one_sided else f"{number(e['low'])} to {number(e['high'])}"
-        sure = f"{100 * e['confidence']:.4g} %"
-        rows.append((name, e["kind"], number(e["value"]), interval, sure, number(e.get("ceiling"))))
+        one_sided = e.kind == "proved" and e.value is not None
+        interval = f"at least {number(e.low)}" if one_sided else f"{number(e.low)} to {number(e.high)}"
+        rows.append((name, e.kind, number(e.value), interval, f"{100 * e.confidence:.4g} %", number(e.ceiling)))
     show_table(rows)
     for name, e in epsilons.items():
-        console.print(escape(f"{name}: {e['reason'] or e['method']}"))
+        console.print(escape(f"{name}: {e.reason or e.method}"))
 
 
 # ------------------------------------------------------------------ lines that are never cut: a cut interval is none
@@ -107,7 +113,7 @@ ABSENT = "–"
 
 
 class Notes:
-    """Reasons why there is no number: a sign in the table, the words below it."""
+    """Reasons why there is no number: a mark in the table, and the text below it."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []

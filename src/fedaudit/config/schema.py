@@ -5,22 +5,21 @@ import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
-from fedaudit.errors import FedauditError, suggest
+from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
+from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
-
-Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+_SET = "Write, for example, --set federation.rounds=10."
 
 
 def twice(values: Iterable[Any]) -> str | None:
-    """The first that is there for the second time, as text."""
+    """The first value that occurs a second time, as text; None if there is none."""
     seen: list[Any] = []
     for value in values:
         if value in seen:
@@ -31,42 +30,19 @@ def twice(values: Iterable[Any]) -> str | None:
 
 def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if named := twice(values):
-        raise ValueError(f"{named} is named twice")
+        raise ValueError(f"{named} is listed twice: list it once")
     return values
 
 
 Once = AfterValidator(_once)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Data(_Section):
-    """[data] what is trained on. `npz` reads your own file: keys x, y, optional id, subject, attribute."""
-
-    name: str = "baskets"
-    path: Path | None = None
-    task: Literal["classification", "regression"] = "classification"
-    x_key: str = "x"
-    y_key: str = "y"
-    id_key: str = "id"
-    subject_key: str = "subject"
-    attribute_key: str = "attribute"
-
-    @model_validator(mode="after")
-    def _only_a_file_must_be_told(self) -> "Data":
-        if self.task == "regression" and self.name != "npz":
-            raise ValueError(f"task belongs to name = 'npz', {self.name!r} knows its own: remove it")
-        return self
-
-
-# What says nothing under a choice: an error when given, and left out of what is written down.
+# Keys that have no effect under a choice: giving one is an error, and they are not stored.
 IDLE_KEYS = {
     ("partition", "subjects"): ("members", "nonmembers"),
     ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer"),
 }
-# What says something under one choice only.
+# Keys that have an effect under one choice only.
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
@@ -75,32 +51,50 @@ KEYS_OF = {
 }
 
 
-class Federation(_Section):
-    """[federation] who trains, and how. Fractions apply to each party's part; the rest calibrates thresholds.
+class Federation(Section):
+    """[federation] who trains, and how. Fractions are of each party's records; the rest is used to calibrate
+    thresholds.
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
-    "subjects" (whole people are members or not: member_subjects and held_out are fractions of the subjects).
+    "subjects" (each person lies in one party: member_subjects and held_out are fractions of the people).
+    Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
+    of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     secagg = true: the updates are masked, and the server sees only their sum.
     """
 
-    parties: Count = 4
-    partition: Literal["iid", "dirichlet", "column", "subjects"] = "iid"
-    beta: Positive | None = None
-    column: str | None = None
-    members: Fraction = 0.3
-    nonmembers: Fraction = 0.3
-    member_subjects: Fraction | None = None
-    held_out: Fraction | None = None
-    participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
-    sampling: Literal["uniform", "poisson"] | None = None
-    rounds: Annotated[int, Field(ge=2)] = 40
-    local_epochs: Count = 1
-    batch_size: Count = 64
-    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
-    secagg: bool = False
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: Positive = 1e-3
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    parties: Count = Field(4, description="how many parties share the records")
+    partition: Literal["iid", "dirichlet", "column", "subjects"] = Field(
+        "iid", description="how the records are split among the parties"
+    )
+    beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
+    column: str | None = Field(None, description='partition "column": label, subject or an attribute')
+    members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
+    nonmembers: Fraction = Field(
+        0.3, description="the fraction that is held out and reported on; the rest sets thresholds"
+    )
+    member_subjects: Fraction | None = Field(
+        None, description='partition "subjects": the fraction of subjects that are trained on'
+    )
+    held_out: Fraction | None = Field(
+        None, description='partition "subjects": the fraction that is reported on as outsiders'
+    )
+    split_subjects: bool | None = Field(
+        None, description="may one person have records that are trained on and others that are not? not set: false"
+    )
+    participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
+        1.0, description="the fraction of parties that take part in a round"
+    )
+    sampling: Literal["uniform", "poisson"] | None = Field(
+        None, description="who takes part: a fixed number of parties, or each party by a coin of its own"
+    )
+    rounds: Annotated[int, Field(ge=2)] = Field(40, description="how many times models are exchanged")
+    local_epochs: Count = Field(1, description="passes over its records that a party makes in a round")
+    batch_size: Count = Field(64, description="records in one step of training")
+    algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
+    secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
+    lr: Positive = Field(1e-3, description="learning rate of the parties")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="determines everything random")
 
     @model_validator(mode="before")
     @classmethod
@@ -110,12 +104,12 @@ class Federation(_Section):
         for (key, choice), idle in IDLE_KEYS.items():
             for name in idle:
                 if given.get(key) == choice and name in given:
-                    raise ValueError(f"{name} says nothing when {key} is {choice!r}: remove it")
+                    raise ValueError(f"{name} has no effect when {key} is {choice!r}: remove it")
         for name, (key, choice) in KEYS_OF.items():
             if name in given and given.get(key) != choice:
                 raise ValueError(f"{name} belongs to {key} = {choice!r}: set that, or remove {name}")
         if "sampling" in given and given.get("participation", 1) == 1:
-            raise ValueError("sampling says who takes part: set participation below 1, or remove sampling")
+            raise ValueError("sampling has no effect when all take part: set participation below 1, or remove it")
         for name, example in (("beta", "0.5"), ("column", '"label"')):
             key, choice = KEYS_OF[name]
             if given.get(key) == choice and name not in given:
@@ -136,43 +130,19 @@ class Federation(_Section):
         return self
 
 
-OUR_MODELS = ("linear", "mlp", "cnn", "leaf-cnn", "resnet8", "resnet20", "resnet56")
-MODEL_KEYS = {"hidden": ("mlp",), "filters": ("cnn",), "norm": ("resnet8", "resnet20", "resnet56")}
+class Reference(Section):
+    """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
 
-
-class Model(_Section):
-    """[model] one of ours, or your own as `package.module:factory`, called with (input_shape, classes, **options)."""
-
-    name: str = "mlp"
-    hidden: tuple[Count, ...] | None = None
-    filters: Literal[16, 32, 64] | None = None
-    norm: Literal["group", "batch"] | None = None
-    options: dict[str, Any] = {}
-
-    @model_validator(mode="after")
-    def _keys_fit_the_model(self) -> "Model":
-        if ":" not in self.name and self.name not in OUR_MODELS:
-            raise ValueError(f"unknown model. {suggest(self.name, [*OUR_MODELS, 'package.module:factory'])}")
-        for key, models in MODEL_KEYS.items():
-            if getattr(self, key) is not None and self.name not in models:
-                raise ValueError(f"{key} belongs to {', '.join(models)}, not to {self.name}: remove it")
-        if self.options and ":" not in self.name:
-            raise ValueError("options are for your own model (package.module:factory): remove them")
-        return self
-
-    def arguments(self) -> dict[str, Any]:
-        """What the model's factory is called with, beside the shape and the classes."""
-        given = {key: getattr(self, key) for key in MODEL_KEYS if getattr(self, key) is not None}
-        return given | self.options
-
-
-class Reference(_Section):
-    """[audit.reference] the bank behind kta-*, lira, distillation and rmia."""
-
-    models: Annotated[int, Field(ge=4, multiple_of=2)] = 16
-    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.8
-    variance: Literal["shared", "record"] | None = None
-    defended: bool = False
+    models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
+        16, description="how many models; an even number, half of them are trained on each record"
+    )
+    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0.8, description="how much they imitate the target: the weight of its answers in their labels"
+    )
+    variance: Literal["shared", "record"] | None = Field(
+        None, description="one variance for all records, or one for each; not set: one for all with up to 16 models"
+    )
+    defended: bool = Field(False, description="whether they train under the parties' own defence")
 
     def bank(self) -> dict[str, Any]:
         return {"models": self.models, "alpha": self.alpha}
@@ -182,72 +152,87 @@ class Reference(_Section):
         return self.variance or ("shared" if self.models <= 16 else "record")
 
 
-class Fusion(_Section):
-    """[audit.fusion] the attacks that `fusion` adds up, and their weights (equal unless given)."""
+class Fusion(Section):
+    """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
-    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = ("gradient-cosine", "fta-confidence")
-    weights: tuple[Positive, ...] | None = None
+    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = Field(
+        ("gradient-cosine", "fta-confidence"), description="whose scores are added up"
+    )
+    weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
 
     @model_validator(mode="after")
     def _one_weight_each(self) -> "Fusion":
         if self.weights is not None and len(self.weights) != len(self.attacks):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks")
+            raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks: give one for each")
         return self
 
 
-class Attribute(_Section):
-    """[audit.attribute] what an adversary guesses of members: an attribute of the data set, by name.
+class Attribute(Section):
+    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
 
-    `column`: where it stands among the inputs, if it does; else it is put there for training, as a one-hot code.
+    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
     """
 
-    name: str
-    column: Annotated[int, Field(ge=0)] | None = None
+    name: str = Field(description="which attribute is guessed")
+    column: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="the number of the input that holds it, if one does"
+    )
 
 
-class Audit(_Section):
-    """[audit] who looks, with which attacks, at which false-positive rates; and what is kept of each round:
+class Matched(Section):
+    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
 
-    the `signals` that the attacks read, or `snapshots`: every model that was exchanged, for attacks of tomorrow.
+    fit: Literal["nonmembers", "all"] = Field(
+        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
+    )
+    damping: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
+    )
+    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
+
+
+class Audit(Section):
+    """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
+
+    the `signals` that the attacks need, or `snapshots`: every model that was exchanged, for other attacks later.
     """
 
-    vantages: Annotated[tuple[Vantage, ...], Once] = (Vantage.CLIENT, Vantage.SERVER)
-    attacks: Annotated[tuple[str, ...], Once] | None = None
-    fpr: Annotated[tuple[Fraction, ...], Once] | None = None
-    confidence: Fraction = 0.95
+    vantages: Annotated[tuple[Vantage, ...], Once] = Field(
+        (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
+    )
+    attacks: Annotated[tuple[str, ...], Once] | None = Field(
+        None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
+    )
+    fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
+        None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
+    )
+    confidence: Fraction = Field(0.95, description="confidence of every interval")
     fusion: Fusion = Fusion()
-    keep: Literal["signals", "snapshots"] = "signals"
+    keep: Literal["signals", "snapshots"] = Field(
+        "signals", description="what is stored of each round: what the attacks need, or every model that was exchanged"
+    )
     reference: Reference = Reference()
-    adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = None
+    adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
+        None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
+    )
     attribute: Attribute | None = None
+    matched: Matched | None = None
 
 
-class Defence(_Section):
-    """[[defences]] what is done against it. DP: either epsilon (and delta) or noise, and clip; the rest: strength.
-
-    Numbers are checked where the noise is found, so that every refusal has its own name.
-    """
-
-    name: Literal["dp-sgd", "higradavg", "dp-fedavg", "clip-only", "memguard", "l2", "dropout"]
-    epsilon: float | None = None
-    delta: float | None = None
-    noise: float | None = None
-    clip: float | None = None
-    local: bool | None = None
-    strength: float | None = None
-
-
-class Config(_Section):
-    data: Data = Data()
+class Config(Section):
+    data: Annotated[SerializeAsAny[Options], BeforeValidator(DATA.read)] = Field(default_factory=lambda: DATA.read({}))
     federation: Federation = Federation()
-    model: Model = Model()
+    model: Annotated[SerializeAsAny[Options], BeforeValidator(MODELS.read)] = Field(
+        default_factory=lambda: MODELS.read({})
+    )
     audit: Audit = Audit()
-    defences: tuple[Defence, ...] = ()
+    defences: tuple[Annotated[SerializeAsAny[Options], BeforeValidator(DEFENCES.read)], ...] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _a_server_under_secagg(cls, given: Any) -> Any:
-        """Whoever does not say from where to look gets the server as secure aggregation leaves it."""
+        """With secure aggregation, the default vantages include the server that sees only the sum."""
         federation, audit = (given.get(k, {}) if isinstance(given, dict) else {} for k in ("federation", "audit"))
         if isinstance(federation, dict) and federation.get("secagg") is True and isinstance(audit, dict):
             seen = {"vantages": [Vantage.CLIENT.value, Vantage.SECAGG_SERVER.value]}
@@ -259,29 +244,38 @@ class Config(_Section):
         if self.federation.secagg and Vantage.SERVER in self.audit.vantages:
             raise ValueError(
                 "with federation.secagg the server sees only the sum of the updates, no party's own: "
-                "take 'secagg-server' in place of 'server' in audit.vantages"
+                "write 'secagg-server' instead of 'server' in audit.vantages"
             )
         return self
 
     def as_dict(self) -> dict[str, Any]:
         plain = self.model_dump(mode="json", exclude_none=True)
+        plain |= {family.section: family.written(plain[family.section]) for family in (DATA, MODELS)}
         for (key, choice), idle in IDLE_KEYS.items():
             if plain["federation"][key] == choice:
                 plain["federation"] = {k: v for k, v in plain["federation"].items() if k not in idle}
         return plain
 
     def hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        """Of what is written down. Splitting people was once the only way, and has the hash that it had then."""
+        plain = self.as_dict()
+        if self.federation.split_subjects:
+            plain["federation"] = {k: v for k, v in plain["federation"].items() if k != "split_subjects"}
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+    def splitting(self, people: bool | None) -> "Config":
+        """The same with `split_subjects` decided, or, where records are nobody's, without it."""
+        return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a TOML file and apply `--set section.key=value` (value in TOML; a bare word is taken as text)."""
+    """Reads a TOML file and applies `--set section.key=value` (the value in TOML; a bare word is text)."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FedauditError("config-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("config-syntax", f"{path} is not valid TOML: {error}", "Mend that line.") from None
+        raise FedauditError("config-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
     return parse(raw, overrides, where=str(path))
 
 
@@ -292,18 +286,19 @@ def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "conf
         config = Config.model_validate(raw)
     except ValidationError as error:
         raise _explain(error, where) from None
-    if config.data.path and not config.data.path.is_absolute() and where != "configuration":
-        # A relative path means: beside the configuration file, wherever the command is run from.
-        beside = (Path(where).parent / config.data.path).resolve()
-        config = config.model_copy(update={"data": config.data.model_copy(update={"path": beside})})
-    return config
+    if where == "configuration":
+        return config
+    # A relative path is relative to the configuration file, wherever the command is run.
+    relative = {key: path for key, path in config.data if isinstance(path, Path) and not path.is_absolute()}
+    beside = {key: (Path(where).parent / path).resolve() for key, path in relative.items()}
+    return config.model_copy(update={"data": config.data.model_copy(update=beside)})
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     parts = key.strip().split(".")
     if not separator or not all(parts):
-        raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", "Write it so.")
+        raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", _SET)
     try:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
@@ -311,27 +306,18 @@ def _apply(raw: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         raw = raw.setdefault(part, {})
         if not isinstance(raw, dict):
-            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", "Name section.key.")
+            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", _SET)
     raw[parts[-1]] = value
 
 
 def _explain(error: ValidationError, where: str) -> FedauditError:
     first = error.errors()[0]
     spot = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(first["loc"][:-1])
-        return FedauditError("unknown-key", f"unknown key {spot!r}", suggest(str(first["loc"][-1]), known), where=where)
     message = first["msg"].removeprefix("Value error, ")
-    # Never echo long or nested values: a configuration may hold what should not reach a log.
+    if todo := first.get("ctx", {}).get("todo"):  # see `section.refused`
+        what = f"{message} {spot!r}" if first["type"] == UNKNOWN_KEY else f"{spot}: {message}"
+        return FedauditError(first["type"], what, todo, where=where)
+    # Long or nested values are not quoted: a configuration may hold something that should not reach a log.
     given = first["input"]
     shown = f", got {given!r}" if isinstance(given, int | float | str) and len(str(given)) < 60 else ""
-    return FedauditError("bad-value", f"{spot}: {message}{shown}", "Change it in the configuration.", where=where)
-
-
-def _known_keys(path: tuple[int | str, ...]) -> list[str]:
-    section: Any = Config
-    for part in (part for part in path if isinstance(part, str)):  # a number counts [[defences]]
-        annotation = section.model_fields[part].annotation
-        candidates = [annotation, *get_args(annotation)]
-        section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-    return list(section.model_fields)
+    return FedauditError("bad-value", f"{spot}: {message}{shown}", f"Correct {spot} in the configuration.", where=where)

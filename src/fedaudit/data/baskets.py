@@ -11,7 +11,6 @@ import importlib.util
 import io
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset
+from fedaudit.files import atomic
 from fedaudit.types import Dataset
 
 CACHE_VERSION = 1  # raise it whenever the derivation changes, so that no old cache file is read
@@ -276,25 +276,17 @@ def _lloyd(rows: Floats, weight: Floats, centres: Floats) -> Ints:
 
 
 def _write(path: Path, data: Baskets) -> None:
-    """Write beside the target and rename, so that no reader ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(
-                file,
-                bits=np.packbits(data.x, axis=1),
-                y=data.y,
-                household=data.household,
-                period=data.period,
-                features=data.features,
-                demographics=data.demographics,
-                demographic_categories=np.array(json.dumps(data.demographic_categories)),
-            )
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            bits=np.packbits(data.x, axis=1),
+            y=data.y,
+            household=data.household,
+            period=data.period,
+            features=data.features,
+            demographics=data.demographics,
+            demographic_categories=np.array(json.dumps(data.demographic_categories)),
+        )
 
 
 def _read(path: Path) -> Baskets | None:
@@ -327,7 +319,11 @@ def _parse(content: bytes) -> Baskets:
     )
 
 
-def load(_: Data) -> Dataset:
+@DATA.register(
+    "baskets",
+    "supermarket baskets: 20,504 household-months, 600 bits, 100 classes, 2,307 households",
+)
+def load(_: Options) -> Dataset:
     """Households are the subjects, their demographics the attributes. Derived once, then read from the cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     baskets = load_cached(Path(home) / "fedaudit")

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset, standardised
 from fedaudit.types import Dataset, Floats, Ints
 
 AREA = 3  # the column "mean area"
 
 
-def load(_: Data) -> Dataset:
+@DATA.register("breast-cancer", "of scikit-learn: 569 records, 30 measurements, 2 classes, attribute area")
+def load(_: Options) -> Dataset:
     """Measurements are standardised. The attribute `area` says whether the nuclei are of the small or large kind."""
     from sklearn.datasets import load_breast_cancer
 

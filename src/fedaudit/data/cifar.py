@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009) from the user's own copy: training and test images together.
 
-Read are the *binary* version of the original archives, packed or unpacked, and an npz file with x_train, y_train,
-x_test and y_test. The Python version of the archives is pickled, and nothing pickled is ever opened.
+It reads the *binary* version of the original archives, packed or unpacked, or an npz file with x_train, y_train, x_test
+and y_test. The Python version of the archives is pickled, and fedaudit never opens pickled files.
 """
 
 import tarfile
@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data import npz
 from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset
@@ -30,8 +31,20 @@ ARCHIVE = {"cifar10": "cifar-10-binary.tar.gz", "cifar100": "cifar-100-binary.ta
 NPZ = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load(settings: Data) -> Dataset:
-    name, path = settings.name, settings.path
+class CifarOptions(Options):
+    path: Path | None = Field(
+        None, description="your copy, relative to this file: the binary archive, its folder, or an npz file"
+    )
+
+
+@DATA.register("cifar100", "the same with 100 classes: cifar-100-binary.tar.gz", CifarOptions)
+@DATA.register(
+    "cifar10",
+    'your copy of CIFAR-10: path = "cifar-10-binary.tar.gz", its folder, or npz with x_train, y_train, ...',
+    CifarOptions,
+)
+def load(options: CifarOptions) -> Dataset:
+    name, path = options.name, options.path
     if path is None:
         raise _wrong(name, "cifar-path", f"data.name = {name!r} needs data.path")
     if not path.exists():

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset, standardised
 from fedaudit.types import Dataset
 
 SEX = 1  # a column with two values
 
 
-def load(_: Data) -> Dataset:
+@DATA.register("diabetes", "of scikit-learn: 442 records, 10 measurements, regression, attribute sex")
+def load(_: Options) -> Dataset:
     """Measurements and target are standardised: a loss of 1 is that of always guessing the mean."""
     from sklearn.datasets import load_diabetes
 

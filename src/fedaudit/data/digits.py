@@ -1,11 +1,12 @@
 """Handwritten digits, bundled with scikit-learn."""
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset
 from fedaudit.types import Dataset
 
 
-def load(_: Data) -> Dataset:
+@DATA.register("digits", "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes")
+def load(_: Options) -> Dataset:
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)

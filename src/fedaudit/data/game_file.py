@@ -1,4 +1,7 @@
-"""A game in a file: who was trained on what. An npz of plain arrays: x, y, party, role, and where known id, subject."""
+"""A game in a file: who was trained on what. An npz of plain arrays: x, y, party, role, and where known id, subject.
+
+Integers in x are tokens, as in `set_aside`.
+"""
 
 import io
 import zipfile
@@ -40,7 +43,9 @@ def load_game(path: Path) -> Game:
         )
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise FedauditError("game-file", f"{path}: the arrays have different lengths", "One row a record, in each.")
+        raise FedauditError(
+            "game-file", f"{path}: the arrays have different lengths", "Give every array one row for each record."
+        )
     role, party = columns["role"].astype(np.str_), columns["party"].astype(np.str_)
     unknown = sorted(set(role.tolist()) - {r.value for r in Role})
     absent = [r.value for r in Role if r.value not in role]
@@ -56,7 +61,12 @@ def _columns(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
-                raise FedauditError("game-size", f"{path} is larger than 16 GiB", "Split it.", exit_code=REFUSED)
+                raise FedauditError(
+                    "game-size",
+                    f"{path} is larger than 16 GiB",
+                    "Give a smaller file, with part of the records.",
+                    exit_code=REFUSED,
+                )
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:

@@ -3,12 +3,13 @@
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from fedaudit.config.schema import Data
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
@@ -18,18 +19,40 @@ MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
 WIDTH = "n_features"  # beside an array of packed bits: how many of them count
 
 
-def load(settings: Data) -> Dataset:
-    path = settings.path
+class NpzOptions(Options):
+    path: Path | None = Field(None, description="the file, relative to this one")
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="whether y is a class or a value"
+    )
+    x_key: str = Field("x", description="the array of records")
+    y_key: str = Field("y", description="the array of labels (one a record, or one at each position), or of values")
+    id_key: str = Field("id", description="stable names of the records; without them the content is the name")
+    subject_key: str = Field("subject", description="whose record it is; records of one subject are not independent")
+    attribute_key: str = Field("attribute", description="an attribute that an adversary may want to guess")
+    tokens: bool | None = Field(
+        None, description="x holds numbers of characters or words, for a model that looks them up; not set: features"
+    )
+
+
+@DATA.register(
+    "npz",
+    'your own file: path = "...", keys x, y, optional id, subject, attribute (renameable with x_key, ...); '
+    'task = "regression" where y holds values; tokens = true where x holds tokens; y may have a class at each position',
+    NpzOptions,
+)
+def load(options: NpzOptions) -> Dataset:
+    path = options.path
     if path is None:
         raise FedauditError("npz-path", 'data.name = "npz" needs data.path', 'Add path = "my-data.npz".')
     roles = ("x", "y", "id", "subject", "attribute")
-    keys = {role: str(getattr(settings, f"{role}_key")) for role in roles}
+    keys = {role: str(getattr(options, f"{role}_key")) for role in roles}
     # A key that was renamed is meant to be there; id, subject and attribute may be missing under their own names.
     required = [key for role, key in keys.items() if role in ("x", "y") or key != role]
     arrays = read(path, required, [*keys.values(), WIDTH])
     given = {role: arrays[key] for role, key in keys.items() if key in arrays}
-    x = as_images(_unpacked(given["x"], arrays.get(WIDTH)))
-    attributes = _columns(settings.attribute_key, given["attribute"]) if "attribute" in given else {}
+    tokens = bool(options.tokens)
+    x = given["x"] if tokens else as_images(_unpacked(given["x"], arrays.get(WIDTH)))
+    attributes = _columns(options.attribute_key, given["attribute"]) if "attribute" in given else {}
     return dataset(
         path.stem,
         x,
@@ -37,7 +60,8 @@ def load(settings: Data) -> Dataset:
         id=given.get("id"),
         subject=given.get("subject"),
         attributes=attributes,
-        regression=settings.task == "regression",
+        regression=options.task == "regression",
+        tokens=tokens,
     )
 
 
@@ -50,7 +74,10 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_BYTES:
             raise FedauditError(
-                "npz-size", f"{path} unpacks to {unpacked / 2**30:.0f} GiB", "Audit a part of it.", exit_code=REFUSED
+                "npz-size",
+                f"{path} unpacks to {unpacked / 2**30:.0f} GiB",
+                "Give a smaller file, with part of the records.",
+                exit_code=REFUSED,
             )
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in required if key not in file]
@@ -81,7 +108,9 @@ def _columns(name: str, values: NDArray[Any]) -> dict[str, Ints]:
     """One attribute, or several side by side: `name.0`, `name.1`, ..."""
     if values.dtype.kind not in "iub" or values.ndim not in (1, 2):
         raise FedauditError(
-            "attribute", f"attribute {name!r} is {values.dtype} of shape {values.shape}", "Store whole numbers, -1 = ?."
+            "attribute",
+            f"attribute {name!r} is {values.dtype} of shape {values.shape}",
+            "Store whole numbers, with -1 for unknown values.",
         )
     if values.ndim == 1:
         return {name: values.astype(np.int64)}

@@ -20,33 +20,30 @@ def dataset(
     subject: NDArray[Any] | None = None,
     attributes: Mapping[str, Ints] | None = None,
     regression: bool = False,
+    tokens: bool = False,
 ) -> Dataset:
-    """The only way in for data. Whatever order the rows come in, the result is the same."""
-    attributes = dict(attributes or {})
-    columns = {"y": y, "id": id, "subject": subject, **attributes}
-    for column, values in columns.items():
-        if values is not None and values.ndim != 1:
-            raise FedauditError("shape", f"{name}: {column} has shape {values.shape}", "Give one value a record.")
-    if x.ndim < 2:
-        raise FedauditError("shape", f"{name}: x has shape {x.shape}", "Give one row a record: (records, features).")
-    for column, values in columns.items():
-        if values is not None and len(values) != len(x):
-            raise FedauditError("lengths", f"{name}: x has {len(x)} rows, {column} has {len(values)}", "Align them.")
-    if len(x) == 0:
-        raise FedauditError("no-records", f"{name}: there are no records", "Give a file with rows in it.")
-    if x.dtype.kind not in "fiub" or y.dtype.kind not in ("fiub" if regression else "fiubUS"):
-        raise FedauditError("dtype", f"{name}: x is {x.dtype}, y is {y.dtype}", "Store numbers (classes may be text).")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
-        x = np.ascontiguousarray(x, dtype=np.float32)
-        y = y.astype(np.float32) if regression else y
-    for column, values in (("x", x), ("y", y)):
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
-            raise FedauditError(
-                "not-finite",
-                f"{name}: {column} has NaN or infinite values in {len(bad)} rows, the first is row {bad[0]}",
-                "Remove or impute these rows.",
-            )
+    """The only way in for data. Whatever order the rows come in, the result is the same.
+
+    x becomes float32; with `tokens` it holds whole numbers that stand for characters or words, and stays whole. y has
+    a label for each record, or a whole number for each position along the first axis of a record: the classes are then
+    0, 1, ... as they are given, and where x holds tokens, too, the two share one vocabulary.
+    """
+    return arranged(name, x, y, id, subject, dict(attributes or {}), regression, tokens)[0]
+
+
+def arranged(
+    name: str,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    id: NDArray[Any] | None,
+    subject: NDArray[Any] | None,
+    attributes: Mapping[str, Ints],
+    regression: bool,
+    tokens: bool,
+) -> tuple[Dataset, Ints]:
+    """The data set, and the row that each of its records came from."""
+    _check_shapes(name, x, y, {"id": id, "subject": subject, **attributes}, regression)
+    x, y = _stored(name, x, y, regression, tokens)
     labels, classes = (y, 0) if regression else _coded(name, y)
     for column, values in (("id", id), ("subject", subject)):
         if values is not None and len(rows := missing(values)):
@@ -65,12 +62,77 @@ def dataset(
             f"non-member; the first is in row {int(np.flatnonzero(np.isin(ids, values[counts > 1]))[0])}",
             "Make ids unique, or leave them out: they are then made from the content.",
         )
-    records = Records(x, labels, ids, subjects, attributes)
-    return Dataset(name, records.take(np.argsort(ids, kind="stable")), classes)
+    order = np.argsort(ids, kind="stable")
+    records = Records(x, labels, ids, subjects, attributes).take(order)
+    return Dataset(name, records, classes_of(records) if y.ndim > 1 else classes), order
+
+
+def classes_of(records: Records) -> int:
+    """How many classes records with numbered labels need; text shares one vocabulary between x and y."""
+    highest = int(records.y.max())
+    if records.x.dtype.kind == "i" and records.y.ndim > 1:
+        highest = max(highest, int(records.x.max()))
+    return highest + 1
+
+
+def _check_shapes(
+    name: str, x: NDArray[Any], y: NDArray[Any], columns: Mapping[str, NDArray[Any] | None], regression: bool
+) -> None:
+    at_positions = y.ndim == 2 and y.shape[1:] == x.shape[1:2] and y.shape[1] > 1 and not regression
+    if y.ndim != 1 and not at_positions:
+        todo = "Give one value a record, or a class for each position of x: (records, positions)."
+        raise FedauditError("shape", f"{name}: y has shape {y.shape}, x has {x.shape}", todo)
+    for column, values in columns.items():
+        if values is not None and values.ndim != 1:
+            raise FedauditError("shape", f"{name}: {column} has shape {values.shape}", "Give one value a record.")
+    if x.ndim < 2:
+        raise FedauditError("shape", f"{name}: x has shape {x.shape}", "Give one row a record: (records, features).")
+    for column, values in {"y": y, **columns}.items():
+        if values is not None and len(values) != len(x):
+            raise FedauditError(
+                "lengths",
+                f"{name}: x has {len(x)} rows, {column} has {len(values)}",
+                "Give every array one row for each record.",
+            )
+    if len(x) == 0:
+        raise FedauditError("no-records", f"{name}: there are no records", "Give a file with rows in it.")
+
+
+def _stored(
+    name: str, x: NDArray[Any], y: NDArray[Any], regression: bool, tokens: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """In the types in which records are kept; refused is what these cannot hold."""
+    whole = [("x", x)] * tokens + [("y", y)] * (y.ndim > 1)
+    for column, values in whole:
+        if values.dtype.kind not in "iu" or (values.size and values.min() < 0):
+            what = f"{name}: {column} is {values.dtype}, and tokens and classes of positions are numbered 0, 1, ..."
+            raise FedauditError("dtype", what, "Store whole numbers from 0 on, and features as floats.")
+    if x.dtype.kind not in "fiub" or y.dtype.kind not in ("fiub" if regression else "fiubUS"):
+        raise FedauditError(
+            "dtype",
+            f"{name}: x is {x.dtype}, y is {y.dtype}",
+            "Store x as numbers, and y as numbers or, for classes, as text.",
+        )
+    with np.errstate(over="ignore"):  # what float32 cannot hold is refused below
+        x = np.ascontiguousarray(x, dtype=np.int64 if tokens else np.float32)
+        y = y.astype(np.float32) if regression else y
+    for column, values in (("x", x), ("y", y)):
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            bad = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+            raise FedauditError(
+                "not-finite",
+                f"{name}: {column} has NaN or infinite values in {len(bad)} rows, the first is row {bad[0]}",
+                "Remove or impute these rows.",
+            )
+    return x, y
 
 
 def _coded(name: str, y: NDArray[Any]) -> tuple[Ints, int]:
-    """Classes as 0, 1, ... in the order of their names, and how many there are."""
+    """Classes as 0, 1, ... in the order of their names, and how many there are; at positions, as they are numbered."""
+    if y.ndim > 1:
+        if y.max() == y.min():
+            raise FedauditError("one-class", f"{name}: y has a single value", "A classifier needs two classes or more.")
+        return np.ascontiguousarray(y, dtype=np.int64), int(y.max()) + 1
     fractions = np.flatnonzero(y.dtype.kind == "f" and y != np.floor(y))
     if len(fractions):
         raise FedauditError(
@@ -89,17 +151,21 @@ MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # what numpy, pandas and Py
 
 
 def missing(values: NDArray[Any]) -> Ints:
-    """Rows without a name: taken as they are they would all become one."""
+    """Rows without a name. If they were accepted, all of them would become one."""
     return np.flatnonzero(np.isin(np.char.strip(values.astype(np.str_)), MISSING))
 
 
 def standardised(values: NDArray[Any]) -> NDArray[Any]:
-    """Every column with mean 0 and standard deviation 1, over all records alike, whatever their role will be."""
-    return np.asarray((values - values.mean(axis=0)) / values.std(axis=0))
+    """Every column with mean 0 and standard deviation 1, over all records alike, whatever their role will be.
+
+    A column with a single value becomes 0.
+    """
+    spread = values.std(axis=0)
+    return np.asarray((values - values.mean(axis=0)) / np.where(spread > 0, spread, 1))
 
 
 def content_ids(x: NDArray[Any], y: NDArray[Any], subject: Strings | None, attributes: Mapping[str, Ints]) -> Strings:
-    """Content hash plus occurrence number: rows that are equal in everything are interchangeable."""
+    """Content hash plus occurrence number. Rows that are equal in everything are interchangeable."""
     seen: dict[str, int] = {}
     ids = []
     for i in range(len(x)):

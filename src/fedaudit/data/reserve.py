@@ -1,4 +1,4 @@
-"""Data that an adversary from outside the federation has of its own: of the same kind, and of other people."""
+"""Data for an adversary from outside the federation: of the same kind, but from other people."""
 
 import numpy as np
 

@@ -1,12 +1,13 @@
 """Before training: which of a party's records are trained on, and which are set aside to audit it."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.data.records import content_ids, dataset
+from fedaudit.data.records import arranged
 from fedaudit.errors import FedauditError
 from fedaudit.types import Candidates, Game, Ints, Records, Role, Strings, Truth
 
@@ -23,6 +24,9 @@ def set_aside(
     subject: NDArray[Any] | None = None,
 ) -> tuple[Records, Game]:
     """What this party may train on (`.x`, `.y`), and the game that audits it.
+
+    Integers in x are taken for tokens and stay whole; give features as floats (or bytes, or bits): they become float32.
+    y has a label for each record, or one for each of its positions.
 
     Every record is placed by a hash of the seed and its id (its subject's name, where there are subjects): a call in
     another process, in another order, or after records were added, gives every record the same place. That is what
@@ -60,20 +64,12 @@ def identified(
     subject = None if subject is None else np.asarray(subject)
     if y.dtype.kind not in "fiub":
         raise FedauditError("labels", f"{name}: y is {y.dtype}", "Give labels as the model numbers them: 0, 1, ...")
-    records = dataset(name, x, y, id=id, subject=subject, regression=True).records
-    ids = (
-        content_ids(
-            x.astype(np.float32),
-            y.astype(np.float32),
-            None if subject is None else subject.astype(np.str_),
-            {},
-        )
-        if id is None
-        else id
-    )
+    tokens = x.dtype.kind in "iu" and x.dtype.itemsize > 1
+    found, order = arranged(name, x, y, id, subject, {}, regression=y.ndim == 1, tokens=tokens)
+    records = found.records
     if y.dtype.kind != "f":
-        records = Records(records.x, records.y.astype(np.int64), records.id, records.subject)
-    return records, np.argsort(ids.astype(np.str_), kind="stable")
+        records = replace(records, y=records.y.astype(np.int64))
+    return records, order
 
 
 def _places(names: Strings, seed: int) -> NDArray[np.float64]:
@@ -93,6 +89,9 @@ def joined(*games: Game) -> Game:
     if len(np.unique(ids)) < len(ids):
         # The same content in two parties is two records: one may be a member where the other is not.
         ids = np.concatenate([np.char.add(np.char.add(part.party, "/"), part.id) for part in parts])
+    if len({(part.rows.x.dtype.kind, part.rows.x.shape[1:], part.rows.y.shape[1:]) for part in parts}) > 1:
+        what = "the parties' records differ in shape, or hold tokens in one party and features in another"
+        raise FedauditError("games-differ", what, "Prepare x and y alike in all parties.")
     with_subjects = all(part.subject is not None for part in parts)
     subject = np.concatenate([p.subject for p in parts if p.subject is not None]) if with_subjects else None
     x, y = np.concatenate([p.rows.x for p in parts]), np.concatenate([p.rows.y for p in parts])

@@ -4,23 +4,70 @@ McMahan et al., "Learning differentially private recurrent language models", ICL
 
 Central: 1. each party takes part in a round by its own coin (participation = q, sampling = "poisson"); 2. its update is
 clipped to norm C as it leaves; 3. the server *sums* them, adds Gaussian noise of standard deviation noise x C, and
-divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by how many came would
-depend on who did. The server sees clipped updates without noise: the promise holds against everybody else.
+divides by the constant q N. Weighting by examples would change the sensitivity, and dividing by the number of parties
+in the round would depend on who took part. The server sees clipped updates without noise, so the promise holds against
+everybody except the server.
 
-Local: each party adds the noise to its own clipped update, so the promise holds against the server, too; the server
-knows who took part, so sampling amplifies nothing.
+Local: each party adds the noise to its own clipped update, so the promise also holds against the server. The server
+knows who took part, so sampling gives no amplification.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import Field
 
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.types import State, Trained
 
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Slot
+
 Delta = dict[str, np.ndarray[Any, Any]]
+
+NOT_AMPLIFIED = (
+    "Not every party takes part in every round, but that does not lower epsilon: amplification needs parties drawn by "
+    'independent coins (sampling = "poisson"), and hidden from the adversary.'
+)
+
+
+class DPFedAvgOptions(NoisyOptions):
+    local: bool | None = Field(None, description="whether each party adds noise itself; not set: the server adds it")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return ("update",) if self.local else ("update", "aggregate")
+
+
+@DEFENCES.register(
+    "dp-fedavg",
+    "user-level DP: clipped updates, noisy sum at the server; or noise at the party (local = true)",
+    DPFedAvgOptions,
+)
+def dp_fedavg(asked: DPFedAvgOptions, setting: Setting) -> Defence:
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
+
+    check_clip(asked.clip)
+    refuse_unfit(setting.initial)
+    local, parties, rate = bool(asked.local), len(setting.sources), setting.federation.participation
+    amplified = rate < 1 and setting.federation.sampling == "poisson" and not local
+    processes = [Process("user", 1.0, 1, "poisson" if amplified else "full", rate if amplified else 1.0)]
+    noise = noise_of(asked, processes, setting.rounds)
+    against = "everybody, the server included" if local else "whoever sees the noisy sum; not the server that adds it"
+    promise = promise_of(asked, processes, noise, setting.rounds, parties, against)
+    notices = (NOT_AMPLIFIED,) if rate < 1 and not amplified else ()
+    if local:
+        return Defence(asked.name, update=Clip(asked.clip, noise), promises=promise, notices=(*notices, COUNTS))
+    total = NoisySum(asked.clip, noise, rate * parties)
+    return Defence(asked.name, update=Clip(asked.clip), aggregate=total, promises=promise, notices=notices)
 
 
 @dataclass(frozen=True)
@@ -39,7 +86,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class NoisySum:
-    """Fills the aggregate slot: sum, noise, constant denominator. Also when nobody came."""
+    """Fills the aggregate slot: sum, noise, constant denominator; also in a round without any party."""
 
     clip: float
     noise: float
@@ -55,7 +102,7 @@ class NoisySum:
 
 
 def difference(broadcast: State, state: State) -> Delta:
-    """In float64, of everything that is a floating number."""
+    """The change in float64, for all floating-point arrays."""
     floating = (k for k, v in broadcast.items() if np.issubdtype(v.dtype, np.floating))
     return {key: state[key].astype(np.float64) - broadcast[key] for key in floating}
 
@@ -76,11 +123,11 @@ def added(broadcast: State, change: Mapping[str, Any]) -> State:
 
 
 def refuse_unfit(state: State) -> None:
-    """Every released array must be covered by clipping and noise (D5); counters cannot be."""
+    """Every released array must be clipped and noised, which is not possible for counters."""
     whole = [name for name, value in state.items() if not np.issubdtype(value.dtype, np.floating)]
     if whole:
         raise FedauditError(
             "dp-buffers",
-            f"{whole[0]!r} is not a floating number: it would leave every party without noise",
+            f"{whole[0]!r} does not hold floating-point numbers, so it would leave every party without noise",
             "Use layers without counters (nn.GroupNorm instead of BatchNorm).",
         )

@@ -2,33 +2,76 @@
 
 Abadi et al., "Deep learning with differential privacy", CCS 2016.
 
-1. Every record is drawn into a batch by its own coin (Poisson sampling), so that the accountant's amplification is
-   that of the sampler in use.
+1. Every record is drawn into a batch independently (Poisson sampling), which is what the accountant's amplification
+   assumes.
 2. Its gradient is clipped to norm C, over all parameters together.
 3. The sum gets Gaussian noise of standard deviation noise x C and is divided by the *expected* batch size.
 4. The optimiser takes the result: anything done with it is post-processing.
 
-`clip-only` is the same with noise 0: the same batches and steps, clipping, and no promise. Clipping and batch size
-alone change the risk, so this is what DP is compared with.
+`clip-only` is the same without noise: the same batches, steps and clipping, and no promise. Clipping and batch size
+alone change the risk, so DP should be compared with this.
 """
+
+from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import nn
+from pydantic import Field
 
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import COUNTS, DefenceOptions, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Ints, Records, State, Trained
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fedaudit.learn.tasks import TorchTask, Training
+
+
+@DEFENCES.register(
+    "dp-sgd", "record-level DP inside each party (Opacus): Poisson batches, clip, noise or epsilon", NoisyOptions
+)
+def dp_sgd(asked: NoisyOptions, setting: Setting) -> Defence:
+    """Parties of different sizes sample at different rates; the promise is for the record that is worst off."""
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
+
+    check_clip(asked.clip)
+    refuse_unfit(setting.task, setting.initial, setting.few)
+    sizes = {len(source()) for source in setting.sources.values()}
+    drawn = {sampling(n, setting.training) for n in sizes}
+    processes = [Process("record", 1.0, steps, "poisson", rate) for rate, steps in sorted(drawn)]
+    noise = noise_of(asked, processes, setting.rounds)
+    against = "everybody outside the party that holds the record"
+    promise = promise_of(asked, processes, noise, setting.rounds, min(sizes), against)
+    return Defence(asked.name, gradient=DPSGD(asked.clip, noise), promises=promise, notices=(COUNTS,))
+
+
+class ClipOnlyOptions(DefenceOptions):
+    clip: float = Field(description="the largest norm allowed; larger ones are scaled down")
+
+
+@DEFENCES.register("clip-only", "dp-sgd without its noise: same batches, same steps, no promise", ClipOnlyOptions)
+def clip_only(asked: ClipOnlyOptions, setting: Setting) -> Defence:
+    from fedaudit.privacy.accounting import check_clip
+
+    check_clip(asked.clip)
+    refuse_unfit(setting.task, setting.initial, setting.few)
+    notice = "clip-only clips and adds no noise. It promises nothing; it serves as a baseline for dp-sgd."
+    return Defence(asked.name, gradient=DPSGD(asked.clip, 0.0), notices=(notice,))
 
 
 def sampling(n: int, training: Training) -> tuple[float, int]:
-    """The chance of a record to be in a batch, and the batches of one round: as many as plain training has."""
+    """The probability that a record is in a batch, and the number of batches in a round, as in plain training."""
     return min(1.0, training.batch_size / n), training.epochs * max(1, -(-n // training.batch_size))
 
 
@@ -39,9 +82,9 @@ def poisson_batches(n: int, training: Training, rng: np.random.Generator) -> Ite
 
 
 # One noisy step on (x, y) of the batch; the third argument says which records these are.
-Step = Callable[[torch.Tensor, torch.Tensor, Ints], None]
+Step = Callable[["torch.Tensor", "torch.Tensor", Ints], None]
 # How steps are taken on a module of our own: (module, plain optimiser, generator of the noise) -> step
-Stepper = Callable[[nn.Module, torch.optim.Optimizer, torch.Generator], Step]
+Stepper = Callable[["nn.Module", "torch.optim.Optimizer", "torch.Generator"], Step]
 
 
 @dataclass(frozen=True)
@@ -55,7 +98,11 @@ class DPSGD:
         self, task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator
     ) -> Trained:
         def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> Step:
-            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights."""
+            """Ghost clipping: norms without per-record gradients, then one backward pass with clipped weights.
+
+            Losses are never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone.
+            """
+            import torch
             from opacus.grad_sample import GradSampleModuleFastGradientClipping
             from opacus.optimizers import DPOptimizerFastGradientClipping
 
@@ -69,7 +116,7 @@ class DPSGD:
             )
 
             def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
-                losses = losses_of(task, module(x), y)
+                losses = task.losses(module(x), y)
                 torch.autograd.backward(losses.sum(), retain_graph=True)
                 weights = module.get_clipping_coef() if len(rows) else losses.detach()
                 noisy.zero_grad(set_to_none=True)
@@ -87,9 +134,11 @@ def train(
     task: TorchTask, state: State, records: Records, training: Training, rng: np.random.Generator, stepper: Stepper
 ) -> Trained:
     """Poisson batches through Opacus. The noise has a stream of its own, so that batches do not depend on it."""
+    import torch
+
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     module = task.fresh(state)
-    step = stepper(module, task.optimizer(module, training), generator)
+    step = stepper(module, training.optimizer_of(module), generator)
     x, y = torch.from_numpy(np.ascontiguousarray(records.x)), torch.from_numpy(np.ascontiguousarray(records.y))
     started = time.perf_counter()
     with _quiet(), torch.random.fork_rng(devices=[]):
@@ -101,17 +150,12 @@ def train(
     return Trained(task.state_of(module), len(records), seconds)
 
 
-def losses_of(task: TorchTask, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """One loss a record, never averaged: an empty batch (Poisson sampling draws some) is a step of noise alone."""
-    if task.classes:
-        return nn.functional.cross_entropy(outputs, y, reduction="none")
-    return nn.functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
-
-
 def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
     """Before training: layers whose output for one record depends on the others, or that Opacus cannot take apart, or
     that remember what they were shown (tried on a few records)."""
+    import torch
     from opacus.validators import ModuleValidator
+    from torch import nn
 
     module = task.fresh(state)
     mixing = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]

@@ -7,23 +7,62 @@ Suri et al., "Subject membership inference attacks in federated learning", 2022/
 3. These are summed over subjects, get Gaussian noise of standard deviation noise x C, and are divided by the constant
    batch size.
 
-However many records of a subject a batch holds, it moves the sum by C at most. A subject with s records in the party
-is in a batch with chance 1 - (1 - q)^s, and that is the rate it is charged with; one with records in several parties
-is charged for all of them.
+However many records of a subject a batch holds, the subject changes the sum by at most C. A subject with s records in
+the party is in a batch with probability 1 - (1 - q)^s, which is its sampling rate. A subject with records in several
+parties is charged for all of them.
 
-Deviation: the paper divides by the number of subjects in the batch, which depends on who is there; a constant does not.
+Deviation: the paper divides by the number of subjects in the batch, which depends on the data; we use a constant.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
+from fedaudit.config.registry import DEFENCES
 from fedaudit.defences import dp_sgd
-from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
 from fedaudit.types import Ints, Records, State, Trained
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from fedaudit.learn.tasks import TorchTask, Training
+
+
+@DEFENCES.register(
+    "higradavg", "subject-level DP inside each party: average by subject, clip, noise or epsilon", NoisyOptions
+)
+def higradavg(asked: NoisyOptions, setting: Setting) -> Defence:
+    from fedaudit.privacy.accounting import check_clip
+    from fedaudit.privacy.statement import Process
+
+    check_clip(asked.clip)
+    dp_sgd.refuse_unfit(setting.task, setting.initial, setting.few)
+    held: list[str] = []  # each subject once for every party that holds records of it
+    rates, releases = [], []
+    for name, source in setting.sources.items():
+        records = source()
+        if records.subject is None:
+            raise FedauditError(
+                "no-subjects", f"{name} has records without subjects", "Use dp-sgd, or data with subjects."
+            )
+        subjects, counts = np.unique(records.subject, return_counts=True)
+        held += subjects.tolist()
+        rate, steps = dp_sgd.sampling(len(records), setting.training)
+        rates.append(1 - (1 - rate) ** int(counts.max()))
+        releases.append(steps)
+    _, parties = np.unique(held, return_counts=True)
+    processes = [Process("subject", 1.0, max(releases) * int(parties.max()), "poisson", max(rates))]
+    noise = noise_of(asked, processes, setting.rounds)
+    against = "everybody outside the parties that hold the subject's records"
+    promise = promise_of(asked, processes, noise, setting.rounds, len(parties), against)
+    return Defence(asked.name, gradient=HiGradAvg(asked.clip, noise), promises=promise, notices=(COUNTS,))
 
 
 @dataclass(frozen=True)
@@ -40,6 +79,7 @@ class HiGradAvg:
         _, subject = np.unique(records.subject, return_inverse=True)
 
         def stepper(plain: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dp_sgd.Step:
+            import torch
             from opacus.grad_sample import GradSampleModule
             from opacus.optimizers import DPOptimizer
 
@@ -54,7 +94,7 @@ class HiGradAvg:
 
             def step(x: torch.Tensor, y: torch.Tensor, rows: Ints) -> None:
                 noisy.zero_grad(set_to_none=True)
-                torch.autograd.backward(dp_sgd.losses_of(task, module(x), y).sum())
+                torch.autograd.backward(task.losses(module(x), y).sum())
                 average_by(subject[rows], plain)
                 noisy.step()
 
@@ -65,6 +105,8 @@ class HiGradAvg:
 
 def average_by(groups: Ints, module: nn.Module) -> None:
     """Opacus' gradient of each record becomes one for each group: their mean. Clipping then sees groups only."""
+    import torch
+
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     index, sizes = torch.from_numpy(group), torch.from_numpy(counts)
     parameters: Any = module.parameters()

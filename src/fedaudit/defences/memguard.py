@@ -1,14 +1,14 @@
-"""MemGuard: answers are bent until a membership classifier cannot decide. Weights stay as they are.
+"""MemGuard: changes the model's answers until a membership classifier is undecided. The weights stay as they are.
 
 Jia et al., "MemGuard: defending against black-box membership inference attacks via adversarial examples", CCS 2019.
 
 1. The operator trains a membership classifier of its own on the answers of the released model.
 2. For each answer the smallest change is sought that makes this classifier undecided and keeps the predicted label.
 3. The change is made with the chance that keeps the mean distortion (L1, of probabilities) within the budget; the same
-   answer is always bent the same way, so asking twice tells nothing.
+   answer is always changed in the same way, so asking twice reveals nothing.
 
-It fills the serve slot: whoever holds the weights (a client, the server) is not affected at all, and neither is
-whoever uses labels only.
+It fills the serve slot: adversaries who hold the weights (a client, the server) are not affected at all, and neither
+are those who use labels only.
 
 Deviations. The change is sought by bisection on the path to the flattest answer with the same label, or to the most
 certain one if the classifier changes its mind on that path only, instead of by gradient descent over all answers; where
@@ -16,19 +16,64 @@ it does so on neither, the answer stays. The classifier's non-members are crosso
 because a federation has no spare records to give away.
 """
 
+from __future__ import annotations
+
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from pydantic import Field
 
-from fedaudit.learn.tasks import TorchTask
+from fedaudit.config.registry import DEFENCES
+from fedaudit.defences.shared import DefenceOptions, Setting, within
+from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Records, State
+
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Slot
+    from fedaudit.learn.tasks import TorchTask
 
 TOP = 10  # sorted probabilities the classifier looks at
 STEPS = 40
+
+
+class MemGuardOptions(DefenceOptions):
+    strength: float = Field(
+        description="how far answers are changed on average, in L1 of probabilities: between 0 and 2"
+    )
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return ("serve",)
+
+
+@DEFENCES.register(
+    "memguard",
+    "changes served answers until a membership classifier is undecided (strength = mean distortion)",
+    MemGuardOptions,
+)
+def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
+    if not setting.task.classes:
+        raise FedauditError(
+            "memguard",
+            "MemGuard changes class probabilities, and this task is a regression",
+            "Remove it from [[defences]].",
+        )
+    parts = [setting.sources[name]() for name in sorted(setting.sources)]
+    x, y, id = (np.concatenate([getattr(part, field) for part in parts]) for field in ("x", "y", "id"))
+    if y.ndim > 1:
+        what = "MemGuard bends one answer a record, and these have one at every position"
+        raise FedauditError("memguard", what, "Use it where a record has one label.")
+    members = Records(x, y, id)
+    notice = (
+        "MemGuard changes the answers of the released model only: adversaries who hold the weights (client, "
+        "server) score every record exactly as without it, and so do those who use labels only."
+    )
+    budget = within(asked.name, asked.strength, 0, 2)
+    return Defence(asked.name, serve=MemGuard(members, budget), notices=(notice,))
 
 
 @dataclass(frozen=True)
@@ -39,6 +84,8 @@ class MemGuard:
     budget: float
 
     def __call__(self, task: TorchTask, state: State, outputs: Floats) -> Floats:
+        from scipy import special
+
         answers = special.softmax(outputs, axis=1)
         certainty = self._classifier(task, state)
         member = certainty(answers) > 0
@@ -59,6 +106,7 @@ class MemGuard:
         return np.where(bend[:, None], np.log(np.maximum(served, 1e-30)), outputs)
 
     def _classifier(self, task: TorchTask, state: State) -> Any:
+        from scipy import special
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -87,7 +135,7 @@ def _features(answers: Floats) -> Floats:
 
 
 def _flattest(label: NDArray[Any], classes: int) -> Floats:
-    """Uniform, but for a trace that keeps the label."""
+    """Uniform, except for a little more at the label, which keeps it."""
     flat = np.full((len(label), classes), 1 / classes)
     flat[np.arange(len(label)), label] += 1e-3
     return np.asarray(flat / flat.sum(axis=1, keepdims=True))

@@ -1,30 +1,33 @@
-"""What a defence is: up to four slots, and what it promises. An empty slot does nothing; two in one slot is an error.
+"""A defence: up to four slots, and what it promises. An empty slot does nothing; two defences in one slot is an error.
 
 gradient   inside the party: how it trains                       (task, state, records, training, rng) -> Trained
-update     as it leaves the party                                (broadcast, trained, rng) -> Trained
+update     what leaves the party                                 (broadcast, trained, rng) -> Trained
 aggregate  at the server, instead of the weighted mean           (broadcast, {party: trained}, rng) -> State
-serve      as the released model answers, to whom sees answers   (task, state, outputs) -> outputs
+serve      the answers of the released model                     (task, state, outputs) -> outputs
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.privacy.accounting import Promise
 from fedaudit.types import Floats, Records, State, Trained
 
-Gradient = Callable[[TorchTask, State, Records, Training, np.random.Generator], Trained]
+if TYPE_CHECKING:
+    from fedaudit.learn.tasks import TorchTask, Training
+    from fedaudit.privacy.statement import Promise
+
+Gradient = Callable[["TorchTask", State, Records, "Training", np.random.Generator], Trained]
 Update = Callable[[State, Trained, np.random.Generator], Trained]
 Aggregate = Callable[[State, Mapping[str, Trained], np.random.Generator], State]
 Serve = Callable[[Any, State, Floats], Floats]
 
-SLOTS = ("gradient", "update", "aggregate", "serve")
+Slot = Literal["gradient", "update", "aggregate", "serve"]
+SLOTS: tuple[Slot, ...] = get_args(Slot)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Defence:
                 raise FedauditError(
                     "defence-conflict",
                     f"{self.name!r} and {other.name!r} both fill the slot {slot!r}",
-                    "Keep one of them.",
+                    "Remove one of them from [[defences]].",
                 )
         return Defence(
             name=" | ".join(part.name for part in (self, other) if part is not NONE) or NONE.name,
@@ -58,7 +61,7 @@ NONE = Defence("none")
 
 @dataclass(frozen=True)
 class Guarded:
-    """An honest party whose training fills the gradient slot. A class of its own: nobody may train it otherwise."""
+    """An honest party that trains with the defence in the gradient slot. The stacked trainer must not train it."""
 
     name: str
     source: Callable[[], Records]
@@ -71,7 +74,7 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Served:
-    """A task as seen by whoever gets answers only."""
+    """A task as seen by an adversary that gets answers only."""
 
     task: TorchTask
     serve: Serve
@@ -84,7 +87,11 @@ class Served:
         return self.task.initial(seed)
 
     def last_layer(self, state: State, x: Any) -> tuple[Floats, Floats]:
-        raise FedauditError("served-answers", "whoever gets answers sees no layer", "Take the attack out of [audit].")
+        raise FedauditError(
+            "served-answers",
+            "an adversary that gets only answers sees no layer",
+            "Take the attack out of audit.attacks.",
+        )
 
     def outputs(self, state: State, x: Any) -> Floats:
         return self.serve(self.task, state, self.task.outputs(state, x))

@@ -1,20 +1,31 @@
-"""Who takes part in which round."""
+"""Who takes part in which round, and when."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
-from fedaudit.types import Plan
+from fedaudit.types import Moment, Plan
 
 Sampling = Literal["uniform", "poisson"]
 
+START = Moment(0)
+
+
+def scheduled(plans: Sequence[Plan], after: Moment = START) -> Iterator[tuple[Moment, Plan]]:
+    """The moment of each plan, for plans after the given moment. Probes do not change the round number."""
+    now = START
+    for plan in plans:
+        now = Moment(now.round + 1) if plan.commit else Moment(now.round, now.probe + 1)
+        if now > after:
+            yield now, plan
+
 
 def plans(parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int) -> list[Plan]:
-    """One plan a round; the first rounds are the same however many follow.
+    """One plan for each round. The first rounds are the same however many follow.
 
     `uniform`: a fixed number of parties (participation x parties, at least one), drawn without replacement.
-    `poisson`: each party by a coin of its own, so that a round may be empty: it leaves the model as it is.
+    `poisson`: each party by its own coin. A round may then be empty, and leaves the model as it is.
     """
     names = np.array(sorted(parties))
     rng = np.random.default_rng([seed, 2])

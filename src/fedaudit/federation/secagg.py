@@ -10,7 +10,7 @@ from fedaudit.types import Round, Trained
 
 
 def masked(round: Round, own: str | None = None) -> Round:
-    """The round as the server sees it: who took part, and of their models nothing. A party knows its `own`."""
+    """The round as the server sees it: who took part, but none of their models. A party still sees its `own`."""
     sent = {
         name: trained if name == own else Trained({}, trained.examples, trained.epoch_seconds)
         for name, trained in round.sent.items()

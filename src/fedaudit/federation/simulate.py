@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedaudit.defences.slots import NONE, Defence
-from fedaudit.federation import stacked
+from fedaudit.federation import at_once
+from fedaudit.federation.sampling import START, scheduled
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.types import Party, Plan, Records, Round, State, Trained
+from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
 
 
 @dataclass(frozen=True)
 class Trainer:
     """An honest party: trains on its own records and sends its model.
 
-    Given as a function, the records are fetched when it takes part and not kept, so that a federation of which few take
-    part holds the records of few.
+    If the records are given as a function, they are fetched when the party takes part and not kept, to save memory.
     """
 
     name: str
@@ -37,33 +37,34 @@ def federate(
     parties: Sequence[Party],
     plans: Sequence[Plan],
     seed: int,
-    after: int = 0,
+    after: Moment = START,
     model: State | None = None,
     defence: Defence = NONE,
 ) -> Iterator[Round]:
-    """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a round.
+    """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a moment.
 
-    What it shows is what was sent, after defences. A round without parties commits nothing, unless the server adds
-    noise: the noise is there whoever comes.
+    A round holds what was sent, after defences. A round without parties commits nothing, unless the server adds noise,
+    which it does in every round. A probe is trained like a round, but the model stays as it was.
     """
     by_name = {party.name: party for party in parties}
     together = stackable(task, parties)
     model = task.initial(seed) if model is None else model
-    for index, plan in enumerate(plans[after:], start=after + 1):
+    for moment, plan in scheduled(plans, after):
+        sent_out = model if plan.broadcast is None else plan.broadcast
         if not plan.parties and not defence.aggregate:
-            yield Round(index, model, {}, model, commit=False)
+            yield Round(moment.round, sent_out, {}, sent_out, commit=False, probe=moment.probe)
             continue
-        rngs = {name: party_rng(seed, index, name) for name in plan.parties}
+        rngs = {name: party_rng(seed, moment, name) for name in plan.parties}
         if together:
-            jobs = [stacked.Job(name, together[name].records, rng) for name, rng in rngs.items()]
-            sent = stacked.train(task, model, jobs, next(iter(together.values())).training)
+            jobs = [at_once.Job(name, together[name].records, rng) for name, rng in rngs.items()]
+            sent = at_once.train(task, sent_out, jobs, next(iter(together.values())).training)
         else:
-            sent = {name: by_name[name].update(task, model, rng) for name, rng in rngs.items()}
+            sent = {name: by_name[name].update(task, sent_out, rng) for name, rng in rngs.items()}
         if leave := defence.update:
-            sent = {n: leave(model, trained, party_rng(seed, index, f"{n}/update")) for n, trained in sent.items()}
-        at_server = party_rng(seed, index, "/aggregate")
-        aggregate = defence.aggregate(model, sent, at_server) if defence.aggregate else average(sent)
-        yield Round(index, model, sent, aggregate, plan.commit)
+            sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
+        at_server = party_rng(seed, moment, "/aggregate")
+        aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
+        yield Round(moment.round, sent_out, sent, aggregate, plan.commit, moment.probe)
         model = aggregate if plan.commit else model
 
 
@@ -71,7 +72,7 @@ def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
     """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
     trainers = {p.name: p for p in parties if type(p) is Trainer and not p.training.weight_decay}
     alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
-    return trainers if alike and stacked.worthwhile(task, len(parties)) else {}
+    return trainers if alike and at_once.worthwhile(task, len(parties)) else {}
 
 
 def average(sent: Mapping[str, Trained]) -> State:
@@ -83,11 +84,12 @@ def average(sent: Mapping[str, Trained]) -> State:
         added, part = np.zeros(first.shape), np.empty(first.shape)
         for name in names:
             added += np.multiply(sent[name].state[key], sent[name].examples / total, out=part, dtype=np.float64)
-        # A counter must not lose one to rounding: 0.99999 of five batches are five.
+        # Counters are rounded: 4.9999 batches are five.
         mean[key] = np.asarray(added if first.dtype.kind == "f" else np.rint(added), dtype=first.dtype)
     return mean
 
 
-def party_rng(seed: int, round: int, party: str) -> np.random.Generator:
-    """Randomness of one party in one round: independent of who else takes part."""
-    return np.random.default_rng([seed, round, zlib.crc32(party.encode())])
+def party_rng(seed: int, moment: Moment, party: str) -> np.random.Generator:
+    """Randomness of one party at one moment: independent of who else takes part."""
+    who = zlib.crc32(party.encode())
+    return np.random.default_rng([seed, moment.round, who, *([moment.probe] if moment.probe else [])])

@@ -1,27 +1,29 @@
-"""`fedaudit import`: checkpoints into a trace, and an audit of it where the game is known."""
+"""`fedaudit import`: turns checkpoints into a trace, and audits it if the game is known."""
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fedaudit.adversary import attacks
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
 from fedaudit.data.game_file import load_game
+from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
-from fedaudit.integrations.recorder import Recorder, open_trace
+from fedaudit.integrations.options import open_session
 from fedaudit.learn.tasks import build_task
+from fedaudit.results.document import Document
+from fedaudit.session.prepare import fitting
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Game, State
 
-COSTS = "costs are in seconds a round, not in epochs: how long an epoch took is not in a checkpoint"
+COSTS = "costs are in seconds a round, not in epochs, because a checkpoint does not say how long an epoch took"
 
 
 def import_checkpoints(
     directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
-) -> dict[str, Any] | None:
-    """The trace goes to `out`; with a game also results and report. What is wrong is refused before that."""
+) -> Document | None:
+    """Writes the trace to `out`, and, with a game, results and report. Wrong files are refused before that."""
     stored = partial(checkpoints.rounds, directory, torch=torch, deltas=deltas)
     auditor = None
     if game is not None:
@@ -31,20 +33,19 @@ def import_checkpoints(
     made = partial(stored, like=task.initial(0) if task else None)
     for _ in made():  # read once without a trace: a wrong file is refused before anything is written
         pass
-    recorder = Recorder(auditor, open_trace(out, auditor, "snapshots"), strict=True)
-    if recorder.last:
-        recorder.trace.store.close() if recorder.trace else None
-        what = f"{out} already holds a trace, up to round {recorder.last}"
+    session = open_session(out, auditor, strict=True)
+    if session.last:
+        session.trace.store.close() if session.trace else None
+        what = f"{out} already holds a trace, up to round {session.last}"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
-    for round in made():
-        recorder.observe(round)
-    recorder.note(COSTS)
-    return recorder.finish(out.name, out)
+    session.watch(made())
+    session.note(COSTS)
+    return session.finish(out)
 
 
 def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: State) -> Auditor:
     rows, audit = game.candidates.rows, config.audit
-    labels = 0 if rows.y.dtype.kind == "f" else int(rows.y.max()) + 1
+    labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
     build = partial(build_task, config.model.name, rows.x.shape[1:], options=config.model.arguments())
     task = build(classes=labels)
     if labels and (classes := _outputs(model, task.initial(0))) > labels:
@@ -55,13 +56,11 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: St
     settings = Settings(
         audit.vantages, attacks.choose(audit.attacks), planned, audit.fpr, audit.confidence, config.federation.seed
     )
-    settings.check()
-    settings = settings.suited_to(task, initial, rows, asked=audit.attacks is not None)
-    return Auditor(task, game, settings)
+    return Auditor(task, game, fitting(settings, task, game, 0, asked=audit.attacks is not None))
 
 
 def _outputs(model: State, like: State) -> int:
-    """How many classes the checkpoint's last layer tells apart: a game need not have a record of every class."""
+    """The number of classes of the checkpoint's last layer: the game may not have records of every class."""
     name, last = str(len(like) - 1), list(like)[-1]  # without names, parameters are numbered
     found = model.get(last, model.get(name, like[last]))
     return int(found.shape[0]) if found.ndim == like[last].ndim > 0 else 0

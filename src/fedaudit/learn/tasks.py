@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedaudit.errors import FedauditError, suggest
-from fedaudit.learn.models import MODELS
+from fedaudit.config.registry import MODELS
+from fedaudit.errors import FedauditError
+from fedaudit.learn import losses
+from fedaudit.learn.models.own import factory_of
 from fedaudit.types import Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass at most,
@@ -35,15 +36,21 @@ class Training:
     batch_size: int = 64
     weight_decay: float = 0.0
 
+    def optimizer_of(self, module: nn.Module) -> torch.optim.Optimizer:
+        return OPTIMIZERS[self.optimizer](module.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+
 
 class TorchTask:
-    """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output."""
+    """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output.
+
+    Where a record has a class at every position, the logits are records x positions x classes. What the loss of a
+    record is stands in `learn.losses`.
+    """
 
     def __init__(self, build: Callable[[], nn.Module], classes: int):
         self._build = build
         self._module = build()
         self._classes = classes
-        self._loss: nn.Module = nn.CrossEntropyLoss() if classes else nn.MSELoss()
 
     @property
     def classes(self) -> int:
@@ -107,6 +114,8 @@ class TorchTask:
                             "gradient of that layer is not known from what goes into it",
                             "Leave out gradient-norm, gradient-series and attribute.",
                         )
+                    if out.dim() > 2:  # positions that were rows of the layer's own
+                        h = h.reshape(*out.shape[:-1], -1)
                     outputs.append(out.double())
                     inputs.append(h.double() if layer.bias is None else nn.functional.pad(h.double(), (0, 1), value=1))
         finally:
@@ -116,11 +125,7 @@ class TorchTask:
 
     def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One loss per record, summed over its positions if it has several."""
-        each = nn.functional.cross_entropy if self._classes else nn.functional.mse_loss
-        outputs = outputs if self._classes else outputs.squeeze(-1)
-        return (
-            each(outputs, y, reduction="none").flatten(1).sum(1) if y.dim() > 1 else each(outputs, y, reduction="none")
-        )
+        return losses.of_records(outputs, y, self._classes)
 
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
@@ -128,7 +133,7 @@ class TorchTask:
 
     def fit(self, module: nn.Module, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Train this module, which may carry hooks of its own (see `fresh`)."""
-        optimizer = self.optimizer(module, training)
+        optimizer = training.optimizer_of(module)
         x, y = _tensor(records.x), _tensor(records.y)
         started = time.perf_counter()
         with torch.random.fork_rng(devices=[]):
@@ -137,20 +142,16 @@ class TorchTask:
                 order = torch.from_numpy(rng.permutation(len(records)))
                 for batch in torch.split(order, training.batch_size):
                     optimizer.zero_grad(set_to_none=True)
-                    self._loss(self._predict(module, x[batch]), y[batch]).backward()
+                    torch.autograd.backward(losses.of_batch(module(x[batch]), y[batch], self._classes))
                     optimizer.step()
         seconds = (time.perf_counter() - started) / training.epochs
         return Trained(_to_numpy(module), len(records), seconds)
 
     def fresh(self, state: State) -> nn.Module:
-        """A module of the caller's own with this state, in training mode: hooks on it bother nobody else."""
+        """A new module with this state, in training mode. The caller may add hooks to it."""
         module = self._build()
         module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
         return module.train()
-
-    def optimizer(self, module: nn.Module, training: Training) -> torch.optim.Optimizer:
-        options = {"lr": training.lr, "weight_decay": training.weight_decay}
-        return OPTIMIZERS[training.optimizer](module.parameters(), **options)
 
     def state_of(self, module: nn.Module) -> State:
         return _to_numpy(module)
@@ -163,16 +164,19 @@ class TorchTask:
         except Exception as error:
             raise FedauditError(
                 "model-data",
-                f"the model cannot take records of shape {records.x.shape[1:]}: {_in_words(error)}",
-                "Choose a model for this shape, or reshape the data.",
+                f"the model cannot take records of shape {records.x.shape[1:]} and type {records.x.dtype}: "
+                f"{_in_words(error)}",
+                "Choose a model for such records, or change the data: features are floats, tokens are integers.",
             ) from None
-        wanted = [(len(few), self._classes)] if self._classes else [(len(few),), (len(few), 1)]
-        if first.shape not in wanted:
+        positions = records.y.shape[1:]
+        wanted = [(*positions, self._classes)] if self._classes else [(), (1,)]
+        if first.shape[1:] not in wanted:
             needed = f"{self._classes} classes are" if self._classes else "one value is"
+            where = f" at each of {positions[0]} positions, the classes last" if positions else ""
             raise FedauditError(
                 "model-outputs",
-                f"the model answers with shape {first.shape[1:]} where {needed} needed",
-                "Make its last layer as wide as that.",
+                f"the model answers with shape {first.shape[1:]} where {needed} needed{where}",
+                f"Let it return {wanted[-1]} for each record.",
             )
         if np.isnan(first).any():
             raise FedauditError(
@@ -186,10 +190,6 @@ class TorchTask:
                 "the model answers the same records differently twice, in evaluation mode",
                 "Remove the randomness from its forward pass when `self.training` is false.",
             )
-
-    def _predict(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = module(x)
-        return out if self._classes else out.squeeze(-1)
 
     def _load(self, state: State) -> nn.Module:
         self._module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
@@ -227,7 +227,10 @@ def _to_numpy(module: nn.Module) -> State:
 
 def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`."""
-    factory = MODELS.get(name) or _imported(name)
+    entry = MODELS.find(name)
+    if entry is None:
+        raise FedauditError("unknown-model", *MODELS.unknown(name))
+    factory = factory_of(name) if ":" in name else entry.make
 
     def build() -> nn.Module:
         try:
@@ -257,16 +260,3 @@ def _in_words(error: Exception) -> str:
     inside = str(Path(torch.__file__).parent)
     place = next(frame for frame in reversed(frames) if not frame.filename.startswith(inside))
     return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
-
-
-def _imported(name: str) -> Callable[..., nn.Module]:
-    module, separator, attribute = name.partition(":")
-    if not separator:
-        raise FedauditError("unknown-model", f"unknown model {name!r}", suggest(name, MODELS))
-    try:
-        factory: Callable[..., nn.Module] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise FedauditError(
-            "model-import", f"cannot import {name!r}: {error}", "Run from where the package can be imported."
-        ) from None
-    return factory

@@ -1,4 +1,4 @@
-"""Work on several cores at once: small models gain more from a worker a core than from two cores a product."""
+"""Work on several cores. For small models, one worker per core is faster than one product on several cores."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

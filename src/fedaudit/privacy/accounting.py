@@ -1,12 +1,11 @@
-"""What a noisy training promises: epsilon from noise, sampling and rounds (dp-accounting); and noise from an epsilon.
+"""Privacy accounting: epsilon from noise, sampling and rounds (with dp-accounting), and noise from epsilon.
 
-A `Process` is the part of one unit (record, subject or user) in a training: how many noisy releases of a round it can
-influence, with which chance it is drawn into each, and against how much noise. Everything here is a function of the
-process and the number of rounds done, never of what a running program remembers: a resumed run is charged for every
-round (D8).
+A `Process` describes how one unit (record, subject or user) takes part in training: how many noisy releases of a round
+it can influence, the probability that it is drawn into each, and the noise. Everything here depends only on the process
+and on the number of rounds done, not on the state of a running program, so a resumed run is charged for every round.
 
-Amplification is by the sampler that was *used*. Poisson sampling is amplified. Shuffled batches are not (T26): a unit
-is in one batch of each epoch, so it is charged one unamplified Gaussian an epoch.
+Amplification is by the sampler that was *used*. Poisson sampling is amplified. Shuffled batches are not: a unit is in
+one batch of each epoch, so each epoch counts as one Gaussian without amplification.
 
 The adjacency is add-remove: a unit is there, or its place contributes nothing.
 """
@@ -15,96 +14,44 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from scipy import optimize
 
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.privacy.statement import Process, Promise, Spent, Statement
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
-from fedaudit.types import Guarantee, Unit
+from fedaudit.types import Guarantee
 
 INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
 FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
 CELLS = 50_000  # at most, for one release
 LEAST_PLD_NOISE = 0.2  # below it losses are too wide to discretise, and epsilon is in the hundreds: Renyi accounting
-LEAST_NOISE = 1e-6
-MOST_EPSILON = 100.0  # allows any test to be right but once in 10^43 times: nobody would call more a guarantee
+MOST_EPSILON = 100.0  # a test may then be wrong only once in 10^43 times: no guarantee at all
 NOISE_PRECISION = 1e-3
-
-Sampler = Literal["poisson", "shuffled", "full"]
-
-
-@dataclass(frozen=True)
-class Process:
-    """`noise` is the standard deviation over the sensitivity; a unit can influence `releases` of them a round."""
-
-    unit: Unit
-    noise: float
-    releases: int
-    sampler: Sampler
-    rate: float = 1.0  # chance of a unit to be drawn into a release; below 1 for Poisson sampling only
-
-    def check(self) -> None:
-        check_noise(self.noise)
-        if not 0 < self.rate <= 1:
-            raise FedauditError(
-                "dp-rate", f"a sampling rate lies above 0 and at most at 1, got {self.rate}", "Mend it."
-            )
-        if self.sampler != "poisson" and self.rate < 1:
-            raise FedauditError(
-                "dp-sampler",
-                f"{self.sampler} batches are not amplified by a sampling rate of {self.rate:g}",
-                "Sample each unit independently (Poisson), or account with rate 1.",
-            )
-        if self.releases < 1:
-            raise FedauditError("dp-releases", f"{self.releases} releases a round", "There is at least one.")
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What noise is claimed to buy: the process of the worst-off unit, at which delta, for how many units."""
-
-    defence: str
-    process: Process
-    delta: float
-    units: int
-    against: str  # who may look without breaking it
-
-
-def check_noise(noise: float) -> None:
-    if not (math.isfinite(noise) and noise >= 0):
-        raise FedauditError("dp-noise", f"noise must be a finite number above 0, got {noise}", "Change it.")
-    if noise == 0:
-        raise FedauditError(
-            "dp-noise-zero",
-            "noise 0 keeps no finite epsilon",
-            "Give noise above 0, or use clip-only and claim nothing.",
-        )
-    if noise < LEAST_NOISE:
-        raise FedauditError(
-            "dp-noise-small",
-            f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
-            f"Give noise of at least {LEAST_NOISE:g}, or use clip-only and claim nothing.",
-        )
 
 
 def check_clip(clip: float) -> None:
     if not (math.isfinite(clip) and clip > 0):
-        raise FedauditError("dp-clip", f"clip must be a finite number above 0, got {clip}", "Change it.")
+        raise FedauditError(
+            "dp-clip", f"clip must be a finite number above 0, got {clip}", "Set, for example, clip = 1.0."
+        )
 
 
 def check_target(epsilon: float, delta: float) -> None:
-    """A finite claim that noise can keep."""
+    """Refuses an epsilon and delta that no noise can guarantee."""
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise FedauditError("dp-epsilon", f"epsilon must be a finite number above 0, got {epsilon}", "Change it.")
+        raise FedauditError(
+            "dp-epsilon", f"epsilon must be a finite number above 0, got {epsilon}", "Set, for example, epsilon = 4.0."
+        )
     if epsilon > MOST_EPSILON:
         raise FedauditError(
             "dp-epsilon-large",
-            f"an epsilon of {epsilon:g} guarantees nothing: the largest that noise is searched for is {MOST_EPSILON:g}",
-            "Ask for less, or give noise: its epsilon is stated, however large. clip-only has no noise and no claim.",
+            f"an epsilon of {epsilon:g} guarantees nothing: the largest allowed is {MOST_EPSILON:g}",
+            "Set a smaller epsilon, or set noise, whose epsilon is then stated. Without noise, use clip-only.",
         )
     check_delta(delta, zero=False)
 
@@ -113,7 +60,7 @@ def check_target(epsilon: float, delta: float) -> None:
 
 
 def epsilon(process: Process, rounds: int, delta: float) -> float:
-    """What `rounds` rounds spend, by privacy loss distributions; exactly where nothing is sampled."""
+    """The epsilon that `rounds` rounds spend, by privacy loss distributions; exact if nothing is sampled."""
     process.check()
     check_delta(delta, zero=False)
     if process.rate == 1:
@@ -189,7 +136,7 @@ def _interval(process: Process) -> float:
 
 
 def noise_for(target: float, delta: float, process: Process, rounds: int) -> float:
-    """The least noise (to a thousandth) whose whole run keeps (target, delta); `process.noise` is ignored."""
+    """The least noise (to a thousandth) for which a whole run keeps (target, delta); `process.noise` is ignored."""
     check_target(target, delta)
     high = math.sqrt(process.releases * rounds) / gaussian_mu(target, delta)  # enough without any amplification
     if process.rate == 1:
@@ -200,7 +147,9 @@ def noise_for(target: float, delta: float, process: Process, rounds: int) -> flo
 
     while (least := spent(high)) > target:  # rounding upwards, where hardly anything is amplified
         if math.isinf(least):
-            raise FedauditError("dp-delta", f"delta {delta:g} is too small to be accounted", "Take a larger one.")
+            raise FedauditError(
+                "dp-delta", f"delta {delta:g} is too small to be accounted for", "Set, for example, delta = 1e-5."
+            )
         high *= 1 + NOISE_PRECISION
     low = high / 2
     while spent(low) <= target:
@@ -217,7 +166,7 @@ def noise_for(target: float, delta: float, process: Process, rounds: int) -> flo
 
 
 def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
-    """Of the whole run."""
+    """The guarantee of the whole run."""
     accountant = "exact Gaussian composition"
     if process.rate < 1:
         small = process.noise < LEAST_PLD_NOISE
@@ -225,16 +174,16 @@ def guarantee(process: Process, rounds: int, delta: float) -> Guarantee:
     return Guarantee(process.unit, epsilon(process, rounds, delta), delta, "add-remove", accountant)
 
 
-def stated(promises: Sequence[Promise], rounds: int) -> dict[str, Any] | None:
-    """`run.guarantee` of results.json after so many rounds. A promise for another unit stands under `further`."""
+def stated(promises: Sequence[Promise], rounds: int) -> Statement | None:
+    """`run.guarantee` of results.json after so many rounds. Promises for other units are in `further`."""
     if not promises or rounds < 1:
         return None
     first, *others = (statement(promise, rounds) for promise in promises)
-    return {**first, "further": others} if others else first
+    return replace(first, further=tuple(others))
 
 
-def statement(promise: Promise, rounds: int) -> dict[str, Any]:
-    """Whole run and per round (T20), both accountants, and the curve over rounds."""
+def statement(promise: Promise, rounds: int) -> Statement:
+    """Epsilon of the whole run and of one round, by both accountants, and the curve over rounds."""
     process, delta = promise.process, promise.delta
     at = list(range(1, rounds + 1))
     if rounds > 200:
@@ -243,23 +192,28 @@ def statement(promise: Promise, rounds: int) -> dict[str, Any]:
     problems = []
     if delta > 1 / promise.units:
         problems.append(
-            f"delta {delta:g} is above 1/{promise.units}: giving away one {process.unit} outright would meet it."
+            f"delta {delta:g} is above 1/{promise.units}: publishing one {process.unit} at random would satisfy it."
         )
-    return {
-        **asdict(replace(guarantee(process, 1, delta), epsilon=spent[-1])),
-        "scope": f"whole run of {rounds} rounds",
-        "epsilon_one_round": spent[0],
-        "epsilon_rdp": rdp_epsilon(process, rounds, delta),
-        "defence": promise.defence,
-        "against": promise.against,
-        "process": asdict(process),
-        "curve": {"round": at, "epsilon": spent},
-        "problems": problems,
-    }
+    claim = guarantee(process, 1, delta)
+    return Statement(
+        unit=claim.unit,
+        epsilon=spent[-1],
+        delta=delta,
+        adjacency=claim.adjacency,
+        accountant=claim.accountant,
+        scope=f"whole run of {rounds} rounds",
+        epsilon_one_round=spent[0],
+        epsilon_rdp=rdp_epsilon(process, rounds, delta),
+        defence=promise.defence,
+        against=promise.against,
+        process=process,
+        curve=Spent(at, spent),
+        problems=problems,
+    )
 
 
 def promise_from(plain: Mapping[str, Any]) -> Promise:
-    """As `asdict` wrote it into a run's manifest."""
+    """Reads a promise that `asdict` wrote into a run's manifest."""
     try:
         process = Process(**plain["process"])
         process.check()

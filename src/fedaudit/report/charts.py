@@ -1,9 +1,9 @@
 """Which chart shows which results. Each comes with its legend, its caption and its data as a table."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
 
 from markupsafe import Markup
 
@@ -11,21 +11,23 @@ from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.figures import Point, Series
 from fedaudit.report.sections import Table
-from fedaudit.report.values import (
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
+from fedaudit.stats.wording import (
     NONE,
     count,
-    estimate,
+    fpr_of,
     full_text,
     is_share,
-    listing,
-    mapping,
-    mappings,
-    number,
+    number_text,
+    point_text,
     rate,
     share,
-    text,
+    since_round,
+    span_text,
+    value_of,
 )
-from fedaudit.report.words import Finding, Results, fpr_of
+from fedaudit.types import AuditResult, Estimate, Headline
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,22 @@ class Figure:
     heading: str = ""
 
 
-def _numbers(curve: Mapping[str, Any], key: str) -> list[float | None]:
-    return [number(v) for v in listing(curve.get(key))]
-
-
 def _series(finding: Finding, name: str, where: str, since: int | None = None) -> Series | None:
     """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
-    key = "roc" if where == "FPR" else name
-    curve = mapping(mapping(finding.entry.get("curves")).get(key))
-    columns = [_numbers(curve, k) for k in ("x", "value", "low", "high")]
-    size = min(len(columns[0]), len(columns[1]))
-    padded = [column + [None] * (size - len(column)) for column in columns]
-    kept = [(x, v, lo, hi) for x, v, lo, hi in zip(*padded, strict=False) if x is not None]
-    if not any(v is not None for _, v, _, _ in kept):
+    curve = finding.curves.get("roc" if where == "FPR" else name)
+    if curve is None:
         return None
-    kept.sort(key=lambda row: row[0])
+    points = zip(curve.x, zip_longest(curve.value, curve.low, curve.high), strict=False)
+    kept = sorted(((x, *point) for x, point in points), key=lambda row: row[0])
+    if all(value is None for _, value, _, _ in kept):
+        return None
     who = adversary(finding.vantage)
     tips = []
-    for x, v, lo, hi in kept:
+    for x, value, low, high in kept:
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
-        tips.append(f"{place} · {who.title}: {full_text(name, {'value': v, 'low': lo, 'high': hi})}")
-    x, value, low, high = ([row[i] for row in kept] for i in range(4))
-    return Series(who.title, who.colour, [v for v in x if v is not None], value, low, high, tips, since)
+        tips.append(f"{place} · {who.title}: {point_text(name, value, low, high)}")
+    xs, values, lows, highs = zip(*kept, strict=True)
+    return Series(who.title, who.colour, xs, values, lows, highs, tips, since)
 
 
 def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
@@ -66,9 +62,7 @@ def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
     for s in series:
         for x, v, lo, hi in zip(s.x, s.value, s.low, s.high, strict=True):
             at = share(x) if where == "FPR" else count(x)
-            cell = {"value": v, "low": lo, "high": hi}
-            shown = full_text(name, cell).removesuffix(")").split(" (")
-            rows.append([s.name, at, shown[0], shown[1] if len(shown) > 1 else NONE])
+            rows.append([s.name, at, number_text(name, v), NONE if v is None else span_text(name, lo, hi)])
     return Table(("seen by", where, "TPR" if is_share(name) else "AUC", "interval"), rows)
 
 
@@ -81,7 +75,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
     series = [s for f in found if (s := _series(f, "tpr@", "FPR")) is not None]
     if not series:
         return None
-    positive = [v for s in series for v in [*s.x, *s.value] if v]
+    positive = [v for s in series for v in [*s.x, *s.value] if v is not None and v > 0]
     floor = 10.0 ** math.floor(math.log10(max(1e-5, min([0.01, *positive]))) + 1e-9)
     drawn = [v for s in series for v in [*s.value, *s.low] if v is not None]
     x = figures.log_axis(
@@ -94,9 +88,14 @@ def roc(found: Sequence[Finding]) -> Figure | None:
         f"One line per vantage with its interval: {names}. The diagonal is chance.",
         series, x, y, [(x.low, x.low), (1, 1)],
     )  # fmt: skip
-    method = text(mapping(mapping(found[0].entry.get("curves")).get("roc")).get("method"), "")
-    caption = f"{names}. Far left is what counts: accusations nobody can shrug off. Band: {method or 'as stored'}."
+    method = _method(found[:1], "roc")
+    caption = f"{names}. Far left is what counts: accusations nobody can shrug off. Band: {method}."
     return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
+
+
+def _method(found: Sequence[Finding], key: str) -> str:
+    """What a band promises."""
+    return next((method for f in found if key in f.curves and (method := f.curves[key].method)), "as stored")
 
 
 def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
@@ -106,8 +105,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
         chance = fpr or 0.5
         series = []
         for f in found:
-            curve = mapping(mapping(f.entry.get("curves")).get(key))
-            one = _series(f, key, "round", words.since_round(curve, chance))
+            one = _series(f, key, "round", since_round(f.curves.get(key), chance))
             series += [one] if one is not None else []
         if not series:
             continue
@@ -121,9 +119,8 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
             f"{heading}, round by round", f"One line per vantage with its band. {since}",
             series, x, y, [(x.low, chance), (x.high, chance)],
         )  # fmt: skip
-        method = next((m for f in found if (m := mapping(mapping(f.entry.get("curves")).get(key)).get("method"))), "")
-        caption = f"Band: {text(method, 'as stored')}."
-        caption += " “Since” is the first round from which on its lower end stays above chance." if since else ""
+        caption = f"Band: {_method(found, key)}."
+        caption += " “Since” marks the round from which its lower end stays above chance." if since else ""
         legend = _legend(series, f"chance ({rate(chance) if fpr else '0.5'})")
         shown.append(Figure(svg, legend, caption, _curve_table(series, key, "round"), heading))
     return shown
@@ -133,21 +130,18 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
 
 
 def cost(results: Results) -> Figure | None:
-    """Strength beside cost, where costs differ: attacks that share their signals cost the same, and need no chart."""
-    entries = [e for e in words.pooled(results) if number(mapping(e.get("cost")).get("epochs")) is not None]
-    entries = [e for e in entries if number(estimate(e, "auc").get("value")) is not None]
-    costs = [number(mapping(e.get("cost")).get("epochs")) or 0.0 for e in entries]
+    """Strength against cost. There is no chart if all attacks cost the same."""
+    entries = [(e, auc) for e in words.pooled(results) if (auc := e.estimates.get("auc")) and auc.value is not None]
+    costs = [e.cost.epochs for e, _ in entries]
     spans = [(min(own), max(own)) for own in words.costs(results).values()]
     if not entries or max(costs) <= 0 or all(low >= 0.9 * high for low, high in spans):
         return None
     points, rows = [], []
-    for entry, epochs in zip(entries, costs, strict=True):
-        who, auc = adversary(text(entry.get("vantage"))), estimate(entry, "auc")
-        value, low, high = (number(auc.get(k)) for k in ("value", "low", "high"))
-        attack, shown = text(entry.get("attack")), words.cost_text(epochs)
-        tip = f"{attack} · {who.title}: AUC {full_text('auc', auc)}, {shown} E"
-        points.append(Point(attack, who.colour, epochs, value, low, high, tip))
-        rows.append([attack, who.title, shown, full_text("auc", auc)])
+    for (entry, auc), epochs in zip(entries, costs, strict=True):
+        who, shown = adversary(entry.vantage), words.cost_text(epochs)
+        tip = f"{entry.attack} · {who.title}: AUC {full_text('auc', auc)}, {shown} E"
+        points.append(Point(entry.attack, who.colour, epochs, auc.value, auc.low, auc.high, tip))
+        rows.append([entry.attack, who.title, shown, full_text("auc", auc)])
     positive = [c for c in costs if c > 0]
     label = "cost in E per round (1 E = one local epoch)"
     if max(costs) / min(positive) > 20 or min(costs) == 0:
@@ -161,29 +155,21 @@ def cost(results: Results) -> Figure | None:
         "Strength of every attack beside its cost", "One dot with its interval per attack.", points, x, y, 0.5
     )
     seen = dict.fromkeys((p.colour, r[1]) for p, r in zip(points, rows, strict=True))
-    caption = "Upper left is cheap and strong. Each dot has its interval; unnamed ones answer to the pointer."
+    caption = "Upper left is cheap and strong. Each dot has its interval; point at an unlabelled dot to see its name."
     table = Table(("attack", "seen by", "cost in E", "AUC"), rows)
     return Figure(svg, [*seen, ("chance", "chance (0.5)")], caption, table)
 
 
 def utility(results: Results) -> Figure | None:
-    run = mapping(results.get("run"))
     names = {"members": "training records", "evaluation": "outsiders"}
     rows, cells = [], []
-    for key, est in mapping(run.get("accuracy")).items():
+    for key, est in results.run.accuracy.items():
         name = names.get(key, key)
-        if isinstance(est, Mapping) and est:
-            rows.append((name, [point(name, "accuracy", "s1", "accuracy", est)]))
-            cells.append(
-                [
-                    name,
-                    full_text("accuracy", est),
-                    count((number(est.get("n_pos")) or 0) + (number(est.get("n_neg")) or 0)),
-                ]
-            )
+        rows.append((name, [point(name, "accuracy", "s1", "accuracy", est)]))
+        cells.append([name, full_text("accuracy", est), count(est.n_pos + est.n_neg)])
     if not any(p.x is not None for _, row in rows for p in row):
         return None
-    classes = number(mapping(run.get("data")).get("classes"))
+    classes = results.run.data.classes
     x = value_axis([p for _, row in rows for p in row], "accuracy")
     svg = figures.intervals(
         "How often the final model is right", "A dot with its interval per set of records.", rows, x,
@@ -195,9 +181,8 @@ def utility(results: Results) -> Figure | None:
 
 
 def repeats(results: Results, name: str | None) -> Figure | None:
-    """The same audit on other training runs: what an interval of one run cannot tell."""
-    runs = mappings(mapping(results.get("run")).get("repeats"))
-    lines = [(f"seed {text(r.get('seed'))}", mappings(r.get("headlines"))) for r in runs]
+    """The same audit on other training runs, which an interval of one run does not cover."""
+    lines = [(f"seed {count(again.seed)}", again.headlines) for again in results.run.repeats]
     entries = [h for _, found in lines for h in found]
     if len(lines) < 2 or not entries:
         return None
@@ -206,18 +191,18 @@ def repeats(results: Results, name: str | None) -> Figure | None:
     for label, found in lines:
         row = []
         for headline in found:
-            who = adversary(text(headline.get("vantage")))
+            who, est = adversary(headline.vantage), headline.estimates.get(metric)
             legend[who.colour] = who.title
-            row.append(point(label, who.title, who.colour, metric, estimate(headline, metric)))
-            cells.append(
-                [label, who.title, text(headline.get("attack")), full_text(metric, estimate(headline, metric))]
-            )
+            row.append(point(label, who.title, who.colour, metric, est))
+            cells.append([label, who.title, headline.attack, full_text(metric, est)])
         rows.append((label, row))
     x = value_axis([p for _, row in rows for p in row], metric)
     svg = figures.intervals(
         "The same audit on other training runs", "A dot with its interval per run.", rows, x, fpr_of(metric) or 0.5
     )
-    caption = "Each interval is about its own run; how far the dots lie apart is what another training would change."
+    caption = (
+        "Each interval is about its own run. The distance between the dots shows how much another training run changes."
+    )
     measure = "AUC" if metric == "auc" else "picked out"
     return Figure(
         svg, [*legend.items(), ("chance", "chance")], caption, Table(("run", "seen by", "attack", measure), cells)
@@ -227,14 +212,14 @@ def repeats(results: Results, name: str | None) -> Figure | None:
 # ------------------------------------------------------------------ shared with the parties' charts
 
 
-def metric_of(entries: Sequence[Mapping[str, Any]], name: str | None) -> str:
+def metric_of(entries: Sequence[AuditResult | Headline], name: str | None) -> str:
     """The TPR where at least half have one, else the AUC."""
-    valued = sum(number(estimate(e, name or "").get("value")) is not None for e in entries)
+    valued = sum(value_of(e.estimates.get(name or "")) is not None for e in entries)
     return name if name and 2 * valued >= len(entries) else "auc"
 
 
-def point(label: str, who: str, colour: str, name: str, est: Mapping[str, Any]) -> Point:
-    value, low, high = (number(est.get(k)) for k in ("value", "low", "high"))
+def point(label: str, who: str, colour: str, name: str, est: Estimate | None) -> Point:
+    value, low, high = (est.value, est.low, est.high) if est else (None, None, None)
     return Point(label, colour, value, None, low, high, f"{label} · {who}: {full_text(name, est)}")
 
 

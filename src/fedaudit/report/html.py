@@ -2,10 +2,7 @@
 
 import base64
 import hashlib
-import os
 import re
-import tempfile
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,44 +11,33 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from fedaudit.files import write_atomically
 from fedaudit.report import charts, parties, sections, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.values import clean_tree, mapping, text
+from fedaudit.report.values import Results, cleaned
+from fedaudit.results.document import Document
 
 
-def render(results: Mapping[str, Any]) -> str:
+def render(document: Document) -> str:
     """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
-    safe: Mapping[str, Any] = clean_tree(results)
     style, script = _asset("style.css"), _asset("tooltip.js")
     return _template().render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(safe)
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(cleaned(document))
     )  # fmt: skip
 
 
-def write(results: Mapping[str, Any], path: Path) -> None:
-    """Render to a file; whoever reads it sees the old page or the new one, never half of one."""
-    page = render(results)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def write(document: Document, path: Path) -> None:
+    """Writes the report to a file, atomically: a reader sees the old page or the new one."""
+    write_atomically(path, render(document))
 
 
-def _view(results: Mapping[str, Any]) -> dict[str, Any]:
+def _view(results: Results) -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
     drawn = words.drawn(results, found)
     titles = {f.vantage: adversary(f.vantage) for f in found}
     return {
-        "name": text(mapping(results.get("run")).get("name"), "federation"),
+        "name": results.run.name or "federation",
         "facts": sections.facts(results),
-        "interrupted": text(mapping(results.get("run")).get("status"), "complete") != "complete",
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
@@ -72,13 +58,13 @@ def _view(results: Mapping[str, Any]) -> dict[str, Any]:
         "guarantee": sections.guarantee(results, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
-        "warnings": sections.notes(results, "warnings"),
-        "notices": sections.notes(results, "notices"),
+        "warnings": words.warnings(results),
+        "notices": results.notices,
     }
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is fetched, and nothing runs or paints but the two texts that this file holds."""
+    """The content security policy: nothing is fetched, and only this page's own style and script are allowed."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -90,7 +76,7 @@ def _digest(content: str) -> str:
 
 
 def _tight(sentence: str) -> Markup:
-    """A number stays with its unit, and an interval on one line."""
+    """Keeps a number and its unit together, and an interval on one line."""
     safe = str(escape(sentence)).replace(" %", "\u00a0%")
     return Markup(re.sub(r"[\d.]+–[\d.]+", r'<span class="whole">\g<0></span>', safe))
 

@@ -1,34 +1,35 @@
-"""Parties beside one another: one row each while they can be named, by rank when there are many."""
+"""Charts that compare the parties: one row for each if there are few, sorted by rank if there are many."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.charts import Figure, metric_of, point, value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.sections import Table, level
-from fedaudit.report.values import count, estimate, full_text, mapping, mappings, number, text, value_text
-from fedaudit.report.words import Finding, Results, fpr_of
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
+from fedaudit.results.document import PartyInfo
+from fedaudit.stats.wording import count, fpr_of, full_text, number_text, value_of
+from fedaudit.types import AuditResult
 
 MOST_NAMED = 30  # parties that get a row each; more are drawn by rank
 
 
-def _of_party(results: Results, finding: Finding) -> dict[str, Mapping[str, Any]]:
+def _of_party(results: Results, finding: Finding) -> dict[str, AuditResult]:
     """The same attack from the same place on the same kind of model, by party."""
     place = (finding.attack, finding.vantage, finding.model)
-    rows = [r for r in mappings(results.get("results")) if r.get("party") is not None]
-    same = [r for r in rows if tuple(text(r.get(k)) for k in ("attack", "vantage", "model")) == place]
-    return {text(r.get("party")): r for r in same}
+    same = [r for r in results.results if (r.attack, r.vantage, r.model) == place]
+    return {r.party: r for r in same if r.party is not None}
 
 
 def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
     chosen = [(f, entries) for f in found if (entries := _of_party(results, f))]
     if not chosen:
         return []
-    sizes = {text(p.get("name")): p for p in mappings(mapping(results.get("run")).get("parties"))}
+    sizes = {party.name: party for party in results.run.parties}
     seen = {party for _, entries in chosen for party in entries}
     order = [p for p in sizes if p in seen] + sorted(seen - set(sizes))
     metric = metric_of([e for _, entries in chosen for e in entries.values()], name)
@@ -44,7 +45,7 @@ def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -
                     adversary(f.vantage).title,
                     adversary(f.vantage).colour,
                     metric,
-                    estimate(entries[party], metric),
+                    entries[party].estimates.get(metric),
                 )
                 for f, entries in chosen
                 if party in entries
@@ -72,28 +73,27 @@ def _party_caption(parties: int) -> str:
 
 def _party_table(
     order: Sequence[str],
-    sizes: Mapping[str, Any],
-    chosen: Sequence[tuple[Finding, Mapping[str, Any]]],
+    sizes: Mapping[str, PartyInfo],
+    chosen: Sequence[tuple[Finding, Mapping[str, AuditResult]]],
     name: str | None,
 ) -> Table:
     names = [n for n in (name, "auc") if n]
     head = ["party", "members", "outsiders", "calibration"]
     head += [f"{adversary(f.vantage).title}, {'AUC' if n == 'auc' else 'TPR'}" for f, _ in chosen for n in names]
-    rows = [
-        [
-            party,
-            *(count(number(mapping(sizes.get(party)).get(k))) for k in ("members", "evaluation", "calibration")),
-            *(full_text(n, estimate(mapping(entries.get(party)), n)) for _, entries in chosen for n in names),
-        ]
-        for party in order
-    ]
+    rows = []
+    for party in order:
+        info = sizes.get(party)
+        counts = (info.members, info.evaluation, info.calibration) if info else (None, None, None)
+        own = [entries.get(party) for _, entries in chosen]
+        cells = [full_text(n, entry.estimates.get(n) if entry else None) for entry in own for n in names]
+        rows.append([party, *map(count, counts), *cells])
     return Table(head, rows)
 
 
-def _ranked(finding: Finding, entries: Mapping[str, Mapping[str, Any]], metric: str, table: Table) -> Figure:
+def _ranked(finding: Finding, entries: Mapping[str, AuditResult], metric: str, table: Table) -> Figure:
     """Many parties: sorted by value, names under the pointer and in the table."""
     who = adversary(finding.vantage)
-    points = [point(p, who.title, who.colour, metric, estimate(e, metric)) for p, e in entries.items()]
+    points = [point(p, who.title, who.colour, metric, e.estimates.get(metric)) for p, e in entries.items()]
     valued = sorted((p for p in points if p.x is not None), key=lambda p: p.x or 0)
     across = value_axis(points, metric)
     placed = [Point("", p.colour, float(i), p.x, p.low, p.high, p.tip) for i, p in enumerate(valued, 1)]
@@ -115,12 +115,12 @@ def _ranked(finding: Finding, entries: Mapping[str, Mapping[str, Any]], metric: 
 
 
 def spread(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
-    """How many parties lie where; only for federations too large to name every party."""
+    """Histograms of the parties' results, for federations too large to show every party."""
     shown = []
     for finding in found:
         entries = list(_of_party(results, finding).values())
         metric = metric_of(entries, name)
-        values = sorted(v for e in entries if (v := number(estimate(e, metric).get("value"))) is not None)
+        values = sorted(v for e in entries if (v := value_of(e.estimates.get(metric))) is not None)
         if len(entries) <= MOST_NAMED or len(values) < MOST_NAMED or values[0] == values[-1]:
             continue
         shown.append(_histogram(values, metric, finding))
@@ -133,7 +133,7 @@ def _histogram(values: Sequence[float], metric: str, finding: Finding, most: int
     bins, rows = [], []
     for i in range(most):
         a, b = start + i * wide, start + (i + 1) * wide
-        span = f"{value_text(metric, {'value': a})} to {value_text(metric, {'value': b})}"
+        span = f"{number_text(metric, a)} to {number_text(metric, b)}"
         bins.append((a, b, counts[i], f"{span}: {counts[i]} parties"))
         rows.append([span, str(counts[i])])
     x = value_axis([Point("", "", v, None, v, v, "") for v in values], metric)
@@ -147,17 +147,17 @@ def _histogram(values: Sequence[float], metric: str, finding: Finding, most: int
 def heat(results: Results, name: str | None) -> list[Figure]:
     """Every attack on every party, shaded by how far the interval lies above chance."""
     shown = []
-    whole = [r for r in mappings(results.get("results")) if not words.guesses_attribute(r)]
-    entries = [r for r in whole if r.get("party") is not None and r.get("attack") != "blind"]
-    for vantage, model in dict.fromkeys((text(e.get("vantage")), text(e.get("model"))) for e in entries):
-        here = [e for e in entries if text(e.get("vantage")) == vantage and text(e.get("model")) == model]
-        attacks = list(dict.fromkeys(text(e.get("attack")) for e in here))
-        columns = list(dict.fromkeys(text(e.get("party")) for e in here))
+    whole = [r for r in results.results if r.attack != "blind" and not words.guesses_attribute(r)]
+    entries = [(r, r.party) for r in whole if r.party is not None]
+    for vantage, model in dict.fromkeys((e.vantage, e.model) for e, _ in entries):
+        here = [(e, party) for e, party in entries if (e.vantage, e.model) == (vantage, model)]
+        attacks = list(dict.fromkeys(e.attack for e, _ in here))
+        columns = list(dict.fromkeys(party for _, party in here))
         if len(attacks) < 2 or len(columns) < 2:
             continue
-        who, metric = adversary(vantage), metric_of(here, name)
-        at = {(text(e.get("attack")), text(e.get("party"))): estimate(e, metric) for e in here}
-        cells = [[at.get((a, p), {}) for p in columns] for a in attacks]
+        who, metric = adversary(vantage), metric_of([e for e, _ in here], name)
+        at = {(e.attack, party): e.estimates.get(metric) for e, party in here}
+        cells = [[at.get((a, p)) for p in columns] for a in attacks]
         levels = [[level(metric, est) for est in row] for row in cells]
         tips = [
             [f"{a} · {p}: {full_text(metric, est)}" for p, est in zip(columns, row, strict=True)]
@@ -167,7 +167,7 @@ def heat(results: Results, name: str | None) -> list[Figure]:
         svg = figures.heatmap(
             title, "Darker: the interval's lower end lies further above chance.", attacks, columns, levels, tips
         )
-        rows = [[p, *(full_text(metric, at.get((a, p), {})) for a in attacks)] for p in columns]
+        rows = [[p, *(full_text(metric, at.get((a, p))) for a in attacks)] for p in columns]
         measure = words.measure(metric)
         caption = f"{measure}; the intervals are under the pointer and in the table."
         shown.append(Figure(svg, [], caption, Table(["party", *attacks], rows), f"{who.title}, {model} models"))

@@ -1,15 +1,16 @@
-"""Values on their way to a reader: hostile strings made harmless, numbers made plain, never without their interval."""
+"""Values on their way to a reader: hostile strings made harmless, and the configuration as it was written."""
 
 import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NewType
 
-NONE = "–"
+from fedaudit.results.document import Document
+
 LIMIT = 200  # characters of any foreign string
-LONG = 600  # the same for sentences
-SENTENCES = frozenset({"warnings", "notices", "reason", "method"})
+LONG, LONGEST = 600, 1600  # the same for sentences, and for all that is said of one headline
+SENTENCES = frozenset({"warnings", "notices", "reason", "method", "understates"})
 DEPTH = 12
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)
@@ -17,7 +18,7 @@ _FORMULA = re.compile(r"^(?:[=+@]|-(?=[^\s\d]))")
 
 
 def clean(text: str, limit: int = LIMIT, *, formula: bool = False) -> str:
-    """A foreign string without terminal sequences, control, bidi or unprintable characters, and of bounded length.
+    """A string from outside without terminal sequences, control, bidi or unprintable characters, and of limited length.
 
     A leading `=`, `+`, `@` or `-` gets an apostrophe unless `formula`: tables are pasted into spreadsheets. Markup is
     left alone here; the template engine escapes it. Cleaning twice changes nothing.
@@ -48,7 +49,7 @@ def clean_tree(value: Any, *, formula: bool = False, limit: int = LIMIT, depth: 
     if isinstance(value, Mapping):
         return {
             (name := clean(str(key), formula=True)): clean_tree(
-                item, formula=formula or name == "config", limit=LONG if name in SENTENCES else limit, depth=depth - 1
+                item, formula=formula or name == "config", limit=_limit(name, limit), depth=depth - 1
             )
             for key, item in value.items()
         }
@@ -57,106 +58,15 @@ def clean_tree(value: Any, *, formula: bool = False, limit: int = LIMIT, depth: 
     return clean(str(value), limit, formula=formula)
 
 
-# ------------------------------------------------------------------ reading what may be absent
+def _limit(name: str, limit: int) -> int:
+    return LONGEST if name == "sentence" else LONG if name in SENTENCES else limit
 
 
-def number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
+Results = NewType("Results", Document)  # of which every string has been cleaned, so that it may be shown
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def listing(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []
-
-
-def mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in listing(value) if isinstance(item, Mapping)]
-
-
-def estimate(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return mapping(mapping(entry.get("estimates")).get(name))
-
-
-def text(value: Any, default: str = NONE) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value or default
-    plain = number(value)
-    return default if plain is None else count(plain) if plain.is_integer() else f"{plain:.4g}"
-
-
-# ------------------------------------------------------------------ writing numbers
-
-
-def count(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}"
-
-
-def rate(value: float) -> str:
-    """A fixed rate such as an FPR: `1 %`, `0.1 %`."""
-    return f"{100 * value:.4g} %"
-
-
-def decimals(*shares: float | None) -> int:
-    """How many decimals a percentage needs: two significant digits of the smallest, at most three decimals."""
-    positive = [100 * s for s in shares if s]
-    smallest = min(positive, default=1.0)
-    return 1 if smallest >= 1 else min(3, 1 - math.floor(math.log10(smallest)))
-
-
-def share(value: float | None, digits: int | None = None) -> str:
-    """`7.7 %`"""
-    if value is None:
-        return NONE
-    if value in (0, 1):
-        return f"{100 * value:.0f} %"
-    return f"{100 * value:.{decimals(value) if digits is None else digits}f} %"
-
-
-def share_span(low: float | None, high: float | None) -> str:
-    """`6.4–9.2` in percent"""
-    if low is None or high is None:
-        return NONE
-    return f"{share(low)[:-2]}–{share(high)[:-2]}"
-
-
-def plain_span(low: float | None, high: float | None) -> str:
-    return NONE if low is None or high is None else f"{low:.3f}–{high:.3f}"
-
-
-def is_share(name: str) -> bool:
-    return name.startswith("tpr@") or name == "accuracy"
-
-
-def value_text(name: str, est: Mapping[str, Any]) -> str:
-    value = number(est.get("value"))
-    if value is None:
-        return NONE
-    return share(value) if is_share(name) else f"{value:.3f}"
-
-
-def span_text(name: str, est: Mapping[str, Any]) -> str:
-    low, high = number(est.get("low")), number(est.get("high"))
-    return share_span(low, high) if is_share(name) else plain_span(low, high)
-
-
-def full_text(name: str, est: Mapping[str, Any]) -> str:
-    """Value with its interval, or a dash with the reason."""
-    value = value_text(name, est)
-    if value == NONE:
-        reason = est.get("reason")
-        return f"{NONE} ({reason})" if reason else NONE
-    return f"{value} ({span_text(name, est)})"
-
-
-def confidence(est: Mapping[str, Any]) -> str:
-    return f"{100 * (number(est.get('confidence')) or 0.95):.4g} %"
+def cleaned(document: Document) -> Results:
+    return Results(Document.from_json(clean_tree(document.to_json())))
 
 
 # ------------------------------------------------------------------ the configuration, as it was written

@@ -1,49 +1,30 @@
-"""What the numbers say, in plain language: one wording for the report and for the command line.
+"""The results in plain language, with the same wording for the report and the command line.
 
-Every public function takes the parsed `results.json` and cleans what it quotes, so its answers may be printed.
+Everything here works on cleaned results (`values.cleaned`), so its output may be printed.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from fedaudit.report.adversaries import adversary
-from fedaudit.report.values import (
+from fedaudit.report.values import Results
+from fedaudit.stats import wording
+from fedaudit.stats.wording import (
     NONE,
-    clean_tree,
     confidence,
-    count,
-    estimate,
+    fpr_of,
     full_text,
-    listing,
-    mapping,
-    mappings,
-    number,
-    plain_span,
+    interval_text,
     rate,
     share,
-    span_text,
-    text,
+    since_round,
     value_text,
 )
-
-Results = Mapping[str, Any]
-Tone = Literal["found", "weak", "none", "unknown", "alarm"]
-
-PRIMARY = ("fta-confidence", "gradient-cosine", "fusion", "tear")
-UNITS = {
-    "record": ("training records", "a training record"),
-    "subject": ("subjects in the training data", "a subject of the training data"),
-    "user": ("users behind the training data", "a user behind the training data"),
-    "attribute": ("hidden attribute values", "a true attribute value"),
-}
-TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
+from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one vantage's headline says; `tone` decides its looks, never its wording."""
+    """The headline of one vantage as a sentence. `tone` decides its appearance, never its wording."""
 
     vantage: str
     attack: str
@@ -51,8 +32,12 @@ class Finding:
     tone: Tone
     sentence: str
     since: int | None
-    headline: Mapping[str, Any]
-    entry: Mapping[str, Any]  # the pooled result behind it, with its curves
+    headline: Headline
+    entry: AuditResult | None  # the pooled result behind it
+
+    @property
+    def curves(self) -> Mapping[str, Curve]:
+        return self.entry.curves if self.entry else {}
 
 
 @dataclass(frozen=True)
@@ -73,249 +58,151 @@ class Row:
 # ------------------------------------------------------------------ finding one's way in the results
 
 
-def fpr_of(name: str) -> float | None:
-    """The false-positive rate in an estimate's name, `tpr@0.01`."""
-    found = TPR.fullmatch(name)
-    value = float(found[1]) if found else 0.0
-    return value if 0 < value < 1 else None
-
-
 def measure(name: str) -> str:
     fpr = fpr_of(name)
     return f"Picked out at {rate(fpr)} false accusations" if fpr else name.upper()
 
 
-def pooled(results: Results) -> list[Mapping[str, Any]]:
-    """Of attacks on membership; what is guessed of attributes is another question (`attributes`)."""
-    whole = [r for r in mappings(results.get("results")) if r.get("party") is None and r.get("attack") != "blind"]
+def pooled(results: Results) -> list[AuditResult]:
+    """The pooled results of attacks on membership. For guesses of attributes see `attributes`."""
+    whole = [r for r in results.results if r.party is None and r.attack != "blind"]
     return [r for r in whole if not guesses_attribute(r)]
 
 
-def guesses_attribute(entry: Mapping[str, Any]) -> bool:
-    return entry.get("attack") == "attribute"
+def guesses_attribute(entry: AuditResult) -> bool:
+    return entry.attack == "attribute"
 
 
-def attributes(results: Results) -> list[Mapping[str, Any]]:
-    """What was guessed of a hidden attribute: pooled first, then by party."""
-    return [r for r in mappings(results.get("results")) if guesses_attribute(r)]
+def attributes(results: Results) -> list[AuditResult]:
+    """The results for a hidden attribute: pooled first, then by party."""
+    return [r for r in results.results if guesses_attribute(r)]
 
 
 ATTRIBUTE_TITLES = ("party", "excess over blind", "members minus non-members", "AUC members", "non-members", "blind")
 
 
 def attribute_rows(results: Results) -> list[list[str]]:
-    """Under `ATTRIBUTE_TITLES`: the two differences that count come first, each with its interval."""
+    """Rows under `ATTRIBUTE_TITLES`. The two differences that matter come first, each with its interval."""
     names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
     return [
-        [text(entry.get("party"), "all"), *(_signed(name, estimate(entry, name)) for name in names)]
-        for entry in attributes(clean_tree(results))
+        [entry.party or "all", *(_signed(name, entry.estimates.get(name)) for name in names)]
+        for entry in attributes(results)
     ]
 
 
-def _signed(name: str, est: Mapping[str, Any]) -> str:
-    value, low, high = (number(est.get(key)) for key in ("value", "low", "high"))
-    if name.endswith("auc") or value is None or low is None or high is None:
+def _signed(name: str, est: Estimate | None) -> str:
+    if name.endswith("auc") or est is None or est.value is None or est.low is None or est.high is None:
         return full_text(name, est)
-    return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+    return f"{est.value:+.3f} ({est.low:+.3f} to {est.high:+.3f})"
 
 
-def blind(results: Results) -> Mapping[str, Any] | None:
-    return next(
-        (r for r in mappings(results.get("results")) if r.get("attack") == "blind" and not r.get("party")), None
-    )
+def blind(results: Results) -> AuditResult | None:
+    return next((r for r in results.results if r.attack == "blind" and not r.party), None)
 
 
-def headlines(results: Results) -> list[Mapping[str, Any]]:
-    """One per vantage. Where none were stored: the primary attack if it ran, else the first, never the strongest."""
-    stored = [h for h in mappings(results.get("headlines")) if h.get("attack") != "blind"]
-    if stored:
-        return stored
-    chosen: dict[str, Mapping[str, Any]] = {}
-    order = {name: place for place, name in enumerate(PRIMARY)}
-    for entry in sorted(pooled(results), key=lambda r: order.get(str(r.get("attack")), len(order))):
-        chosen.setdefault(str(entry.get("vantage")), entry)
-    return list(chosen.values())
+def headlines(results: Results) -> list[Headline]:
+    """One per vantage."""
+    return [headline for headline in results.headlines if headline.attack != "blind"]
 
 
-def behind(results: Results, headline: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The pooled result a headline rests on; results on global models stand under `client` for the server too."""
-    same = [r for r in pooled(results) if all(r.get(k) == headline.get(k) for k in ("attack", "model"))]
-    return next((r for r in same if r.get("vantage") == headline.get("vantage")), same[0] if same else {})
+def as_headline(entry: AuditResult) -> Headline:
+    return Headline(entry.vantage, entry.attack, entry.model, entry.estimates, 1)
+
+
+def behind(results: Results, headline: Headline) -> AuditResult | None:
+    return wording.behind(results.results, headline)
 
 
 def main_tpr(results: Results) -> str | None:
-    """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one."""
-    entries = headlines(results)
-    names = {n: f for e in entries for n in mapping(e.get("estimates")) if (f := fpr_of(n)) is not None}
-    valued = {n for n in names if any(number(estimate(e, n).get("value")) is not None for e in entries)}
-    ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
-    return ranked[0] if ranked else None
-
-
-def since_round(curve: Mapping[str, Any], chance: float) -> int | None:
-    """The first round from which on the simultaneous band's lower end exceeds chance; unobserved rounds are gaps."""
-    if "simultaneous" not in str(curve.get("method")).lower():
-        return None
-    first: int | None = None
-    for x, low in zip(listing(curve.get("x")), listing(curve.get("low")), strict=False):
-        round_, end = number(x), number(low)
-        if end is None or round_ is None:
-            continue
-        first = None if end <= chance else int(round_) if first is None else first
-    return first
+    return wording.main_tpr(headlines(results))
 
 
 # ------------------------------------------------------------------ sentences
 
 
 def verdict(results: Results) -> str:
-    """Who can learn what about whom, since when, and how sure that is."""
+    """All findings in sentences: who can learn what about whom, since when, and how certain it is."""
     return " ".join([*preface(results), *(f.sentence for f in findings(results))])
 
 
 def preface(results: Results) -> list[str]:
-    """What has to be said before any finding."""
-    results = clean_tree(results)
+    """Sentences that come before any finding."""
     parts = []
-    status = text(mapping(results.get("run")).get("status"), "complete")
-    if status != "complete":
-        parts.append(f"This run was {status}; what follows describes only what had leaked by then.")
+    if results.run.status != "complete":
+        parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
     if sets_differ(results):
-        est = estimate(blind(results) or {}, "auc")
+        est = _blind_auc(results)
         parts.append(
             "Warning: members and outsiders differ even without the model. A blind guess that never sees it reaches an "
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
     if not headlines(results):
         parts.append(
-            "No attack on membership has a result, so nothing can be said about who was trained on."
+            "No attack on membership has a result, so there is no statement about who was trained on."
             if attributes(results)
-            else "No attack has a result, so nothing can be said about what this federation gives away."
+            else "No attack has a result, so there is no statement about what this federation gives away."
         )
     return parts
 
 
-def interval(name: str, est: Mapping[str, Any]) -> str:
-    return f"{confidence(est)} interval {span_text(name, est)}"
+def interval(name: str, est: Estimate | None) -> str:
+    return f"{confidence(est)} interval {interval_text(name, est)}"
+
+
+def _blind_auc(results: Results) -> Estimate | None:
+    entry = blind(results)
+    return entry.estimates.get("auc") if entry else None
 
 
 def sets_differ(results: Results) -> bool:
-    """Does the blind baseline's interval exclude 0.5?"""
-    est = estimate(blind(results) or {}, "auc")
-    low, high = number(est.get("low")), number(est.get("high"))
-    return (low is not None and low > 0.5) or (high is not None and high < 0.5)
+    """Does the blind baseline beat chance? Below chance it has learnt nothing that an attack could use."""
+    est = _blind_auc(results)
+    return est is not None and est.low is not None and est.low > 0.5
 
 
-def excess(results: Results, headline: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    """AUC over the blind guess: value, and the ends that both intervals together allow."""
-    ours, theirs = estimate(headline, "auc"), estimate(blind(results) or {}, "auc")
-    a, a_low, a_high = (number(ours.get(k)) for k in ("value", "low", "high"))
-    b, b_low, b_high = (number(theirs.get(k)) for k in ("value", "low", "high"))
-    if a is None or b is None or a_low is None or a_high is None or b_low is None or b_high is None:
+def excess(results: Results, headline: Headline) -> tuple[float, float, float] | None:
+    """AUC over the blind guess, or over chance where that is more: value, and the ends that both intervals allow."""
+    ours, theirs = _ends(headline.estimates.get("auc")), _ends(_blind_auc(results))
+    if ours is None or theirs is None:
         return None
-    # What a blind guess gains by guessing the other way round is a difference between the sets all the same.
-    b, b_low, b_high = (b, b_low, b_high) if b >= 0.5 else (1 - b, 1 - b_high, 1 - b_low)
+    (a, a_low, a_high), (b, b_low, b_high) = ours, (max(end, 0.5) for end in theirs)
     return a - b, a_low - b_high, a_high - b_low
 
 
+def _ends(est: Estimate | None) -> tuple[float, float, float] | None:
+    if est is None or est.value is None or est.low is None or est.high is None:
+        return None
+    return est.value, est.low, est.high
+
+
 def findings(results: Results) -> list[Finding]:
-    results = clean_tree(results)
     name = main_tpr(results)
     return [_finding(results, headline, name) for headline in headlines(results)]
 
 
-def _finding(results: Results, headline: Mapping[str, Any], name: str | None) -> Finding:
+def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
     entry = behind(results, headline)
-    tone, sentence = _claim(headline, entry, name, _when(results, entry), _whose(headline, entry))
     since = None
-    if tone in ("found", "weak"):
-        curves = mapping(entry.get("curves"))
-        key, chance = (name, fpr_of(name)) if tone == "found" and name else ("auc", 0.5)
-        since = since_round(mapping(curves.get(key)), chance or 0.5)
-        if since is not None:
-            sentence += f" It has been so since round {since}."
-        if sets_differ(results):
-            sentence += _over_blind(results, headline)
-    vantage, attack, model = (text(headline.get(key)) for key in ("vantage", "attack", "model"))
-    return Finding(vantage, attack, model, tone, sentence, since, headline, entry)
+    if headline.tone in ("found", "weak"):
+        key, chance = (name, fpr_of(name)) if headline.tone == "found" and name else ("auc", 0.5)
+        since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
+    who = headline.vantage, headline.attack, headline.model
+    return Finding(*who, headline.tone, headline.sentence, since, headline, entry)
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
-    """One line per vantage and kind of model, for charts: the result behind each headline, and those fixed beside it.
+    """One line per vantage and kind of model, for charts: the results behind the headlines, and other primary results.
 
-    A server's headline may rest on the global models; its local models are drawn all the same.
+    If a server's headline is about the global models, its local models are still drawn.
     """
     lines: dict[tuple[str, str], Finding] = {}
     primary = {(f.vantage, f.attack) for f in found}
-    beside = [e for e in pooled(results) if (e.get("vantage"), e.get("attack")) in primary]
-    beside += [e for e in pooled(results) if set(mapping(e.get("curves"))) - {"roc"}]  # only a primary has such curves
+    beside = [e for e in pooled(results) if (e.vantage, e.attack) in primary]
+    beside += [e for e in pooled(results) if set(e.curves) - {"roc"}]  # only a primary has such curves
     for entry in [*(f.entry for f in found if f.entry), *beside]:
-        vantage, attack, model = (text(entry.get(key)) for key in ("vantage", "attack", "model"))
-        lines.setdefault((vantage, model), Finding(vantage, attack, model, "none", "", None, entry, entry))
+        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", None, as_headline(entry), entry)
+        lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
-
-
-def _when(results: Results, entry: Mapping[str, Any]) -> str:
-    rounds = number(entry.get("round")) or number(mapping(results.get("run")).get("rounds"))
-    return "" if rounds is None else f"; after {count(rounds)} round{'' if rounds == 1 else 's'}"
-
-
-def _whose(headline: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, str]:
-    many, one = UNITS.get(text(entry.get("unit"), text(headline.get("unit"), "record")), UNITS["record"])
-    if headline.get("vantage") == "server" and headline.get("model") == "local":
-        many = f"the parties' {many}"
-    elif many == "training records":
-        many = "the training records"
-    return many, one
-
-
-def _claim(
-    headline: Mapping[str, Any], entry: Mapping[str, Any], name: str | None, when: str, nouns: tuple[str, str]
-) -> tuple[Tone, str]:
-    """The sentence for one headline. Chance is never called safe, and a missing number is never called chance."""
-    who = adversary(text(headline.get("vantage"))).who
-    auc, tpr = estimate(headline, "auc"), estimate(headline, name or "")
-    fpr = fpr_of(name or "") or 0.0
-    value, low, high = (number(tpr.get(k)) for k in ("value", "low", "high"))
-    auc_low, auc_high = number(auc.get("low")), number(auc.get("high"))
-    chosen = number(headline.get("compared")) or 1
-    when = (f", wider because the strongest of {count(chosen)} is quoted" if chosen > 1 else "") + when
-    if auc_high is not None and auc_high < 0.5:
-        return "alarm", (
-            f"Alarm: {_lower(who)} ranks outsiders above members (AUC {value_text('auc', auc)}, "
-            f"{interval('auc', auc)}{when}). That should not happen: look for swapped labels or a reversed score."
-        )
-    shares = f"{share(value)} of {nouns[0]} while wrongly accusing {rate(fpr)} of outsiders"
-    shares += f" ({interval(name or 'tpr@', tpr)}{when})"
-    if low is not None and low > fpr > 0:
-        return "found", f"{who} can pick out {shares}."
-    lacking = f" ({tpr['reason']})" if tpr.get("reason") else ""
-    absent = f"What share {_lower(who)} can pick out could not be measured{lacking or ' in this audit'}."
-    average = (
-        f"shown {nouns[1]} and an outsider, it tells which is which {share(number(auc.get('value')), 1)} of the time "
-        f"({interval('tpr@', auc)}; guessing is 50 %{'' if value is not None else when})"
-    )
-    if auc_low is not None and auc_low > 0.5:
-        start = f"{who} did no better than chance at picking out single cases at this sample size{lacking}: {shares}."
-        return "weak", f"{absent if value is None else start} Yet on average it does better than guessing: {average}."
-    if value is None:
-        rest = f" On average nothing beyond chance was found: {average}." if auc_low is not None else ""
-        return "unknown", absent + rest
-    start = f"Nothing beyond chance was found for {_lower(who)} at this sample size{lacking}: it picked out {shares}."
-    return "none", f"{start} That is no proof of safety: up to {share(high)} remains possible."
-
-
-def _over_blind(results: Results, headline: Mapping[str, Any]) -> str:
-    gap = excess(results, headline)
-    if gap is None:
-        return ""
-    if gap[1] <= 0:
-        return " Its AUC is not clearly above the blind guess, so this audit cannot put it down to the federation."
-    return f" Its AUC exceeds the blind guess by {gap[0]:.3f} (both intervals together allow {plain_span(*gap[1:])})."
-
-
-def _lower(phrase: str) -> str:
-    return phrase[0].lower() + phrase[1:]
 
 
 # ------------------------------------------------------------------ rows and lists
@@ -323,28 +210,24 @@ def _lower(phrase: str) -> str:
 
 def headline_rows(results: Results) -> list[Row]:
     """Every pooled result, the blind baseline last, ready to print."""
-    results = clean_tree(results)
     name = main_tpr(results) or ""
-    primary = {(h.get("vantage"), h.get("attack")) for h in headlines(results)}
+    primary = {(h.vantage, h.attack) for h in headlines(results)}
     baseline = blind(results)
     return [_row(entry, name, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
 
 
-def _row(entry: Mapping[str, Any], name: str, primary: set[tuple[Any, Any]]) -> Row:
-    vantage, attack, model = (entry.get(key) for key in ("vantage", "attack", "model"))
-    tpr, realised = estimate(entry, name), number(estimate(entry, name).get("realised_fpr"))
-    epochs = number(mapping(entry.get("cost")).get("epochs"))
-    sees_none = attack == "blind"
+def _row(entry: AuditResult, name: str, primary: set[tuple[str, str]]) -> Row:
+    tpr, sees_none = entry.estimates.get(name), entry.attack == "blind"
     return Row(
-        text(attack),
-        NONE if sees_none else text(vantage),
-        NONE if sees_none else text(model),
-        full_text("auc", estimate(entry, "auc")),
+        entry.attack,
+        NONE if sees_none else entry.vantage,
+        NONE if sees_none else entry.model,
+        full_text("auc", entry.estimates.get("auc")),
         full_text(name, tpr),
-        share(realised),
-        cost_text(epochs),
-        tuple(map(str, listing(entry.get("warnings")))),
-        (vantage, attack) in primary,
+        share(tpr.realised_fpr if tpr else None),
+        cost_text(entry.cost.epochs),
+        tuple(entry.warnings),
+        (entry.vantage, entry.attack) in primary,
     )
 
 
@@ -359,24 +242,21 @@ def costs(results: Results) -> dict[str, list[float]]:
     """What the attacks of each vantage cost, in E per round."""
     found: dict[str, list[float]] = {}
     for entry in pooled(results):
-        epochs = number(mapping(entry.get("cost")).get("epochs"))
-        if epochs is not None:
-            found.setdefault(text(entry.get("vantage")), []).append(epochs)
+        found.setdefault(entry.vantage, []).append(entry.cost.epochs)
     return found
 
 
-def cost_text(epochs: float | None) -> str:
-    return NONE if epochs is None else "0" if epochs == 0 else f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
+def cost_text(epochs: float) -> str:
+    return "0" if epochs == 0 else f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
 
 
 def warnings(results: Results) -> list[str]:
-    """The run's warnings and every result's, each once, with where it arose."""
-    results = clean_tree(results)
-    found: dict[str, list[str]] = {str(w): [] for w in listing(results.get("warnings"))}
-    for entry in mappings(results.get("results")):
-        where = ", ".join(str(entry[k]) for k in ("attack", "vantage", "party") if entry.get(k))
-        for warning in listing(entry.get("warnings")):
-            found.setdefault(str(warning), []).append(where)
+    """The warnings of the run and of every result, each once, with the results that it is about."""
+    found: dict[str, list[str]] = {warning: [] for warning in results.warnings}
+    for entry in results.results:
+        where = ", ".join(part for part in (entry.attack, entry.vantage, entry.party) if part)
+        for warning in entry.warnings:
+            found.setdefault(warning, []).append(where)
     return [f"{w} [{_some(places)}]" if places else w for w, places in found.items()]
 
 
@@ -386,14 +266,12 @@ def _some(places: list[str], most: int = 4) -> str:
 
 
 def spread(results: Results) -> list[str]:
-    """What other training runs gave, a line for each vantage: intervals hold for one run, and runs differ."""
-    runs = mappings(mapping(results.get("run")).get("repeats"))
+    """The results of other training runs, one line for each vantage."""
+    runs = results.run.repeats
     name = main_tpr(results) or "auc"
     lines = []
     for headline in headlines(results) if len(runs) > 1 else ():
-        found = [
-            h for run in runs for h in mappings(run.get("headlines")) if h.get("vantage") == headline.get("vantage")
-        ]
-        values = ", ".join(full_text(name, estimate(h, name)) for h in found)
-        lines.append(f"{len(found)} training runs, {text(headline.get('vantage'))}, {measure(name)}: {values}")
+        found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
+        values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
+        lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}")
     return lines

@@ -1,18 +1,19 @@
-"""`fedaudit compare RUN...`: what each run is worth against what it gives away. Reads results alone; no torch.
+"""`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
-A run is dominated when another one is at least as accurate and at least as safe, and better in one of the two. The
-risk of a run is its largest headline: whoever can do most counts. Runs are ranked by their values; where the intervals
-overlap, that is said.
+A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
+of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; a note says where
+their intervals overlap.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
-from fedaudit.results import document as results
+from fedaudit.results.document import Document, load
+from fedaudit.types import ALWAYS, Estimate
 
 RISK = "tpr@0.01"
 CHANCE = 0.01
@@ -44,45 +45,49 @@ class Row:
     epsilon: float | None
     delta: float | None
     allowed: float | None  # the largest TPR at 1 % FPR that the guarantee permits anybody
-    config: Mapping[str, Any]
-    best: bool = False  # not dominated
+    best: bool = field(default=False, metadata=ALWAYS)  # not dominated
 
 
-def compare(directories: Sequence[Path]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Comparison:
     """The table, what differs besides the defences, and what the comparison cannot say."""
+
+    schema: int
+    risk: str
+    rows: Sequence[Row]
+    notes: Sequence[str]
+
+
+def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
-    rows = pareto([_row(results.load(directory), directory) for directory in directories])
-    notes = [*_not_ranked(rows), *_other_settings(rows), *_by_chance(rows)]
-    plain = [{key: value for key, value in asdict(row).items() if key != "config"} for row in rows]
-    return {"schema": 1, "risk": RISK, "rows": plain, "notes": notes}
+    documents = [load(directory) for directory in directories]
+    rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
+    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents]), *_by_chance(rows)]
+    return Comparison(1, RISK, rows, notes)
 
 
-def _row(document: Mapping[str, Any], directory: Path) -> Row:
-    run = document["run"]
+def _row(document: Document, directory: Path) -> Row:
+    run = document.run
     risks: dict[str, tuple[Span, str]] = {}
-    for headline in document["headlines"]:
-        span = _span(headline["estimates"].get(RISK))
-        if span:
-            risks[headline["vantage"]] = (
-                span,
-                f"{headline['vantage']}, {headline['attack']}, {headline['model']} models",
-            )
+    for headline in document.headlines:
+        if span := _span(headline.estimates.get(RISK)):
+            whose = f"{headline.vantage}, {headline.attack}, {headline.model} models"
+            risks[headline.vantage] = (span, whose)
     worst = max(risks.values(), key=lambda pair: pair[0].value, default=(None, ""))
-    claim = run.get("guarantee") or {}
-    epsilon, delta = claim.get("epsilon"), claim.get("delta")
+    claim = run.guarantee
+    epsilon = claim.epsilon if claim else None
     return Row(
         run=directory.resolve().name,
-        defences=_defences(run["config"]),
-        accuracy=_span(run["accuracy"].get("evaluation")),
+        defences=_defences(run.config),
+        accuracy=_span(run.accuracy.get("evaluation")),
         risk=worst[0],
         whose=worst[1],
         risks={vantage: span for vantage, (span, _) in risks.items()},
-        unit=claim.get("unit"),
+        unit=claim.unit if claim else None,
         epsilon=epsilon,
-        delta=delta,
-        allowed=None if epsilon is None else allowed(epsilon, delta or 0.0, CHANCE),
-        config=run["config"],
+        delta=claim.delta if claim else None,
+        allowed=None if claim is None or epsilon is None else allowed(epsilon, claim.delta, CHANCE),
     )
 
 
@@ -105,10 +110,10 @@ def allowed(epsilon: float, delta: float, fpr: float) -> float:
     return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
 
 
-def _span(plain: Mapping[str, Any] | None) -> Span | None:
-    if not plain or plain["value"] is None:
+def _span(estimate: Estimate | None) -> Span | None:
+    if estimate is None or estimate.value is None or estimate.low is None or estimate.high is None:
         return None
-    return Span(plain["value"], plain["low"], plain["high"])
+    return Span(estimate.value, estimate.low, estimate.high)
 
 
 def _defences(config: Mapping[str, Any]) -> str:
@@ -119,14 +124,13 @@ def _defences(config: Mapping[str, Any]) -> str:
     return " | ".join(named) or "none"
 
 
-def _other_settings(rows: Sequence[Row]) -> list[str]:
-    """A comparison of defences in which something else differs, too, compares that as well."""
-    first = _flat(rows[0].config)
+def _other_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note if the runs differ in more than their defences: the comparison then includes those differences."""
+    first = _flat(configs[0])
     differing = set()
-    for row in rows[1:]:
-        other = _flat(row.config)
+    for other in map(_flat, configs[1:]):
         differing |= {key for key in first.keys() | other.keys() if first.get(key) != other.get(key)}
-    return [f"Not only defences differ between these runs: {', '.join(sorted(differing))}."] if differing else []
+    return [f"These runs differ in more than their defences: {', '.join(sorted(differing))}."] if differing else []
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -144,7 +148,7 @@ def _not_ranked(rows: Sequence[Row]) -> list[str]:
         ("risk at 1 % FPR", [row.run for row in rows if row.risk is None]),
     ):
         if lacking:
-            notes.append(f"Not ranked, for want of {what}: {', '.join(lacking)}.")
+            notes.append(f"Not ranked, because there is no {what}: {', '.join(lacking)}.")
     return notes
 
 
@@ -152,5 +156,7 @@ def _by_chance(rows: Sequence[Row]) -> list[str]:
     notes = []
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
         if a.risk and b.risk and a.risk.overlaps(b.risk):
-            notes.append(f"{a.run} and {b.run}: the intervals of their risks overlap; which is safer is not settled.")
+            notes.append(
+                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer."
+            )
     return notes

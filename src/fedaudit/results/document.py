@@ -1,120 +1,251 @@
-"""Results on disk: `results.json` (published schema) and `scores.parquet`. Neither needs torch to be read."""
+"""Results on disk: `results.json` (published schema) and `scores.parquet`. Neither needs torch to be read.
 
-import dataclasses
+`Document` is results.json as a tree of frozen dataclasses. Each key of the file is a field here, or in
+`fedaudit.types` or `fedaudit.privacy.statement`. The schema is generated from these types (`fedaudit.results.schema`).
+"""
+
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
-from fedaudit.types import Audit, AuditResult, Estimate
+from fedaudit.privacy.statement import Statement
+from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Headline, Rule, VantageName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEMA = 1
 SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
 MAX_BYTES = 512 * 2**20
+LATER = {**ALWAYS, "later": True}  # always written now, but not by the first versions, so the schema cannot require it
 
 
-def as_document(audit: Audit, run: Mapping[str, Any]) -> dict[str, Any]:
-    """What results.json holds."""
-    return {
-        "schema": SCHEMA,
-        "run": {**run, "accuracy": {name: estimate_fields(e) for name, e in audit.accuracy.items()}},
-        "headlines": [
-            {**_plain(headline), "estimates": {n: estimate_fields(e) for n, e in headline.estimates.items()}}
-            for headline in audit.headlines
-        ],
-        "results": [_result(result) for result in audit.results],
-        "warnings": list(audit.warnings),
-        "notices": list(audit.notices),
-        "failed": [{"attack": name, "reason": why} for name, why in audit.failed.items()],
-    }
+# ------------------------------------------------------------------ the tree
 
 
-def _result(result: AuditResult) -> dict[str, Any]:
-    plain: dict[str, Any] = _plain(result)
-    plain["estimates"] = {name: estimate_fields(e) for name, e in result.estimates.items()}
-    plain["cost"] = {"epochs": plain.pop("epochs")}
-    if not plain["curves"]:
-        del plain["curves"]
-    return plain
+@dataclass(frozen=True)
+class DataInfo:
+    name: str
+    records: Count
+    classes: Annotated[int, Rule("minimum", 0), "0 for regression"]
+    subjects: Annotated[int | None, Rule("minimum", 0), "null where records belong to nobody"]
+    input_shape: Sequence[int]
 
 
-def estimate_fields(estimate: Estimate) -> dict[str, Any]:
-    """Without the name (it is the key), and without what such an estimate never has."""
-    plain: dict[str, Any] = _plain(estimate)
-    del plain["name"]
-    if estimate.n_cal is None:
-        for absent in ("n_cal", "threshold", "realised_fpr", "realised_fpr_interval", "guaranteed"):
-            del plain[absent]
-    if estimate.ceiling is None:
-        del plain["ceiling"]
-    return plain
+@dataclass(frozen=True)
+class PartyInfo:
+    """A party, and how many of its records play which role."""
+
+    name: str
+    members: Count
+    evaluation: Count
+    calibration: Count
 
 
-def _plain(value: Any) -> Any:
-    """Dataclasses as dictionaries, and nothing that JSON cannot say (an infinite threshold becomes null)."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    return value
+@dataclass(frozen=True)
+class Repeat:
+    """The headlines of another training run, which differs in its seed alone."""
+
+    seed: int
+    headlines: Sequence[Headline]
 
 
-def save(document: Mapping[str, Any], directory: Path) -> Path:
+@dataclass(frozen=True)
+class RunInfo:
+    """What is needed to assess an audit and to repeat it."""
+
+    name: str
+    fedaudit: str
+    created: str
+    status: str
+    config: Mapping[str, Any]
+    config_hash: str
+    seed: int
+    versions: Mapping[str, str]
+    rounds: Count
+    seconds: float
+    data: DataInfo
+    parties: Sequence[PartyInfo]
+    guarantee: Statement | None
+    accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
+    repeats: Sequence[Repeat] = ()
+
+
+@dataclass(frozen=True)
+class ExposedUnit:
+    """A record, or a subject, which is as exposed as its most exposed record. The score is as in scores.parquet."""
+
+    id_hash: str
+    party: str
+    score: float | None
+    share_of_calibration_above: float
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Those that the strongest quoted attack would pick out first."""
+
+    attack: str
+    vantage: VantageName
+    records: Sequence[ExposedUnit]
+    subjects: Sequence[ExposedUnit] | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    attack: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """All results of a run, except the scores."""
+
+    schema: Annotated[int, Rule("const", SCHEMA)] = field(default=SCHEMA, metadata=ALWAYS, kw_only=True)
+    run: RunInfo
+    headlines: Sequence[Headline]
+    results: Sequence[AuditResult]
+    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
+    notices: Sequence[str] = field(default=(), metadata=ALWAYS)
+    failed: Annotated[Sequence[Failure], "attacks that raised and have no result; the others are not affected"] = field(
+        default=(), metadata=LATER
+    )
+    exposed: Annotated[Exposed | None, "membership data: the hashed ids of the most exposed"] = field(
+        default=None, metadata=LATER
+    )
+    degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
+    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
+
+    @classmethod
+    def of(
+        cls,
+        audit: Audit,
+        run: RunInfo,
+        missing: Sequence[str] = (),
+        exposed: Exposed | None = None,
+        understates: Sequence[str] = (),
+    ) -> Self:
+        """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
+        accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
+        return cls(
+            run=replace(run, accuracy=accuracy),
+            headlines=audit.headlines,
+            results=audit.results,
+            warnings=audit.warnings,
+            notices=audit.notices,
+            failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
+            exposed=exposed,
+            degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
+            understates=understates,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What results.json holds: JSON values only, without NaN or infinity."""
+        return plain(self)
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """The inverse of `to_json`. `UnreadableError` says what is wrong."""
+        return read(cls, values)
+
+    @property
+    def complete(self) -> bool:
+        """Was everything audited that was asked for?"""
+        return self.run.status == "complete" and not self.degraded
+
+
+# ------------------------------------------------------------------ files
+
+
+def save(document: Document, directory: Path) -> Path:
     path = directory / RESULTS
-    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(document.to_json(), indent=1, allow_nan=False) + "\n")
     return path
 
 
-def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
-    """One row group for each attack and model, written as they come. A text or None stands for a column of it."""
+def score_columns() -> "pa.Schema":
+    """The columns of scores.parquet."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     text, words = pa.string(), pa.dictionary(pa.int32(), pa.string())
     kinds = {"id": text, "subject": text, "party": words, "role": words, "attack": words, "model": words}
-    schema = pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
+    return pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
+
+
+def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
+    """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = score_columns()
     with atomic(directory / SCORES) as path, pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             columns = []
-            for field in schema:
-                value, size = part[field.name], len(part["id"])
+            for column_of in schema:
+                value, size = part[column_of.name], len(part["id"])
                 constant = value is None or isinstance(value, str)
                 column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
-                columns.append(column.cast(field.type))
+                columns.append(column.cast(column_of.type))
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def load(directory: Path) -> dict[str, Any]:
-    """Read results.json of a run, or say why not. A newer schema is refused, an older one is read."""
+def load(directory: Path) -> Document:
+    """Reads results.json of a run. A newer schema is refused, an older one is read."""
     path = directory / RESULTS if directory.is_dir() else directory
     if not path.is_file():
         raise FedauditError(
-            "no-results", f"there is no {RESULTS} in {directory}", "Name the folder that `fedaudit run` printed."
+            "no-results",
+            f"there is no {RESULTS} in {directory}",
+            "Give a folder that `fedaudit run` or `fedaudit audit` wrote.",
         )
     if path.stat().st_size > MAX_BYTES:
-        raise FedauditError("results-size", f"{path} is larger than 512 MiB", "Audit again.", exit_code=REFUSED)
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        schema = int(document["schema"])
-        document["results"], document["run"]
-    except (ValueError, KeyError, TypeError):
         raise FedauditError(
-            "results-unreadable", f"{path} is not a fedaudit result", "Run the audit again.", exit_code=REFUSED
-        ) from None
-    if schema > SCHEMA:
-        raise FedauditError(
-            "schema-newer",
-            f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
-            "Update fedaudit.",
+            "results-size",
+            f"{path} is larger than 512 MiB",
+            "Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
-    loaded: dict[str, Any] = document
-    return loaded
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if (schema := read(Version, values).schema) > SCHEMA:
+            raise _newer(path, schema)
+        return with_sentences(Document.from_json(values))
+    except UnreadableError as error:
+        why = f" ({error})"
+    except (ValueError, RecursionError):
+        why = ""
+    raise FedauditError(
+        "results-unreadable",
+        f"{path} is not a fedaudit result{why}",
+        "Run `fedaudit run` or `fedaudit audit` again.",
+        exit_code=REFUSED,
+    ) from None
+
+
+def with_sentences(document: Document) -> Document:
+    """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
+    if all(headline.sentence for headline in document.headlines):
+        return document
+    from fedaudit.audit.judge.sentences import Scene, worded
+
+    scene = Scene(document.results, document.run.rounds)
+    return replace(document, headlines=worded([h for h in document.headlines if h.attack != "blind"], scene))
+
+
+@dataclass(frozen=True)
+class Version:
+    """The only key that every version has."""
+
+    schema: int
+
+
+def _newer(path: Path, schema: int) -> FedauditError:
+    what = f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}"
+    return FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)

@@ -1,60 +1,54 @@
-"""The most exposed records and subjects: whom the strongest quoted attack would pick out first.
+"""The most exposed records and subjects: those that the strongest quoted attack would pick out first.
 
-The list is membership data itself. Ids are hashed with a key made of all data of the federation, which nobody outside
-has; their owner finds a record again by party and score in scores.parquet.
+This list is itself membership data. The ids are hashed with a key made from all data of the federation, which nobody
+outside has. The owner of a record can find it by party and score in scores.parquet.
 """
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from fedaudit.audit.auditor import Auditor
-from fedaudit.types import Headline, Role
+from fedaudit.results.document import Exposed, ExposedUnit
+from fedaudit.types import Headline, Role, Vantage
 
 MOST = 20
+Row = tuple[float, float, str, str, str]  # share of calibration records above, minus the score, party, id, subject
 
 
-def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> dict[str, Any] | None:
+def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> Exposed | None:
     """Members ranked by the share of their panel's calibration non-members that score at least as high."""
     if not headlines:
         return None
     headline = max(headlines, key=lambda h: h.estimates["auc"].value or 0.0)
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
-    rows: list[tuple[float, float, str, str, str]] = []
-    for panel in auditor.panels(headline.model):
-        if not panel.defined(attack):
+    rows: list[Row] = []
+    found = auditor.case().scores
+    for sight in auditor.panels.of(Vantage(headline.vantage), headline.model):
+        if not found.defined(sight, attack):
             continue
-        scores, calibration = panel.scores(attack), np.sort(panel.block(attack).calibration)
+        scores, calibration = found.of(sight, attack), np.sort(found.block(sight, attack).calibration)
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
-        names = panel.candidates.subject
-        subject = panel.id if names is None else names[panel.index]
-        for i in np.flatnonzero(panel.role == Role.MEMBER.value):
-            rows.append((float(above[i]), -float(scores[i]), str(panel.party[i]), str(panel.id[i]), str(subject[i])))
+        names = sight.candidates.subject
+        subject = sight.id if names is None else names[sight.index]
+        for i in np.flatnonzero(sight.role == Role.MEMBER.value):
+            rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
     records = [
-        {"id_hash": _hashed(key, name), "party": party, "score": -minus, "share_of_calibration_above": above}
-        for above, minus, party, name, _ in sorted(rows)[:MOST]
+        ExposedUnit(_hashed(key, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
     ]
-    found = {"attack": headline.attack, "vantage": headline.vantage, "records": records}
-    if auditor.game.candidates.subject is not None:
-        found["subjects"] = _subjects(rows, key)
-    return found
+    subjects = None if auditor.game.candidates.subject is None else _subjects(rows, key)
+    return Exposed(headline.attack, headline.vantage, records, subjects)
 
 
-def _subjects(rows: list[tuple[float, float, str, str, str]], key: str) -> list[dict[str, Any]]:
-    """A subject is as exposed as its most exposed record; ties go to whoever has more records near it."""
-    mine: dict[str, list[tuple[float, float, str, str, str]]] = {}
+def _subjects(rows: list[Row], key: str) -> list[ExposedUnit]:
+    """A subject is as exposed as its most exposed record. Ties are broken by the mean over its records."""
+    mine: dict[str, list[Row]] = {}
     for row in rows:
         mine.setdefault(row[4], []).append(row)
     ranked = sorted(mine.items(), key=lambda item: (min(item[1])[0], float(np.mean([r[0] for r in item[1]])), item[0]))
     return [
-        {
-            "id_hash": _hashed(key, name),
-            "party": ", ".join(sorted({row[2] for row in own})),
-            "score": -min(own)[1],
-            "share_of_calibration_above": min(own)[0],
-        }
+        ExposedUnit(_hashed(key, name), ", ".join(sorted({row[2] for row in own})), -min(own)[1], min(own)[0])
         for name, own in ranked[:MOST]
     ]
 

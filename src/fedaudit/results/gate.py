@@ -3,15 +3,19 @@
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
 *safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
 
-A gate that looks at several results fails on the worst of them, so chance has several goes at it: lower ends are then
-computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni). Passing
-needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
+The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
+a blind guess beats chance, nothing is violated, because the sets differ without any model.
+
+A gate that looks at several results fails on the worst of them, so a false alarm has several chances: lower ends are
+then computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni).
+Passing needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be
+below.
 """
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -20,15 +24,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
+from fedaudit.results.document import Document
 from fedaudit.stats import Block, auc, tpr_at_fpr
-from fedaudit.types import Bools, Estimate, Role
+from fedaudit.types import AuditResult, Bools, Estimate, Role
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
 MAX_SCORE_BYTES = 4 * 2**30
 SELECTORS = ("attack", "vantage", "party")
 ANY = "*"
+
+Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
+Scores = Mapping[str, NDArray[Any]]  # scores.parquet by column
 
 
 class Verdict(StrEnum):
@@ -39,7 +48,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What must not be. No attack: each vantage's primary one; no vantage: all; no party: pooled."""
+    """What is not allowed. Without an attack: each vantage's primary one. Without a vantage: all. Without a party:
+    pooled."""
 
     text: str
     metric: str
@@ -69,6 +79,7 @@ class Finding:
 class Gate:
     findings: Sequence[Finding]
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
+    primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
 
     @property
     def exit_code(self) -> int:
@@ -133,41 +144,63 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     if not rules:
         raise FedauditError("gate-rule", "there is nothing to check", 'Give --fail-if "tpr@0.01 > 0.05".')
     document = results.load(run)
-    try:
-        chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
-        looked_at = len({(_key(entry), rule.metric) for rule, entry in chosen})
-        scores = cache(lambda: load_scores(run))
-        partial = _partial(document)
-        return Gate([_find(rule, entry, looked_at, partial, scores) for rule, entry in chosen], looked_at)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FedauditError(
-            "results-unreadable", f"{run}: not a fedaudit result: {error!r}", "Audit again.", exit_code=REFUSED
-        ) from None
+    chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
+    looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
+    scores = cache(lambda: load_scores(run))
+    doubts = Doubts(_hidden(document), _confounded(document))
+    primary = {headline.vantage: headline.attack for headline in document.headlines}
+    named = primary if any(rule.attack is None for rule in rules) else {}
+    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
 
 
-def _partial(document: Mapping[str, Any]) -> str:
-    """Why not even a small risk is proof of safety: not everything that was asked for has been looked at."""
-    if str(document["run"]["status"]).startswith("interrupted"):
+@dataclass(frozen=True)
+class Doubts:
+    """What the audit itself says against a verdict: why nothing is safe, and why nothing is violated."""
+
+    not_safe: str = ""
+    not_violated: str = ""
+
+
+def _hidden(document: Document) -> str:
+    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
+    if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    return "part of the audit is missing" if document.get("degraded") else ""
+    if document.degraded:
+        return f"part of the audit is missing: {document.degraded[0]}"
+    return document.understates[0] if document.understates else ""
 
 
-def _select(document: Mapping[str, Any], rule: Rule) -> list[Mapping[str, Any]]:
-    primary = {headline["vantage"]: headline["attack"] for headline in document["headlines"]}
-    entries = document["results"]
+def _confounded(document: Document) -> str:
+    """Why not even a large figure is proof of a leak: members and outsiders are told apart without any model."""
+    blind = next((entry for entry in document.results if entry.attack == "blind"), None)
+    found = blind.estimates.get("auc") if blind else None
+    if found is None or found.low is None or found.low <= 0.5:
+        return ""
+    return f"a blind guess that sees no model has AUC {found.value:.3f}: the sets differ, and the figure may show that"
+
+
+def _select(document: Document, rule: Rule) -> list[AuditResult]:
+    primary = {headline.vantage: headline.attack for headline in document.headlines}
+    entries = document.results
     _known("vantage", rule.vantage, primary)
-    _known("attack", rule.attack, {entry["attack"] for entry in entries})
-    _known("party", rule.party, {entry["party"] for entry in entries} - {None})
-    found: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    _known("attack", rule.attack, {entry.attack for entry in entries})
+    _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
+    found: dict[Place, AuditResult] = {}
     for vantage, attack in primary.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in entries:
                 if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
-                    found[_key(entry)] = entry
-    measured = sorted({name for entry in found.values() for name in entry["estimates"]})
-    if rule.metric not in measured:
+                    found[_place(entry)] = entry
+    measured = sorted({name for entry in found.values() for name in entry.estimates})
+    if rule.metric not in measured and rule.metric not in _asked_for(document):
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
+
+
+def _asked_for(document: Document) -> list[str]:
+    """Rates that belong to this run, whether or not it was large enough to measure them."""
+    asked = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
+    return [f"tpr@{rate:g}" for rate in asked]
 
 
 def _known(what: str, word: str | None, names: Iterable[str]) -> None:
@@ -175,66 +208,68 @@ def _known(what: str, word: str | None, names: Iterable[str]) -> None:
         raise FedauditError("gate-selector", f"this run has no {what} {word!r}", suggest(str(word), names))
 
 
-def _sees(vantage: str, entry: Mapping[str, Any]) -> bool:
+def _sees(vantage: str, entry: AuditResult) -> bool:
     """Results on global models are stored once, under the client; a server sees these models, too."""
-    also = vantage == "server" and (entry["vantage"], entry["model"]) == ("client", "global")
-    return bool(entry["vantage"] == vantage or also)
+    also = vantage == "server" and (entry.vantage, entry.model) == ("client", "global")
+    return entry.vantage == vantage or also
 
 
-def _attacks(attack: str, entry: Mapping[str, Any]) -> bool:
+def _attacks(attack: str, entry: AuditResult) -> bool:
     """`*` is every attack; blind is none, because it sees no model."""
-    return bool(entry["attack"] == attack or (attack == ANY and entry["attack"] != "blind"))
+    return entry.attack == attack or (attack == ANY and entry.attack != "blind")
 
 
-def _of(party: str | None, entry: Mapping[str, Any]) -> bool:
-    return bool(entry["party"] == party or (party == ANY and entry["party"] is not None))
+def _of(party: str | None, entry: AuditResult) -> bool:
+    return entry.party == party or (party == ANY and entry.party is not None)
 
 
-def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(entry[name] for name in ("attack", "vantage", "model", "party"))
+def _place(entry: AuditResult) -> Place:
+    return entry.attack, entry.vantage, entry.model, entry.party
 
 
-def _find(rule: Rule, entry: Mapping[str, Any], looked_at: int, partial: str, scores: Any) -> Finding:
-    estimate = entry["estimates"].get(rule.metric) or {
-        "value": None,
-        "low": None,
-        "high": None,
-        "reason": "not measured",
-    }
-    (low, high), note = _proved_ends(estimate), ""
+def _find(
+    rule: Rule, entry: AuditResult, looked_at: int, doubts: Doubts, scores: Callable[[], Scores | None]
+) -> Finding:
+    estimate = entry.estimates.get(rule.metric)
+    if estimate is None:
+        why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
+        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
+    (low, high), note = proved_ends(estimate), ""
     if low is not None and low > rule.limit and looked_at > 1:
-        confidence = 1 - (1 - estimate["confidence"]) / looked_at
+        confidence = 1 - (1 - estimate.confidence) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
         if low is None:
             note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
     verdict = Verdict.UNDECIDED
     if low is not None and low > rule.limit:
-        verdict = Verdict.VIOLATED
+        why_not = doubts.not_violated
+        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.VIOLATED, note)
     elif high is not None and high < rule.limit:
-        why_not = partial or _below_chance(entry)
+        why_not = doubts.not_safe or _below_chance(entry)
         verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
-    note = note or (estimate["reason"] or "" if verdict is Verdict.UNDECIDED else "")
-    attack, vantage, model, party = _key(entry)
-    return Finding(rule, attack, vantage, model, party, estimate["value"], low, high, verdict, note)
+    note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
+    return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
 
 
-def _proved_ends(estimate: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
     """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
-    low, high = estimate.get("guaranteed") or (estimate["low"], estimate["high"])
-    return low, high
+    return estimate.guaranteed or (estimate.low, estimate.high)
 
 
-def _below_chance(entry: Mapping[str, Any]) -> str:
-    """A score that is wrong more often than guessing knows something: that is no proof of safety."""
-    high = entry["estimates"].get("auc", {}).get("high")
-    return "AUC is below 0.5: the score knows members, the wrong way round" if high is not None and high < 0.5 else ""
+def _below_chance(entry: AuditResult) -> str:
+    """Why an AUC below 0.5 does not mean safe: the score carries information, with the wrong sign. Empty if it is
+    not."""
+    auc_of_it = entry.estimates.get("auc")
+    if auc_of_it is None or auc_of_it.high is None or auc_of_it.high >= 0.5:
+        return ""
+    return "AUC is below 0.5: the score tells members from outsiders, but with the wrong sign"
 
 
 # ------------------------------------------------------------------ intervals again, from the scores
 
 
-def load_scores(run: Path) -> dict[str, NDArray[Any]] | None:
-    """scores.parquet by column, or None where there is none."""
+def load_scores(run: Path) -> Scores | None:
+    """scores.parquet, or None where there is none."""
     path = (run if run.is_dir() else run.parent) / results.SCORES
     if not path.is_file():
         return None
@@ -244,34 +279,38 @@ def load_scores(run: Path) -> dict[str, NDArray[Any]] | None:
     try:
         if path.stat().st_size > MAX_SCORE_BYTES:
             raise ValueError("larger than 4 GiB")
-        columns = ["subject", "party", "role", "attack", "model", "score", "reference"]
-        table = pq.read_table(path, columns=columns)
+        wanted = results.score_columns()
+        table = pq.read_table(path, columns=[column.name for column in wanted if column.name != "id"])
+        table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))
         if table["subject"].null_count:
             table = table.drop_columns("subject")
+        if any(column.null_count for column in table.columns):
+            raise ValueError("a role, a party or a score is missing")
         return {name: table[name].to_numpy() for name in table.column_names}
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise FedauditError(
-            "scores-unreadable", f"{path} cannot be read: {error}", "Audit again.", exit_code=REFUSED
+            "scores-unreadable",
+            f"{path} cannot be read: {error}",
+            "Run `fedaudit run` or `fedaudit audit` again.",
+            exit_code=REFUSED,
         ) from None
 
 
-def _corrected(
-    entry: Mapping[str, Any], metric: str, confidence: float, scores: dict[str, NDArray[Any]] | None
-) -> float | None:
-    """The lower end at another confidence; None where it cannot be had."""
+def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
+    """The lower end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
     blocks = _blocks(entry, scores)
-    stored = entry["estimates"][metric]
-    again = _estimate(blocks, metric, stored["confidence"])
-    same = all(_close(getattr(again, name), stored[name]) for name in ("value", "low", "high"))
-    if not same and entry["vantage"] == "outsider":
-        return None  # a defence answers outsiders otherwise, and those scores are not stored
+    stored = entry.estimates[metric]
+    again = _estimate(blocks, metric, stored.confidence)
+    same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
+    if not same and entry.vantage == "outsider":
+        return None  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
     if not same:
         raise FedauditError(
             "scores-differ",
-            f"{results.SCORES} does not give the {metric} of {entry['attack']} that {results.RESULTS} states",
-            "They are not of the same run: audit again.",
+            f"{results.SCORES} does not give the {metric} of {entry.attack} that {results.RESULTS} states",
+            "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
     corrected = _estimate(blocks, metric, confidence)
@@ -288,11 +327,11 @@ def _close(a: float | None, b: float | None) -> bool:
     return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0, abs_tol=1e-9))
 
 
-def _blocks(entry: Mapping[str, Any], scores: Mapping[str, NDArray[Any]]) -> list[Block]:
+def _blocks(entry: AuditResult, scores: Scores) -> list[Block]:
     """As the auditor makes them: local models have one block for each party, global models one for all."""
-    mine = np.asarray((scores["attack"] == entry["attack"]) & (scores["model"] == entry["model"]))
-    party, parties = entry["party"], scores["party"]
-    if party is None and entry["model"] == "global":
+    mine = np.asarray((scores["attack"] == entry.attack) & (scores["model"] == entry.model))
+    party, parties = entry.party, scores["party"]
+    if party is None and entry.model == "global":
         wanted = [mine]
     else:
         wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
@@ -300,7 +339,7 @@ def _blocks(entry: Mapping[str, Any], scores: Mapping[str, NDArray[Any]]) -> lis
     return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
 
 
-def _block(mine: Bools, scores: Mapping[str, NDArray[Any]]) -> Block:
+def _block(mine: Bools, scores: Scores) -> Block:
     role = scores["role"]
     members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
     calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]

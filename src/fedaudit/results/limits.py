@@ -1,4 +1,4 @@
-"""A party's limit, in the words of the gate: "tpr@0.01 > 0.05". Crossed when the interval's lower end lies above it."""
+"""A party's own limit, written as for the gate: "tpr@0.01 > 0.05". It is crossed if the lower end lies above it."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from fedaudit.types import Estimate, Game, Role
 
 
 def party_rule(text: str | None) -> Rule | None:
-    """A limit on what leaves this party, under its primary attack: there is nothing to select."""
+    """A limit for the primary attack on what this party sends. It has no selectors."""
     if text is None:
         return None
     rule = parse_rule(text)
     if rule.attack or rule.vantage or rule.party:
-        what = f"{text!r}: a party's limit speaks of the primary attack on what leaves it"
+        what = f"{text!r}: a party's limit is always about the primary attack on what it sends, so it takes no brackets"
         raise FedauditError("limit-selector", what, 'Write "tpr@0.01 > 0.05", without brackets.')
     rate = _rate(rule)
     if not 0 <= rule.limit < 1 or (rule.metric != "auc" and (rate is None or not 0 < rate < 1)):
@@ -45,8 +45,7 @@ def check_reachable(rule: Rule | None, game: Game, confidence: float) -> None:
     if available < needed:
         raise FedauditError(
             "limit-unreachable",
-            f"{rule.text!r} could never be found crossed: {available} calibration records are set aside, {needed} are "
-            "needed",
+            f"{rule.text!r} could never be crossed: {available} calibration records are set aside, {needed} are needed",
             "Set more records aside, plan fewer rounds, or limit the AUC or the TPR at a larger FPR.",
         )
 

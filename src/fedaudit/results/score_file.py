@@ -1,6 +1,8 @@
-"""The statistics alone, on a file of somebody's own scores."""
+"""The statistics alone, on a file of scores."""
 
 import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,6 @@ import numpy as np
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.data.records import missing
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.results.document import estimate_fields
 from fedaudit.stats import (
     Block,
     Bonferroni,
@@ -28,22 +29,33 @@ MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
+@dataclass(frozen=True)
+class Scored:
+    """The estimates for a file of scores; `epsilons` only if asked for."""
+
+    schema: int
+    file: str
+    estimates: Mapping[str, Estimate]
+    epsilons: Mapping[str, Estimate]
+    warnings: Sequence[str]
+    notices: Sequence[str]
+
+
 def estimate(
     path: Path,
     fprs: tuple[float, ...] | None,
     confidence: float,
     delta: float | None = None,
     attack: str | None = None,
-) -> dict[str, Any]:
+) -> Scored:
     """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
 
-    In a run's own scores.parquet, those of one attack on the global model.
-
-    With a delta also the four figures of epsilon, each under its own label.
+    From a run's own scores.parquet, it uses those of one attack on the global model. With a delta, it also gives the
+    four figures of epsilon, each under its own name.
     """
     for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs or ())]:
         if not 0 < value < 1:
-            raise FedauditError("bad-value", f"{name} must lie between 0 and 1, got {value}", "Change it.")
+            raise FedauditError("bad-value", f"--{name} must lie between 0 and 1, got {value}", "Change that option.")
     columns, of_a_run = _read(path, attack)
     _refuse_missing(columns, path)
     # Sorted by id, so that the order of rows cannot change a bit.
@@ -56,12 +68,12 @@ def estimate(
         raise FedauditError(
             "shared-id",
             f"{path}: {len(both)} ids are both member and non-member, the first is {str(both[0])!r}",
-            "Decide.",
+            "Give every record one row, with member either 1 or 0.",
         )
     if len(np.unique(ids)) < len(ids):
         raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
     if not member.any() or member.all():
-        raise FedauditError("empty-set", f"{path}: members or non-members are missing", "Both are needed.")
+        raise FedauditError("empty-set", f"{path}: there are no members, or no non-members", "Give rows of both.")
     subject = np.array(columns["subject"], dtype=np.str_)[order] if "subject" in columns else None
     calibration = np.zeros(len(ids), bool)
     calibration[~member] = random_half((ids if subject is None else subject)[~member], "score-calibration")
@@ -78,15 +90,8 @@ def estimate(
         claimed = epsilons(scores, member, delta, confidence)
         notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
-            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: giving away one record outright would meet it.")
-    return {
-        "schema": 1,
-        "file": path.name,
-        "estimates": {e.name: estimate_fields(e) for e in found},
-        "epsilons": {e.name: estimate_fields(e) for e in claimed},
-        "warnings": warnings,
-        "notices": notices,
-    }
+            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: publishing one record at random would satisfy it.")
+    return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
 
 
 def _refuse_missing(columns: dict[str, list[Any]], path: Path) -> None:
@@ -117,15 +122,15 @@ def _reachable(fprs: tuple[float, ...] | None, calibration: int, nonmembers: int
 
 
 ASSUMPTIONS = (
-    "Epsilon: epsilon-bonferroni, -gdp and -maximised take every row for an independent run of the mechanism, with the "
-    "unit (member 1) or without; epsilon-one-run takes the rows for units of one run that fair coins put in or left "
-    "out. A figure whose assumption does not describe the file says nothing. Only kind 'proved' is a bound."
+    "Epsilon: epsilon-bonferroni, -gdp and -maximised assume that every row is an independent run of the mechanism, "
+    "with the unit (member 1) or without it; epsilon-one-run assumes that the rows are units of one run, each included "
+    "by a fair coin. A figure whose assumption does not hold here means nothing. Only kind 'proved' is a bound."
 )
 
 
 ONE_RUN = (
-    "These are units of one run, put in or left out in fixed shares and not by fair coins: epsilon-one-run (with "
-    "federation.members = 0.5) comes closest, and no figure is a proof."
+    "These rows are units of one run, included in fixed shares and not by fair coins: epsilon-one-run (with "
+    "federation.members = 0.5) comes closest, and none of the figures is a proof."
 )
 
 
@@ -150,18 +155,24 @@ def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
     if of_a_run:
         columns = _of_attack(columns, attack, path)
     elif attack:
-        raise FedauditError("attack", f"{path} is not the scores.parquet of a run", "Leave out --attack.")
+        raise FedauditError(
+            "attack", f"--attack is for the scores.parquet of a run, which {path} is not", "Leave it out."
+        )
     for wanted in ("id", "member", "score"):
         if wanted not in columns:
-            raise FedauditError("column", f"{path} has no column {wanted!r}", f"Rename it. {suggest(wanted, columns)}")
+            raise FedauditError(
+                "column",
+                f"{path} has no column {wanted!r}",
+                f"Rename the column that holds it. {suggest(wanted, columns)}",
+            )
     if not columns["id"]:
         raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
     return columns, of_a_run
 
 
 def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) -> dict[str, list[Any]]:
-    """Of the global model alone: scores of the parties' own models have a threshold each. Rows that helped to fit the
-    attack are left out."""
+    """The rows of one attack on the global model. Local models are left out, because each party has its own threshold,
+    and so are rows that the attack was fitted on."""
     known = sorted({name for name, model in zip(columns["attack"], columns["model"], strict=True) if model == "global"})
     chosen = attack or (known[0] if len(known) == 1 else None)
     if chosen not in known:
@@ -182,7 +193,11 @@ def _read_parquet(path: Path) -> dict[str, list[Any]]:
     try:
         columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
     except (pa.ArrowException, OSError) as error:
-        raise FedauditError("unreadable", f"{path} is not a parquet file: {error}", "Write it again.") from None
+        raise FedauditError(
+            "unreadable",
+            f"{path} is not a parquet file: {error}",
+            "Save it as parquet, or as CSV under a name that ends in .csv.",
+        ) from None
     return columns
 
 
@@ -192,7 +207,9 @@ def _read_csv(path: Path) -> dict[str, list[Any]]:
             reader = csv.DictReader(file, restval="")
             rows = list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise FedauditError("unreadable", f"{path} is not a UTF-8 CSV file: {error}", "Write it again.") from None
+        raise FedauditError(
+            "unreadable", f"{path} is not a CSV file in UTF-8: {error}", "Save it as UTF-8, or as parquet."
+        ) from None
     return {name: [row[name] for row in rows] for name in reader.fieldnames or () if name}
 
 
@@ -220,6 +237,6 @@ def _scores(values: list[Any], ids: Any, path: Path) -> tuple[Any, int]:
         raise FedauditError(
             "nan-scores",
             f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is {first!r}",
-            "Mend.",
+            "Replace them by numbers, or remove these rows.",
         )
     return np.where(bad, -np.inf, scores), int(bad.sum())

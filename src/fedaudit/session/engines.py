@@ -1,10 +1,17 @@
-"""Who trains the federation that a configuration describes. Engines make the same rounds; a test compares them."""
+"""The engines that can train a configured federation. All produce the same rounds; a test compares them."""
 
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.session.run import Engine, rounds
+from fedaudit.federation.sampling import START
+from fedaudit.federation.secagg import masked
+from fedaudit.session.prepare import Prepared, planned
+from fedaudit.types import Moment, Round, State
+
+# (prepared, moment, model) -> the rounds after that moment, starting from that model
+Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 
 ENGINES = ("local", "flower-simulation")
 
@@ -17,6 +24,16 @@ def engine_named(name: str) -> Engine:
     if find_spec("flwr") is None or find_spec("ray") is None:
         what = "the engine flower-simulation needs Flower and Ray, which are not installed"
         raise FedauditError("no-flower", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
-    # By name: the session's room lies above the integrations'.
+    # Imported by name, because session may not import from integrations.
     engine: Engine = import_module("fedaudit.integrations.flower.engine").rounds
     return engine
+
+
+def rounds(prepared: Prepared, after: Moment = START, model: State | None = None) -> Iterator[Round]:
+    """The local engine: the plain loop, in this process."""
+    from fedaudit.federation.simulate import federate
+
+    federation = prepared.config.federation
+    made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
+    own = prepared.settings.shadow.party if prepared.settings.shadow else None
+    return (masked(round, own) for round in made) if federation.secagg else made

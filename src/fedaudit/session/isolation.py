@@ -1,9 +1,9 @@
-"""A malicious aggregator in simulation: every party is trained apart from the others, with nobody but a shadow.
+"""A simulated malicious aggregator, which trains every party separately, together with a shadow only.
 
-The target is broadcast the mean of its own model and the shadow's. Seen from the party that is a federation of two, so
-that is what is run here, once for each party, forked from the configuration: same start, same data, same randomness.
-It shares no trace with the honest federation. What it costs the parties is reported: the accuracy of the models that
-they end up with.
+The target receives the mean of its own model and the shadow's. To the party this looks like a federation of two, so
+that is what is run here, once for each party, with the same initial model, data and random numbers as in the
+configuration. It shares no trace with the honest federation. The report shows what this costs the parties: the accuracy
+of their models.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,31 +12,35 @@ from dataclasses import replace
 import numpy as np
 from scipy import stats
 
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.judge.accuracy import clusters, right_on, share_right
+from fedaudit.audit.judge.case import estimates
 from fedaudit.audit.notices import below_chance
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.stats import proportion, roc_curve
+from fedaudit.stats import Block, roc_curve
 from fedaudit.types import (
     Audit,
     AuditResult,
     Candidates,
+    Cost,
     Estimate,
-    Floats,
     Game,
     Party,
     Plan,
     Records,
     Role,
+    State,
     Truth,
     Vantage,
 )
 
 
 class Isolation:
-    """`settings`: the attacks that learn, and the shadow from whose records they do."""
+    """`settings`: the attacks that learn, and the shadow whose records they learn from."""
 
     def __init__(
         self, task: TorchTask, game: Game, parties: Sequence[Party], settings: Settings, defence: Defence, how: Training
@@ -59,18 +63,15 @@ class Isolation:
         settings = replace(self.settings, vantages=(Vantage.SERVER,), shadow=shadow, fpr=None)
         for party in self.parties:
             auditor = Auditor(self.task, only(self.game, party.name), settings)
-            auditor.fprs = self.fprs  # as in the honest federation: a party that is too small has no value there
             plans = [Plan((party.name, SHADOW))] * rounds
             for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
                 auditor.observe(round)
                 step()
-            whose = self.game.candidates.subject_number
-            for panel in auditor.each.values():  # people keep their numbers: they may have records in several parties
-                panel.subject = None if whose is None else whose[self.game.candidates.of_party(party.name)]
             self.auditors[party.name] = auditor
 
     def add_to(self, honest: Audit) -> Audit:
-        """The honest audit, with what the malicious aggregator finds beside it; said is how far it got."""
+        """The honest audit together with the malicious aggregator's results, and a notice if some parties are
+        missing."""
         if not self.complete:
             names = ", ".join(attack.name for attack in self.settings.attacks)
             missing = f"agg-mal was stopped with {len(self.auditors)} of {len(self.parties)} parties isolated"
@@ -92,6 +93,7 @@ class Isolation:
             notices.append(self._mean_squared_error())
         failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
         warnings = [*honest.warnings, *(f"{name} failed and has no result: {why}" for name, why in failed.items())]
+        warnings += [warning for result in found for warning in result.warnings if warning not in warnings]
         return replace(
             honest, results=[*honest.results, *found], accuracy=accuracy, notices=notices, warnings=warnings,
             failed={**honest.failed, **failed},
@@ -104,27 +106,38 @@ class Isolation:
         for party in (None, *self.auditors):
             chosen = list(self.auditors.values()) if party is None else [self.auditors[party]]
             (attack,) = (a for a in self.settings.attacks if a.name == name)
-            blocks = [panel.block(attack) for auditor in chosen for panel in auditor.each.values()]
-            estimates = chosen[0].estimates(blocks, self.settings.confidence)
-            epochs = float(np.mean([auditor.epochs(attack, "local") for auditor in chosen]))
+            blocks = [self._block(auditor, attack) for auditor in chosen]
+            # The rates of the honest federation: a party that is too small for them has no value there.
+            found = estimates(blocks, self.fprs, self.settings.confidence)
+            epochs = float(np.mean([_epochs(auditor, attack) for auditor in chosen]))
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
-            warnings = below_chance(name, blocks, estimates["auc"], looked_at)
-            entries.append(
-                AuditResult(name, "server", "local", unit, party, rounds, estimates, epochs, warnings, curves)
-            )
+            warnings = below_chance(name, blocks, found["auc"], looked_at)
+            cost = Cost(epochs)
+            entries.append(AuditResult(name, "server", "local", unit, party, rounds, found, cost, warnings, curves))
         return entries
 
-    def _answers(self) -> Iterator[tuple[Floats, Records]]:
-        """What each party's model says of outsiders."""
-        for auditor in self.auditors.values():
+    def _block(self, auditor: Auditor, attack: BaseAttack) -> Block:
+        """The block of one party. Subjects keep their numbers of the whole game, because they may be in several
+        parties."""
+        ((party, sight),) = auditor.panels.local.items()
+        block, whose = auditor.case().scores.block(sight, attack), self.game.candidates.subject_number
+        if whose is None:
+            return block
+        number = whose[self.game.candidates.of_party(party)]
+        member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
+        return replace(block, subjects=(member, evaluation, calibration))
+
+    def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
+        """By party, the model that it ended up with, and the outsiders that it is asked about."""
+        for party, auditor in self.auditors.items():
             assert auditor.released is not None
-            rows = auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION))
-            yield self.task.outputs(auditor.released, rows.x), rows
+            yield party, (auditor.released, auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION)))
 
     def _mean_squared_error(self) -> str:
-        errors = np.concatenate([(answers[:, 0] - rows.y) ** 2 for answers, rows in self._answers()])
+        answers = [(self.task.outputs(state, rows.x), rows.y) for _, (state, rows) in self._released()]
+        errors = np.concatenate([(said[:, 0] - y) ** 2 for said, y in answers])
         confidence, mean = self.settings.confidence, float(errors.mean())
         half = float(stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * stats.sem(errors))
         return (
@@ -134,9 +147,19 @@ class Isolation:
         )
 
     def _accuracy(self) -> Estimate:
-        pairs = list(self._answers())
-        right = [np.asarray(answers.argmax(axis=1) == rows.y) for answers, rows in pairs]
-        return proportion(right, [rows.subject for _, rows in pairs], self.settings.confidence)
+        """Of the parties' models on outsiders; people are the same ones in every party."""
+        right, whose = [], []
+        number, by = clusters(self.game.candidates)
+        for party, (state, rows) in self._released():
+            found = right_on(rows, self.task, state)
+            right.append(np.zeros(rows.y.shape, bool) if found is None else found)
+            outsiders = self.game.truth.mask(Role.EVALUATION) & (self.game.candidates.party == party)
+            whose.append(number[outsiders])
+        return share_right(np.concatenate(right), np.concatenate(whose), by, self.settings.confidence)
+
+
+def _epochs(auditor: Auditor, attack: BaseAttack) -> float:
+    return auditor.case().scores.epochs(list(auditor.panels.local.values()), attack)
 
 
 def only(game: Game, party: str) -> Game:

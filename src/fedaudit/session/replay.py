@@ -1,18 +1,21 @@
-"""Attack a recorded federation again: from its signals (no torch), or from its models where they were kept."""
+"""Attacks a recorded federation again, from its signals (without torch), or from its models if they were kept."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
+from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
+from fedaudit.results.document import Document
+from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.recording import check_same, config_of, feed, fingerprint
-from fedaudit.session.run import Progress, Staged, build, conclude, defend, stage
+from fedaudit.session.prepare import Staged, build, defend, filter_options, stage
+from fedaudit.session.recording import check_same, config_of, fingerprint
+from fedaudit.session.run import Progress
+from fedaudit.session.session import Session
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Vantage
@@ -20,9 +23,8 @@ from fedaudit.types import Vantage
 AGG_MAL = "agg-mal trains a federation of its own"
 
 
-def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> dict[str, Any]:
+def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> Document:
     """Audit the trace in `directory` with the named attacks (none: those of its configuration)."""
-    started = time.perf_counter()
     store = Store.read(directory)
     recorded = config = config_of(store.manifest, directory)
     if names:
@@ -42,50 +44,57 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
             initial = task.initial(config.federation.seed)
             settings = settings.suited_to(task, initial, records, asked=config.audit.attacks is not None)
         auditor = Auditor(task, staged.game, settings)
-        odd = [*store.warnings(), *feed(store, auditor)]
-        odd += released(store, staged, auditor)
+        about = About.configured(directory.resolve().name, config, staged.dataset, promises)
+        session = Session(auditor, None, about, strict=True)
+        session.replay(store)
+        session.remark(released(store, staged, auditor))
     with progress("Computing statistics", 0):
-        seconds = time.perf_counter() - started
-        return conclude(staged, auditor, out, directory.resolve().name, seconds, odd, None)
+        document = session.finish(out)
+    assert document is not None
+    return document
 
 
 def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
-    """The attacks and where they look from; refused is what a trace cannot show."""
+    """The attacks and their vantages. Refuses what a trace cannot show."""
     audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
     told = () if names else tuple(map(str, store.manifest.get("notices", ())))
+    asked_for = names
     names = names or [str(name) for name in store.manifest.get("attacks", ())]
     attacks = choose(audit, names or None)
     check(audit, attacks)
     if audit.adversary == "agg-mal":
         if any(attack.learns for attack in attacks) or not names:
-            raise FedauditError("not-kept", f"{AGG_MAL}, and that is not in a trace", "Run it again.")
+            raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
         told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
     for attack in attacks:
         if any(map(is_outside, attack.signals)) and own is None:
             raise FedauditError(
                 "not-kept",
-                f"{attack.name!r} needs data that were kept from the federation, and this run kept none",
-                "Run again with it in audit.attacks.",
+                f"{attack.name!r} needs data that was set aside for an outside adversary, and this run set none aside",
+                "Run again with this attack in audit.attacks.",
             )
-    settings = replace(staged.settings, attacks=attacks, notices=told)
+    options = filter_options(staged.config, staged.promises)
+    weights = store.manifest.get("weights_per_member", {})
+    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options, weights_per_member=weights)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
-    settings.check()
-    return settings
+    return settings.checked(asked=bool(asked_for))
 
 
 def without_served_answers(settings: Settings, config: Config) -> Settings:
-    """Answers that a defence bent were never recorded: whoever got only those cannot be replayed."""
-    if Vantage.OUTSIDER not in settings.vantages or all(defence.name != "memguard" for defence in config.defences):
+    """Without vantages whose answers a defence changed: those answers were not recorded."""
+    bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
+    if Vantage.OUTSIDER not in settings.vantages or not bending:
         return settings
     holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
     if not holders:
-        raise FedauditError("not-kept", "MemGuard's answers to an outsider were not recorded", "Run it again.")
-    notice = "Left out (MemGuard's answers were not recorded): outsider."
+        what = f"the answers that {bending[0].name!r} gave an outsider were not recorded"
+        raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
+    notice = f"Left out (the answers that {bending[0].name!r} changed were not recorded): outsider."
     return replace(settings, vantages=holders, notices=(*settings.notices, notice))
 
 
 def must_measure(store: Store, settings: Settings) -> bool:
-    """Do the attacks need more than was kept as signals? Refused when the models were not kept either."""
+    """Do the attacks need signals that were not stored? Refused if the models were not stored either."""
     rounds = [entry for entry in store.entries() if entry.commit]
     kept = set(rounds[0].names).union(*(entry.names for entry in rounds)) if rounds else set()
     lacking = [(attack.name, signal) for attack in settings.attacks for signal in attack.signals if signal not in kept]
@@ -94,19 +103,20 @@ def must_measure(store: Store, settings: Settings) -> bool:
         there = ", ".join(sorted(kept)) or "none"
         raise FedauditError(
             "not-kept",
-            f"attack {attack!r} needs the signal {signal!r}, and of signals this run kept {there}",
+            f"attack {attack!r} needs the signal {signal!r}, but this run stored only: {there}",
             'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
         )
     return bool(lacking)
 
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
-    """What the released model answers rightly: as recorded, or, for a run that was cut short, asked once more."""
-    auditor.right = store.right(len(staged.game.candidates))
-    if auditor.right is None and staged.dataset.classes:
-        try:
-            auditor.released = store.released()
-        except DamagedError as error:
-            return [f"The accuracy of the released model is missing: {error}."]
-        auditor.task = auditor.task or build(staged)
+    """Sets which records the released model classifies correctly: as recorded, or computed if the run was cut short."""
+    right = store.right(staged.game.candidates.rows.y.shape)
+    if right is not None or not staged.dataset.classes:
+        auditor.release(None, right)
+        return []
+    try:
+        auditor.release(store.released(), task=auditor.task or build(staged))
+    except DamagedError as error:
+        return [f"The accuracy of the released model is missing: {error}."]
     return []

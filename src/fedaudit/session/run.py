@@ -1,345 +1,88 @@
-"""From a configuration to a finished run directory. The one place where all layers meet."""
+"""`fedaudit run`: from a configuration to a finished run directory."""
 
-import platform
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from fedaudit import __version__, data
-from fedaudit.adversary import attacks
-from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit import Auditor, Settings, attributes
 from fedaudit.config.schema import Config
-from fedaudit.data import partition
-from fedaudit.data.twins import twins
-from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import plans as sampled
-from fedaudit.federation.secagg import masked
-from fedaudit.privacy import accounting
-from fedaudit.privacy.accounting import Promise
-from fedaudit.results import document as results
-from fedaudit.results.exposure import most_exposed
-from fedaudit.session import adversaries as adversary
-from fedaudit.session.recording import Recording, Tell, check_config, fingerprint, unbroken
+from fedaudit.results.document import Document
+from fedaudit.session.about import About
+from fedaudit.session.engines import Engine, rounds
+from fedaudit.session.events import Event, Note, RoundDone
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.recording import Recording, Tell, check_config, continued
+from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Round, State, Vantage
-
-if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
-    from fedaudit.defences.slots import Defence
-    from fedaudit.learn.tasks import TorchTask
-    from fedaudit.session.isolation import Isolation
+from fedaudit.trace.store import RUN, load_manifest
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
-@dataclass(frozen=True)
-class Staged:
-    """The game as the configuration describes it, without a model."""
-
-    config: Config
-    dataset: Dataset
-    game: Game
-    settings: Settings
-    promises: tuple[Promise, ...] = ()  # of its defences, where these are known
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that can be refused has been refused; training may start."""
-
-    config: Config
-    dataset: Dataset
-    game: Game
-    task: "TorchTask"
-    parties: list[Party]
-    settings: Settings
-    auditor: Auditor
-    defence: "Defence"
-    outsider: Auditor | None = None  # sees served answers only, where these differ from the model's
-    isolation: "Isolation | None" = None  # what a malicious aggregator does instead
-    gaps: list[str] = field(default_factory=list)  # what an engine was planned to do and could not
-
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        return self.defence.promises
-
-
-# The rounds after a given one, from its model on: as they happen, whoever makes them
-Engine = Callable[[Prepared, int, State | None], Iterator[Round]]
-
-
-def stage(config: Config) -> Staged:
-    federation, audit = config.federation, config.audit
-    data.check_name(config.data.name)
-    chosen = adversary.chosen(config)
-    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
-    dataset, asked = data.load(config.data), audit.attribute
-    if asked:
-        dataset = attributes.with_attribute(dataset, asked.name, asked.column)
-    dataset, own = adversary.reserved(dataset, chosen, config)
-    rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng)
-    how = training(config, len(dataset.records))
-    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
-    shadow = adversary.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow)
-    if asked and shadow:
-        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
-    return Staged(config, dataset, game, settings)
-
-
-def training(config: Config, records: int) -> dict[str, Any]:
-    """How a party trains: the fields of `tasks.Training`."""
-    federation = config.federation
-    if federation.algorithm == "fedsgd":  # one step on all records of a party
-        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
-    return {
-        "optimizer": federation.optimizer,
-        "lr": federation.lr,
-        "epochs": federation.local_epochs,
-        "batch_size": federation.batch_size,
-    }
-
-
-def build(staged: Staged) -> "TorchTask":
-    from fedaudit.learn.tasks import build_task
-
-    model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
-
-
-def defend(staged: Staged, task: "TorchTask") -> "Defence":
-    """The configured defences, in their slots."""
-    from fedaudit import defences
-    from fedaudit.learn.tasks import Training
-
-    config, game = staged.config, staged.game
-    sources = {name: partial(game.members, name) for name in game.parties}
-    how = Training(**training(config, len(staged.dataset.records)))
-    initial = task.initial(config.federation.seed)
-    return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
-
-
-def prepare(config: Config) -> Prepared:
-    from fedaudit import defences
-    from fedaudit.federation.simulate import Trainer
-    from fedaudit.learn.tasks import Training
-    from fedaudit.session.isolation import Isolation
-
-    staged = stage(config)
-    federation, dataset, game = config.federation, staged.dataset, staged.game
-    staged.settings.check()
-    task = build(staged)
-    initial = task.initial(federation.seed)
-    task.check(initial, dataset.records)
-    settings = staged.settings.suited_to(task, initial, dataset.records, asked=config.audit.attacks is not None)
-    how = Training(**training(config, len(dataset.records)))
-    sources = {name: partial(game.members, name) for name in game.parties}
-    defence = defend(staged, task)
-    settings = replace(adversary.defended(settings, config, defence), notices=settings.notices + defence.notices)
-    parties: list[Party] = [
-        defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
-        for name, source in sources.items()
-    ]
-    isolation = None
-    if config.audit.adversary == "agg-mal":
-        learning = [attack for attack in settings.attacks if attack.learns]
-        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
-        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
-    auditor, outsider = auditors(task, game, settings, defence)
-    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, outsider, isolation)
-
-
-def auditors(task: "TorchTask", game: Game, settings: Settings, defence: "Defence") -> tuple[Auditor, Auditor | None]:
-    """Whoever holds the weights, and whoever gets answers only: one auditor for both unless the answers are bent."""
-    from fedaudit.defences import Served
-
-    holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
-    if defence.serve is None or len(holders) == len(settings.vantages):
-        return Auditor(task, game, settings), None
-    for attack in settings.attacks:
-        if set(attack.signals) & set(OF_REFERENCES):
-            raise FedauditError(
-                "served-references",
-                f"attack {attack.name!r} compares with reference models in every round, and behind {defence.name!r} an "
-                "outsider gets bent answers of the last model only",
-                "Take the attack, or the vantage 'outsider', out of [audit].",
-            )
-    outsider = Auditor(Served(task, defence.serve), game, replace(settings, vantages=(Vantage.OUTSIDER,)))
-    return (Auditor(task, game, replace(settings, vantages=holders)), outsider) if holders else (outsider, None)
-
-
-def planned(prepared: Prepared) -> list[Plan]:
-    federation = prepared.config.federation
-    names = [party.name for party in prepared.parties]
-    sampling = federation.sampling or "uniform"
-    return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
-
-
-def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
-    """The local engine: the plain loop, in this process."""
-    from fedaudit.federation.simulate import federate
-
-    federation = prepared.config.federation
-    made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
-    own = prepared.settings.shadow.party if prepared.settings.shadow else None
-    return (masked(round, own) for round in made) if federation.secagg else made
-
-
 def run(
     config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
-) -> dict[str, Any]:
+) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
-    started = time.perf_counter()
     if not force:
+        config = continued(out, config)
         check_config(out, config)
+    going_on = (out / RUN).exists() and not force
     with progress("Reading the data", 0):
-        prepared = prepare(config)
-    auditor = prepared.auditor
-    with Recording.start(out, manifest(prepared), force) as recording:
-        finished = recording.finished()
-        if finished:
-            tell(f"{out} holds this run, finished: nothing is trained again. --force would do so.")
+        prepared = prepare(config, load_manifest(out).get("attacks", ()) if going_on else ())
+    config = prepared.config
+    about = About.configured(out.name, config, prepared.dataset, prepared.promises)
+    with Recording.start(out, manifest(prepared, about), force) as recording:
+        if finished := recording.finished():
+            tell(f"{out} already holds this run, finished. Nothing is trained; use --force to train again.")
             return finished
         if using := references_at_risk(prepared):
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
-        after, model = recording.resume(auditor, tell)
-        with progress("Training and auditing", config.federation.rounds - after) as step:
-            try:
-                for round in (engine or rounds)(prepared, after, model):
-                    seen = auditor.measure(round)
-                    with unbroken():
-                        recording.append(round, auditor.absorb(seen, round))
-                    step()
-            except KeyboardInterrupt:
-                if auditor.last_round < 2:
-                    raise  # nothing to report yet
-        if prepared.isolation and auditor.last_round == config.federation.rounds:
-            steps = len(prepared.parties) * config.federation.rounds
-            with progress("Isolating each party (agg-mal)", steps) as step, suppress(KeyboardInterrupt):
-                prepared.isolation.run(step)
+        steps: list[Callable[[], None]] = []
+
+        def listen(event: Event) -> None:
+            if isinstance(event, RoundDone) and not event.moment.probe:
+                steps[-1]()
+            elif isinstance(event, Note):
+                tell(event.what)
+
+        session = Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
+        after, model = session.resume()
+        with progress("Training and auditing", config.federation.rounds - after.round) as step:
+            steps.append(step)
+            session.watch((engine or rounds)(prepared, after, model))
+        for gap in prepared.gaps:
+            session.gap(gap.rstrip("."))
+        isolate(prepared, progress)
         with progress("Computing statistics", 0):
-            seconds = time.perf_counter() - started
-            odd, lost = recording.warnings, recording.trouble
-            document = conclude(prepared, auditor, out, out.name, seconds, odd, lost)
-            recording.end(document["run"]["status"], auditor.right)
+            cut = prepared.isolation and not prepared.isolation.complete
+            document = session.finish(out, "interrupted before every party was isolated" if cut else None)
+    assert document is not None
     return document
 
 
+def isolate(prepared: Prepared, progress: Progress) -> None:
+    """Runs the malicious aggregator, after the honest federation is finished."""
+    planned = prepared.config.federation.rounds
+    if prepared.isolation and prepared.auditor.last_round == planned:
+        steps = len(prepared.parties) * planned
+        with progress("Isolating each party (agg-mal)", steps) as step, suppress(KeyboardInterrupt):
+            prepared.isolation.run(step)
+
+
 def references_at_risk(prepared: Prepared) -> str:
-    """Attacks that could not go on after a kill: their reference models follow rounds that are not kept."""
+    """Attacks that could not continue after a kill, because the rounds that trained their references are not stored."""
     using = [attack.name for attack in prepared.settings.attacks if set(attack.signals) & set(OF_REFERENCES)]
     return ", ".join(using) if prepared.config.audit.keep == "signals" else ""
 
 
-def conclude(
-    about: Prepared | Staged,
-    auditor: Auditor,
-    out: Path,
-    name: str,
-    seconds: float,
-    odd: Sequence[str],
-    lost: str | None,
-) -> dict[str, Any]:
-    """Statistics into files. `odd`: what was odd about the rounds; `lost`: why the trace is not whole.
-
-    What cannot be written is still returned, and what is missing is listed under `degraded`.
-    """
-    found = finish(about, auditor)
-    document = results.as_document(found, describe(about, auditor, name, seconds))
-    mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
-    document["exposed"] = most_exposed(auditor, mine, fingerprint(auditor.game))
-    missing = [*(about.gaps if isinstance(about, Prepared) else []), *([lost] if lost else [])]
-    document["warnings"] += [*twins(auditor.game), *odd, *missing]
-    document["degraded"] = [*(f"attack {name}" for name in auditor.failed), *missing]
-    try:
-        results.save_scores(auditor.score_parts(), out)
-        results.save(document, out)
-    except OSError as error:
-        unsaved = f"The results could not be written to {out} ({error.strerror}): what is shown here is all there is."
-        document["warnings"].append(unsaved)
-        document["degraded"].append(unsaved)
-    return document
-
-
-def finish(about: Prepared | Staged, auditor: Auditor) -> Audit:
-    """What was found. Whoever gets answers only asks the released model, once, at the end."""
-    found = auditor.finish()
-    if isinstance(about, Prepared) and about.isolation:
-        found = about.isolation.add_to(found)
-    outsider = about.outsider if isinstance(about, Prepared) else None
-    if not outsider or auditor.released is None:
-        return found
-    outsider.observe(Round(auditor.last_round, auditor.released, {}, auditor.released))
-    seen = outsider.finish()
-    asked = [result for result in seen.results if result.attack != attacks.BLIND]
-    return replace(found, results=[*found.results, *asked], headlines=[*found.headlines, *seen.headlines])
-
-
-def manifest(prepared: Prepared) -> dict[str, Any]:
-    """run.json: what a trace must say about itself to be resumed or attacked again."""
-    about = describe(prepared, prepared.auditor, "", 0.0)
-    kept = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
+def manifest(prepared: Prepared, about: About) -> dict[str, Any]:
     return {
-        **{key: about[key] for key in kept},
+        **about.manifest(prepared.auditor, prepared.config.audit.keep),
         "guarantee": [asdict(promise) for promise in prepared.promises],
-        "keep": prepared.config.audit.keep,
-        "attacks": [attack.name for attack in prepared.settings.attacks],
-        "notices": list(prepared.settings.notices),
-        "data": fingerprint(prepared.game),
         "start": digest(prepared.task.initial(prepared.config.federation.seed)),
     }
-
-
-def _status(about: Prepared | Staged, auditor: Auditor) -> str:
-    if auditor.last_round < about.config.federation.rounds:
-        return f"interrupted at round {auditor.last_round}"
-    if isinstance(about, Prepared) and about.isolation and not about.isolation.complete:
-        return "interrupted before every party was isolated"
-    return "complete"
-
-
-def describe(about: Prepared | Staged, auditor: Auditor, name: str, seconds: float) -> dict[str, Any]:
-    """The `run` part of results.json: what anybody needs to judge and to repeat this audit."""
-    config, dataset, game = about.config, about.dataset, about.game
-    subjects = dataset.records.subject
-    counts = {
-        party: {role.value: int((game.truth.mask(role) & (game.candidates.party == party)).sum()) for role in Role}
-        for party in game.parties
-    }
-    return {
-        "name": name,
-        "fedaudit": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "status": _status(about, auditor),
-        "config": config.as_dict(),
-        "config_hash": config.hash(),
-        "seed": config.federation.seed,
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
-        "rounds": auditor.last_round,
-        "seconds": float(f"{seconds:.3g}"),
-        "data": {
-            "name": dataset.name,
-            "records": len(dataset.records),
-            "classes": dataset.classes,
-            "subjects": None if subjects is None else len(np.unique(subjects)),
-            "input_shape": list(dataset.input_shape),
-        },
-        "parties": [
-            {"name": p, "members": c["member"], "evaluation": c["evaluation"], "calibration": c["calibration"]}
-            for p, c in counts.items()
-        ],
-        "guarantee": accounting.stated(about.promises, auditor.last_round),
-    }  # fmt: skip

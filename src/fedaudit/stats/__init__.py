@@ -1,18 +1,52 @@
-"""Statistics of two-sample games. They take arrays of scores and know nothing of models or attacks."""
+"""Statistics of two-sample games. They take arrays of scores and know nothing of models or attacks.
 
-from fedaudit.stats.bands import Band, band_confidences
-from fedaudit.stats.blocks import Block, design_effect
-from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
-from fedaudit.stats.compare import party_differences
-from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
-from fedaudit.stats.halves import random_half
-from fedaudit.stats.intervals import clopper_pearson
-from fedaudit.stats.onerun import one_run_epsilon
-from fedaudit.stats.paired import auc_difference, tpr_difference
-from fedaudit.stats.proportions import proportion
-from fedaudit.stats.ranking import auc
-from fedaudit.stats.repeats import over_runs
-from fedaudit.stats.roc import roc_curve, tpr_at_fpr
+The names below are imported when first used: `wording` needs no scipy, and a report renders without it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedaudit.stats.bands import Band, band_confidences
+    from fedaudit.stats.blocks import Block, design_effect
+    from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
+    from fedaudit.stats.compare import party_differences
+    from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
+    from fedaudit.stats.halves import random_half
+    from fedaudit.stats.intervals import clopper_pearson
+    from fedaudit.stats.onerun import one_run_epsilon
+    from fedaudit.stats.paired import auc_difference, tpr_difference
+    from fedaudit.stats.proportions import proportion
+    from fedaudit.stats.ranking import auc
+    from fedaudit.stats.repeats import over_runs
+    from fedaudit.stats.roc import roc_curve, tpr_at_fpr
+
+_HOME = {
+    "Band": "bands",
+    "Block": "blocks",
+    "Bonferroni": "epsilon",
+    "Explicit": "epsilon",
+    "Split": "epsilon",
+    "auc": "ranking",
+    "auc_difference": "paired",
+    "band_confidences": "bands",
+    "clopper_pearson": "intervals",
+    "design_effect": "blocks",
+    "gdp_epsilon": "epsilon",
+    "maximised_epsilon": "epsilon",
+    "needed_for_lower_end": "calibration",
+    "needed_for_value": "calibration",
+    "one_run_epsilon": "onerun",
+    "over_runs": "repeats",
+    "party_differences": "compare",
+    "proportion": "proportions",
+    "proved_epsilon": "epsilon",
+    "random_half": "halves",
+    "roc_curve": "roc",
+    "tied_share": "calibration",
+    "tpr_at_fpr": "roc",
+    "tpr_difference": "paired",
+}
 
 __all__ = [
     "Band",
@@ -40,3 +74,9 @@ __all__ = [
     "tpr_at_fpr",
     "tpr_difference",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedaudit.stats' has no attribute {name!r}")
+    return getattr(import_module(f"fedaudit.stats.{_HOME[name]}"), name)

@@ -1,7 +1,7 @@
-"""Scores that may be compared with one another, and whose they are.
+"""Scores that may be compared with one another, and the subjects they belong to.
 
-Records of one subject are not independent: where subjects are known, variances are those of subjects. A subject may
-have records in several blocks (one person in several hospitals), so its name must be the same in all of them.
+Records of one subject are not independent. Where subjects are known, variances are computed over subjects. A subject
+may have records in several blocks (one person in several hospitals), so its name must be the same in all of them.
 """
 
 import math
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from fedaudit.types import Bools, Floats, Ints
 
 Groups = NDArray[Any]  # a name or a number for each record: whose it is
-# Subjects on each side from which on 95 % intervals miss about 5 % of the time: simulated with 20 records of each, of
-# which the subject makes 30-95 % of the variance. With 8 and Student's t the worst case misses 8 %, with 5 15 %.
+# The least number of subjects on each side for which 95 % intervals miss about 5 % of the time. Simulated with 20
+# records per subject, where the subject explains 30-95 % of the variance. With Student's t and 8 subjects, the worst
+# case misses 8 %; with 5 subjects, 15 %.
 FEW = 8
 Numbers = Sequence[Ints | None]  # for each block: whose each record is, as small numbers; None: all independent
 
@@ -43,7 +44,7 @@ class Block:
 
     @cached_property
     def of_several(self) -> bool:
-        """Are there subjects to vary? What is said of a party that is one person is said of that person's records."""
+        """Is there more than one subject? If not, the results are about the records of that one person."""
         names = [own for own in self.subjects or () if len(own)]
         return any(bool((own != names[0][0]).any()) for own in names)
 

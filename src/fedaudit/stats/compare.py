@@ -1,4 +1,4 @@
-"""Is one party more exposed than the others? All parties asked at once."""
+"""Is one party more exposed than the others? The error is shared among all parties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
     """One difference for each party that has members and evaluation non-members, the error shared equally among them.
 
     The interval of a difference follows from the two AUCs' own (Zou and Donner's MOVER), so it keeps its width at
-    AUC 1. A party's AUC is taken as independent of the others'; subjects who are in several parties only make it wider
-    than need be, because their scores move both AUCs the same way. A party of too few subjects is not compared.
+    AUC 1. A party's AUC is treated as independent of the others'. Subjects who are in several parties only make it
+    wider than necessary, because their scores move both AUCs in the same direction. A party with too few subjects is
+    left out.
     """
     usable = {name: block for name, block in blocks.items() if len(block.members) and len(block.evaluation)}
     parts = dict(zip(usable, parts_of(list(usable.values())), strict=True))

@@ -1,8 +1,8 @@
-"""Empirical epsilon from two arrays of scores: what was proved, what a model says, what the papers quote.
+"""Empirical epsilon from two arrays of scores: a proved bound, a model-based estimate, and the figure papers quote.
 
-Three labels that must never be mixed (T15). *proved*: a one-sided lower bound, wrong with probability at most
-1 - confidence whatever the mechanism is. *model-based*: true if the scores are Gaussian. *heuristic*: the maximum over
-thresholds chosen on the reported data; neither a bound nor an estimate of anything.
+These three labels must never be mixed. *proved*: a one-sided lower bound, wrong with probability at most
+1 - confidence, whatever the mechanism is. *model-based*: correct if the scores are Gaussian. *heuristic*: the maximum
+over thresholds chosen on the reported data; neither a bound nor an estimate of anything.
 
 (epsilon, delta)-DP bounds every test: TPR <= e^epsilon FPR + delta and TNR <= e^epsilon FNR + delta. So upper limits
 of FPR and FNR, wrong together with probability alpha, give a lower bound of epsilon (Jagielski et al. 2020).
@@ -120,7 +120,9 @@ def _choose(
     for scores in (members, nonmembers):
         order, cut = rng.permutation(len(scores)), round(split.share * len(scores))
         if not 0 < cut < len(scores):
-            raise FedauditError("trials", f"{len(scores)} trials cannot be split in two", "Run more trials.")
+            raise FedauditError(
+                "trials", f"{len(scores)} trials cannot be split in two", "Give at least two trials on each side."
+            )
         parts.append((scores[order[:cut]], scores[order[cut:]]))
     (chosen_on, kept), (chosen_on_too, kept_too) = parts
     thresholds, fn, fp = _errors(chosen_on, chosen_on_too)
@@ -162,7 +164,7 @@ def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: f
     """Epsilon of the Gaussian mechanism with the separation of the scores (mu-GDP), if the scores are Gaussian.
 
     The interval inverts the score test of mu for two normal samples of one variance. When the scores are not normal or
-    their variances differ, there is no value (T16).
+    their variances differ, there is no value.
     """
     _check(members, nonmembers, delta, confidence)
     m, n = len(members), len(nonmembers)
@@ -186,7 +188,7 @@ def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: f
 
 
 def _not_gaussian(members: Floats, nonmembers: Floats) -> str | None:
-    """Why a Gaussian of one variance does not describe both sides; None if nothing speaks against it."""
+    """Why two Gaussians with the same variance do not fit the scores; None if they do."""
     if not (np.isfinite(members).all() and np.isfinite(nonmembers).all()):
         return "the Gaussian fit is rejected: infinite scores"
     if min(np.ptp(members), np.ptp(nonmembers)) == 0:
@@ -204,9 +206,9 @@ def _not_gaussian(members: Floats, nonmembers: Floats) -> str | None:
 
 
 def maximised_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: float = 0.95) -> Estimate:
-    """The papers' figure: the plug-in epsilon, maximised over thresholds on the data it is reported on.
+    """The figure that papers quote: the plug-in epsilon, maximised over thresholds on the reported data.
 
-    No error at all counts as one (CANIFE), so the figure has a cap that the number of trials sets. The interval is
+    Zero errors count as one (CANIFE), so the number of trials caps the figure. The interval is
     Clopper-Pearson's at the winning threshold, as the papers give it: it does not account for the choice.
     """
     _check(members, nonmembers, delta, confidence)
@@ -231,9 +233,13 @@ def maximised_epsilon(members: Floats, nonmembers: Floats, delta: float, confide
 def _check(members: Floats, nonmembers: Floats, delta: float, confidence: float) -> None:
     check_delta(delta)
     if not 0 < confidence < 1:
-        raise FedauditError("confidence", f"confidence must lie between 0 and 1, got {confidence}", "Change it.")
+        raise FedauditError(
+            "confidence", f"confidence must lie between 0 and 1, got {confidence}", "Give, for example, 0.95."
+        )
     if not len(members) or not len(nonmembers):
-        raise FedauditError("empty-set", "trials with or without the unit are missing", "Both are needed.")
+        raise FedauditError(
+            "empty-set", "there are no trials with the unit, or none without it", "Give scores of both."
+        )
     bad = int(np.count_nonzero(np.isnan(members))) + int(np.count_nonzero(np.isnan(nonmembers)))
     if bad:
-        raise FedauditError("nan-scores", f"{bad} scores are NaN", "Mend or remove those trials.")
+        raise FedauditError("nan-scores", f"{bad} scores are NaN", "Compute them again, or remove these trials.")

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism exactly: what separation mu = sensitivity / sigma means as (epsilon, delta), AUC and TPR.
+"""The Gaussian mechanism, exactly: from the separation mu = sensitivity / sigma to (epsilon, delta), AUC and TPR.
 
 Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dong, Roth and Su, "Gaussian
 differential privacy", JRSSB 2022. The classic formula sigma = sqrt(2 log(1.25/delta)) / epsilon is wrong above
@@ -47,13 +47,13 @@ def gaussian_tpr(mu: float, fpr: float) -> float:
 
 def check_epsilon(epsilon: float) -> None:
     if not (math.isfinite(epsilon) and epsilon >= 0):
-        raise FedauditError("epsilon", f"epsilon must be a finite number of at least 0, got {epsilon}", "Change it.")
+        raise FedauditError("epsilon", f"epsilon must be a finite number of at least 0, got {epsilon}", "Give one.")
 
 
 def check_delta(delta: float, zero: bool = True) -> None:
     if not (math.isfinite(delta) and delta < 1 and (delta > 0 or (zero and delta == 0))):
         least = "at least 0" if zero else "above 0"
-        raise FedauditError("delta", f"delta must be {least} and below 1, got {delta}", "Change it.")
+        raise FedauditError("delta", f"delta must be {least} and below 1, got {delta}", "Give, for example, 1e-5.")
 
 
 def _root(falling: Callable[[float], float]) -> float:

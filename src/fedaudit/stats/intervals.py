@@ -1,4 +1,4 @@
-"""Intervals for a proportion, a quantile and an AUC. Every one keeps its promise for small counts and at the ends."""
+"""Intervals for a proportion, a quantile and an AUC. All of them hold for small counts and at 0 and 1."""
 
 import math
 from collections.abc import Callable, Sequence

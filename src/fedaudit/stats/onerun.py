@@ -23,7 +23,7 @@ from fedaudit.stats.gaussian import check_delta
 from fedaudit.types import Bools, Estimate, Floats
 
 MAX_EPSILON = 60.0
-UNFAIR = 1e-4  # so improbable a number of members under fair coins is not believed
+UNFAIR = 1e-4  # a number of members less probable than this is not accepted as the result of fair coins
 
 
 def one_run_epsilon(scores: Floats, included: Bools, delta: float, confidence: float = 0.95) -> Estimate:
@@ -31,7 +31,9 @@ def one_run_epsilon(scores: Floats, included: Bools, delta: float, confidence: f
     check_delta(delta)
     m, inside = len(scores), int(np.count_nonzero(included))
     if not m or np.isnan(scores).any():
-        raise FedauditError("nan-scores", "there are no scores, or some are NaN", "Mend or remove those units.")
+        raise FedauditError(
+            "nan-scores", "there are no scores, or some are NaN", "Compute them again, or remove these units."
+        )
     name = "epsilon-one-run"
     method = f"Steinke et al. 2023: right guesses about {m} fair coins; one-sided lower bound at delta {delta:g}"
     if not _fair(inside, m):

@@ -3,8 +3,9 @@
 A risk is *visible* when the lower end of its interval lies above what guessing gives: above the FPR for a TPR, above
 0.5 for an AUC. The smallest visible risk is the smallest true one that is seen so with a given power.
 
-Until there are scores their distribution is an assumption: here members' and outsiders' scores are Gaussian, a shift
-apart (the ROC curve of the Gaussian mechanism). Counts matter more: they alone decide where a lower end can lie.
+Before there are scores, their distribution must be assumed: here, members' and outsiders' scores are Gaussian with a
+shift between them (the ROC curve of the Gaussian mechanism). The counts matter more: they decide how high a lower end
+can be.
 """
 
 import math

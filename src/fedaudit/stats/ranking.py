@@ -1,4 +1,4 @@
-"""The AUC of one block or several, with an interval. Ties never favour anybody: mid-ranks."""
+"""The AUC of one block or several, with an interval. Ties count half (mid-ranks)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
 
 
 def delong_variance(by_member: Floats, by_nonmember: Floats) -> float:
-    """DeLong's variance of the AUC: every record stands for itself."""
+    """DeLong's variance of the AUC, for independent records."""
     m, n = len(by_member), len(by_nonmember)
     of_members = float(np.var(by_member, ddof=1)) / m if m > 1 else 0.0
     of_nonmembers = float(np.var(by_nonmember, ddof=1)) / n if n > 1 else 0.0
@@ -51,7 +51,7 @@ class Part:
 
     value: float
     size: tuple[int, int]
-    variance: float  # DeLong's: every record stands for itself
+    variance: float  # DeLong's, for independent records
     influence: Floats  # what each record, members first, adds to the AUC's error
     whose: Ints | None  # subjects, numbered through all parts
     of_several: bool  # are there subjects to vary?
@@ -99,7 +99,7 @@ class Pooled:
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
-    """With subjects the variance is Obuchowski's: whole subjects vary, in all blocks and on both sides at once."""
+    """With subjects, the variance is Obuchowski's: over whole subjects, in all blocks and on both sides together."""
     pairs = np.array([m * n for m, n in (part.size for part in parts)], dtype=float)
     weights = pairs / pairs.sum()
     weighed = list(zip(weights, parts, strict=True))

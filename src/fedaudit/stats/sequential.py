@@ -1,12 +1,12 @@
-"""Looking every round without paying for it: an e-process, for games in which each round brings fresh randomness.
+"""An e-process: a test that may be looked at after every round, for games in which each round has fresh randomness.
 
 Only canaries and coins qualify: in every round a fresh fair coin decides whether the unit takes part, and the
-adversary guesses. (Records re-scored each round bring nothing fresh; their band is in the auditor.)
+adversary guesses. (Records that are re-scored each round have no fresh randomness; the auditor computes their band.)
 
 Under (epsilon, delta)-DP per round a guess is right with chance at most q = (e^eps + delta) / (1 + e^eps), whatever
 happened before. Betting a share theta of the capital on "right" at the fair odds for q multiplies it by
 1 + theta (right / q - 1), whose expectation is at most 1; so is that of the average over several theta. Ville: the
-capital ever reaches 1/alpha with probability at most alpha. One may stop, or look, whenever one likes.
+capital ever reaches 1/alpha with probability at most alpha. So one may look, and stop, at any time.
 """
 
 import math
@@ -33,14 +33,14 @@ def log_capital(right: Bools, chance: float) -> Floats:
     hits = np.cumsum(right, axis=-1)[..., None]
     misses = np.arange(1, right.shape[-1] + 1)[:, None] - hits
     gain = np.log1p(SHARES * (1 / chance - 1))
-    with np.errstate(divide="ignore", invalid="ignore"):  # all of the capital on one guess: gone at the first miss
+    with np.errstate(divide="ignore", invalid="ignore"):  # everything on one guess: lost at the first miss
         terms = hits * gain + np.where(misses > 0, misses * np.log1p(-SHARES), 0.0)
     return np.asarray(special.logsumexp(terms, axis=-1) - math.log(len(SHARES)))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What each round is said to be: (epsilon, delta)-DP for the unit whose coin is guessed."""
+    """The claim about each round: it is (epsilon, delta)-DP for the unit whose coin is guessed."""
 
     epsilon: float
     delta: float

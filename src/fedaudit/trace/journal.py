@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Reading:
-    """What a journal says: its whole events, the numbers of the damaged lines, and where appending may go on."""
+    """The content of a journal: its intact events, the numbers of the damaged lines, and where to append."""
 
     events: list[Event]
     damaged: list[int]
@@ -49,11 +49,14 @@ def _check(body: str | bytes) -> str:
 
 
 def read(path: Path) -> Reading:
-    """Every whole line. A damaged last line is a torn write; a damaged line before it is named and passed over."""
+    """Reads all intact lines. A damaged last line is an unfinished write; damaged lines before it are skipped and
+    listed."""
     if not path.exists():
         return Reading([], [], 0, False)
     if path.stat().st_size > MAX_BYTES:
-        raise FedauditError("journal-size", f"{path} is larger than 4 GiB", "Start anew.", exit_code=REFUSED)
+        raise FedauditError(
+            "journal-size", f"{path} is larger than 4 GiB", "Run again with --force.", exit_code=REFUSED
+        )
     events: list[Event] = []
     bad: list[int] = []
     position = good = good_lines = number = 0
@@ -70,7 +73,7 @@ def read(path: Path) -> Reading:
 
 
 class Journal:
-    """Appends to a journal. Opening cuts off what a killed writer left behind the last whole line."""
+    """Appends to a journal. Opening it removes an unfinished last line that a killed process left."""
 
     def __init__(self, path: Path):
         self.reading = read(path)
@@ -81,7 +84,7 @@ class Journal:
             self._flush()
 
     def append(self, event: Event) -> None:
-        """On disk when this returns. A write that fails halfway is taken back, so that the next one starts a line."""
+        """Appends an event, which is on disk when this returns. A write that fails halfway is undone."""
         line = encode(self.next, event)
         before = self.file.seek(0, os.SEEK_END)
         try:

@@ -1,19 +1,20 @@
-"""Which rounds belong together. A round is known by its index and the models it started from and ended with.
+"""Which rounds follow one another. A round is identified by its index and by its first and its resulting model.
 
-The same round delivered again is harmless; a party that answers twice, differently, is a conflict; a round that does
-not start from the last aggregate opens a branch, because the server went back to an older model.
+A round that is delivered twice is recorded once. A party with two different answers is a conflict. A round that does
+not start from the last aggregate opens a branch: the server went back to an older model.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from fedaudit.trace.segments import Key, Part
+from fedaudit.trace.segments import UNSEEN_DIGEST, Key, Part
+from fedaudit.types import Moment
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What is remembered of what a party sent."""
+    """What is recorded about a party's answer."""
 
     state: str  # digest
     examples: int
@@ -34,6 +35,13 @@ class Entry:
     names: tuple[str, ...]
     parts: tuple[Part, ...]
     kept: bool  # the models themselves are on disk
+    probe: int = 0
+    unobserved: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by part: signals of what nobody saw
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by part: signals of one layer, and which
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.round, self.probe)
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,9 @@ class Lineage:
     """All recorded rounds, and the branch that leads to the newest one. Built by applying the journal's events."""
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[int, int], Entry] = {}
+        self.entries: dict[tuple[int, Moment], Entry] = {}
         self.current: dict[int, Entry] = {}
+        self.probes: dict[Moment, Entry] = {}  # of the current branch
         self.conflicts: set[tuple[int, int, Key, str]] = set()
         self.branch = 0
         self.resumed: list[int] = []
@@ -62,16 +71,28 @@ class Lineage:
         return max(self.current, default=0)
 
     @property
+    def now(self) -> Moment:
+        """The newest round or probe."""
+        return max([Moment(self.newest), *self.probes])
+
+    @property
     def released(self) -> Entry | None:
         """The last round of the current branch whose result was kept."""
-        return max((e for e in self.current.values() if e.commit), key=lambda e: e.round, default=None)
+        return max(
+            (e for e in self.current.values() if e.commit and e.aggregate != UNSEEN_DIGEST),
+            key=lambda e: e.round,
+            default=None,
+        )
 
-    def place(self, index: int, broadcast: str, aggregate: str) -> Place:
+    def place(self, moment: Moment, broadcast: str, aggregate: str) -> Place:
         for entry in self.entries.values():
-            if (entry.round, entry.broadcast, entry.aggregate) == (index, broadcast, aggregate):
+            if (entry.moment, entry.broadcast, entry.aggregate) == (moment, broadcast, aggregate):
                 return Place(known=entry)
-        if not self.current:
+        index = moment.round
+        if not self.current or moment.probe:
             return Place()
+        if broadcast == UNSEEN_DIGEST and index > self.newest:
+            return Place()  # nobody saw what it started from, so nothing speaks against the last round
         origin = self._origin(index, broadcast)
         if index <= self.newest:
             return Place(opens=True, origin=origin)
@@ -94,13 +115,13 @@ class Lineage:
         if kind == "round":
             self._round(event)
         elif kind == "late":
-            entry = self.entries[event["branch"], event["round"]]
+            entry = self.entries[event["branch"], Moment(event["round"])]
             entry.parties[event["party"]] = Delivered(**event["sent"])
             self._note(f"Round {entry.round}: the answer of party {event['party']!r} came late.")
         elif kind == "conflict":
             self.conflicts.add((event["branch"], event["round"], event["party"], event["state"]))
             whose = f"party {event['party']!r} answered"
-            self._note(f"Round {event['round']}: {whose} twice, differently. The first answer counts.")
+            self._note(f"Round {event['round']}: {whose} twice, with different models. The first answer counts.")
         elif kind == "resumed":
             self.resumed.append(event["round"])
         elif kind == "ended":
@@ -111,11 +132,16 @@ class Lineage:
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
+            int(event.get("probe", 0)), event.get("unobserved", {}), event.get("layers", {}),
         )  # fmt: skip
         if event["opens"]:
             self._open(entry, event["origin"])
         self.branch = entry.branch
-        self.current[entry.round] = self.entries[entry.branch, entry.round] = entry
+        self.entries[entry.branch, entry.moment] = entry
+        if entry.probe:
+            self.probes[entry.moment] = entry
+        else:
+            self.current[entry.round] = entry
 
     def _open(self, entry: Entry, origin: int | None) -> None:
         last = entry.round - 1 if origin is None else min(origin, entry.round - 1)
@@ -127,14 +153,15 @@ class Lineage:
         rest = f"; its earlier {spans(left_out)} {'is' if len(left_out) == 1 else 'are'} left out" if left_out else ""
         self._note(f"{told}{rest}.")
         self.current = {r: e for r, e in self.current.items() if r <= last}
+        self.probes = {moment: e for moment, e in self.probes.items() if moment.round <= last}
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def missing(self) -> list[int]:
-        """Rounds before the newest that nobody recorded."""
-        known = {entry.round for entry in self.entries.values()}
+        """The rounds before the newest that are not recorded."""
+        known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
 
 

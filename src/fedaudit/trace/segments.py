@@ -1,4 +1,4 @@
-"""Models and signals as bytes: safetensors and parquet, checked before they are believed, and nothing executable."""
+"""Models and signals as bytes: safetensors and parquet, with checksums, and nothing executable."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedaudit.types import Measured, State
 
 MAX_BYTES = 16 * 2**30  # of one file; larger ones are not read
-EXPANDS_AT_MOST = 50  # a parquet file that claims to be this much larger inside is a bomb
+EXPANDS_AT_MOST = 50  # a parquet file that claims to expand by more than this is refused
 MAX_SMALL = 64 * 2**20  # below this, how much a file expands does not matter
 
 Key = str | None  # a party, or None for the global model
@@ -31,10 +31,13 @@ class Part:
 
 
 class DamagedError(Exception):
-    """A stored segment that is not what was written. The message says how; the caller says where."""
+    """A stored file is not what was written. The message says what is wrong; the caller adds the name of the file."""
 
 
 # ------------------------------------------------------------------ models
+
+
+UNSEEN_DIGEST = ""
 
 
 def digest(state: State) -> str:
@@ -45,6 +48,11 @@ def digest(state: State) -> str:
         found.update(json.dumps([name, array.dtype.str, array.shape]).encode())
         found.update(array.data if array.ndim and array.size else array.tobytes())
     return found.hexdigest()
+
+
+def digest_of_seen(state: State) -> str:
+    """The same, and an empty text for a model that was not observed."""
+    return digest(state) if state else UNSEEN_DIGEST
 
 
 def pack_state(state: State) -> bytes:
@@ -122,14 +130,14 @@ def _read_parquet(blob: bytes) -> Any:
         file = pq.ParquetFile(pa.BufferReader(blob))
         groups = (file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
         if sum(groups) > max(EXPANDS_AT_MOST * len(blob), MAX_SMALL):
-            raise DamagedError("claims to be far larger inside than outside")
+            raise DamagedError("claims to be far larger when unpacked")
         return file.read()
     except (pa.ArrowException, OSError) as error:
         raise DamagedError(f"is not a parquet file ({type(error).__name__})") from None
 
 
 def _text(name: Key) -> Key:
-    """For people who open the file: the journal knows the exact name, which may not be valid Unicode."""
+    """The name for people who open the file. The journal has the exact name, which may not be valid Unicode."""
     return None if name is None else name.encode(errors="replace").decode()
 
 
@@ -159,7 +167,7 @@ def checksum(blob: bytes) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A stored file, its size looked at before anything is allocated."""
+    """Reads a stored file, after checking its size."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DamagedError(f"is larger than {MAX_BYTES // 2**30} GiB")

@@ -1,4 +1,4 @@
-"""A trace on disk: one directory, append-only, whole after a kill at any byte.
+"""A trace on disk: one directory, append-only, and intact after a kill at any byte.
 
     run.json              schema, configuration and its hash, package versions, seed, guarantee
     journal.jsonl         one line for each event, with a checksum; a round exists when its line does
@@ -6,7 +6,7 @@
     rounds/00017/         broadcast, party-NAME, aggregate as safetensors (`keep = "snapshots"` only)
     model-00017.safetensors  the newest aggregate, from which an unfinished run goes on (`keep = "signals"` only)
 
-Rounds may come from any runtime: `append` takes them late, twice or again, and says what it made of them.
+Rounds may come from any runtime: `append` accepts them late, twice or again, and returns what it did with them.
 """
 
 import base64
@@ -16,6 +16,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -26,16 +27,18 @@ from fedaudit.files import Lock, sweep, write_atomically
 from fedaudit.trace import journal
 from fedaudit.trace.lineage import Delivered, Entry, Lineage, spans
 from fedaudit.trace.segments import (
+    UNSEEN_DIGEST,
     DamagedError,
     checksum,
     digest,
+    digest_of_seen,
     pack_signals,
     pack_state,
     read_bytes,
     unpack_signals,
     unpack_state,
 )
-from fedaudit.types import Bools, Observation, Round, State, Trained
+from fedaudit.types import UNSEEN, Bools, Observation, Round, State, Trained
 
 SCHEMA = 1
 RUN, JOURNAL, SIGNALS, ROUNDS = "run.json", "journal.jsonl", "signals", "rounds"
@@ -101,13 +104,13 @@ class Store:
     # ------------------------------------------------------------------ writing
 
     def append(self, round: Round, seen: Observation | None = None) -> Outcome:
-        """Record a round and what was measured in it. What `branch` means for an audit in progress: build it anew."""
+        """Records a round and what was measured in it. After `branch`, an audit in progress must be rebuilt."""
         sent = {
             name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
             for name, trained in round.sent.items()
         }
-        broadcast, aggregate = digest(round.broadcast), digest(round.aggregate)
-        place = self.lineage.place(round.index, broadcast, aggregate)
+        broadcast, aggregate = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
+        place = self.lineage.place(round.moment, broadcast, aggregate)
         if place.known:
             return self._again(place.known, round, sent)
         entry = Entry(
@@ -121,13 +124,16 @@ class Store:
             (),
             (),
             False,
+            round.probe,
         )
-        parts, names, signals = [], set(), None
+        parts, names, signals, unobserved, layers = [], set(), None, {}, {}
         if seen:
             blob = pack_signals(round.index, seen.of)
             write_atomically(self._signals_file(entry), blob)
             signals = checksum(blob)
             names = {name for of in seen.of.values() for name in of.values}
+            unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
+            layers = {k or "": dict(of.layers) for k, of in seen.of.items() if of.layers}
             parts = [
                 [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
                 for k, of in seen.of.items()
@@ -138,6 +144,9 @@ class Store:
             "origin": place.origin, "commit": round.commit, "broadcast": broadcast, "aggregate": aggregate,
             "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": self.snapshots,
             "signals": signals, "names": sorted(names), "parts": parts,
+            **({"probe": round.probe} if round.probe else {}),
+            **({"unobserved": unobserved} if unobserved else {}),
+            **({"layers": layers} if layers else {}),
         })  # fmt: skip
         self._drop_older_models()
         return "branch" if place.opens else "new"
@@ -146,12 +155,12 @@ class Store:
         self._record({"event": "resumed", "round": self.lineage.newest})
 
     def end(self, status: str, right: Bools | None) -> None:
-        """The run is over or interrupted; `right`: which records the released model answers rightly."""
+        """The run is over or interrupted; `right`: which labels the released model gives rightly."""
         packed = None if right is None else base64.b64encode(np.packbits(right).tobytes()).decode()
         self._record({"event": "ended", "round": self.lineage.newest, "status": status, "right": packed})
 
     def _again(self, known: Entry, round: Round, sent: Mapping[str, Delivered]) -> Outcome:
-        """The same round once more: what is the same is ignored, what is new is added, what differs is kept beside."""
+        """The same round again: what is the same is ignored, what is new is added, what differs is kept separately."""
         outcome: Outcome = "repeated"
         for name, delivered in sent.items():
             before = known.parties.get(name)
@@ -175,13 +184,16 @@ class Store:
 
     def _write_models(self, entry: Entry, round: Round) -> None:
         if not self.snapshots:
-            if round.commit:
+            if round.commit and round.aggregate:
                 write_atomically(self._newest_file(entry), pack_state(round.aggregate))
             return
         for name, trained in round.sent.items():
             write_atomically(self._model_file(entry, name), pack_state(trained.state))
-        write_atomically(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
-        if self._holder_of(entry.broadcast) is None:  # else it lies there as an earlier round's aggregate
+        if round.aggregate:
+            write_atomically(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
+        if (
+            round.broadcast is not None and self._holder_of(entry.broadcast) is None
+        ):  # else it lies there as an earlier round's aggregate
             write_atomically(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
 
     def _record(self, event: journal.Event) -> None:
@@ -200,16 +212,22 @@ class Store:
     # ------------------------------------------------------------------ reading
 
     def entries(self) -> list[Entry]:
-        """The rounds that lead to the newest one, in order."""
-        return [entry for _, entry in sorted(self.lineage.current.items())]
+        """The rounds that lead to the newest one, and their probes, in order."""
+        found = [*self.lineage.current.values(), *self.lineage.probes.values()]
+        return sorted(found, key=lambda entry: entry.moment)
 
     def observation(self, entry: Entry) -> Observation | None:
-        """What was measured in a round, bit for bit. Raises DamagedError when it is not what was written."""
+        """What was measured in a round, bit for bit. Raises DamagedError if the file is not what was written."""
         if entry.signals is None:
             return None
         path = self._signals_file(entry)
         with _named(path):
-            return Observation(entry.round, unpack_signals(read_bytes(path), entry.signals, entry.parts))
+            found = unpack_signals(read_bytes(path), entry.signals, entry.parts)
+        of = {
+            k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ())), layers=entry.layers.get(k or "", {}))
+            for k, m in found.items()
+        }
+        return Observation(entry.round, of, entry.probe)
 
     def round(self, entry: Entry) -> Round:
         """A round as it was exchanged. Needs snapshots; raises DamagedError when they are not what was written."""
@@ -219,16 +237,17 @@ class Store:
         }
         holder = self._holder_of(entry.broadcast)
         path = self._round_file(holder, "aggregate") if holder else self._round_file(entry, "broadcast")
-        broadcast = self._load(path, entry.broadcast)
-        aggregate = self._load(self._round_file(entry, "aggregate"), entry.aggregate)
-        return Round(entry.round, broadcast, sent, aggregate, entry.commit)
+        broadcast = self._load(path, entry.broadcast) if entry.broadcast != UNSEEN_DIGEST else UNSEEN
+        made = self._round_file(entry, "aggregate")
+        aggregate = self._load(made, entry.aggregate) if entry.aggregate != UNSEEN_DIGEST else UNSEEN
+        return Round(entry.round, broadcast, sent, aggregate, entry.commit, entry.probe)
 
     def rounds(self) -> Iterator[Round]:
         """The trace, as far as its models were kept."""
         return (self.round(entry) for entry in self.entries() if entry.kept)
 
     def released(self) -> State | None:
-        """The newest aggregate: what an unfinished run goes on from."""
+        """The newest aggregate, from which an unfinished run continues."""
         entry = self.lineage.released
         if entry is None:
             return None
@@ -240,19 +259,20 @@ class Store:
         ended = self.lineage.ended
         return bool(ended and ended["status"] == "complete" and ended["round"] == self.lineage.newest)
 
-    def right(self, n: int) -> Bools | None:
-        """Which of the n records the released model answers rightly, if the run came to that."""
+    def right(self, shape: tuple[int, ...]) -> Bools | None:
+        """Which of so many labels the released model gives rightly, if the run came to that."""
         ended = self.lineage.ended
         if not ended or ended["round"] != self.lineage.newest or not ended["right"]:
             return None
         bits = np.unpackbits(np.frombuffer(base64.b64decode(ended["right"]), np.uint8))
-        return bits[:n].astype(bool) if n <= len(bits) < n + 8 else None
+        n = math.prod(shape)
+        return bits[:n].astype(bool).reshape(shape) if n <= len(bits) < n + 8 else None
 
     def warnings(self) -> list[str]:
-        """What was odd about the rounds: damaged lines, gaps, conflicts, branches."""
-        lines = [f"Line {n} of {JOURNAL} is damaged and was passed over." for n in sorted(self.damaged_lines)]
+        """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
+        lines = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
         missing = self.lineage.missing()
-        gaps = [f"There is no record of {spans(missing)}: a gap, not a zero."] if missing else []
+        gaps = [f"There is no record of {spans(missing)}. It is treated as a gap, not as zero."] if missing else []
         return [*lines, *gaps, *self.lineage.notes]
 
     def _load(self, path: Path, expected: str) -> State:
@@ -262,7 +282,8 @@ class Store:
     # ------------------------------------------------------------------ names of files: never taken from the journal
 
     def _name(self, entry: Entry) -> str:
-        return f"{int(entry.round):05d}" + (f".{int(entry.branch)}" if entry.branch else "")
+        probe = f"-probe{int(entry.probe):05d}" if entry.probe else ""
+        return f"{int(entry.round):05d}{probe}" + (f".{int(entry.branch)}" if entry.branch else "")
 
     def _signals_file(self, entry: Entry) -> Path:
         return self.directory / SIGNALS / f"{self._name(entry)}.parquet"
@@ -278,11 +299,12 @@ class Store:
 
     def _holder_of(self, model: str) -> Entry | None:
         """A kept round whose aggregate is this model."""
-        return next((e for e in self.lineage.entries.values() if e.kept and e.aggregate == model), None)
+        kept = (e for e in self.lineage.entries.values() if e.kept and model != UNSEEN_DIGEST)
+        return next((e for e in kept if e.aggregate == model), None)
 
 
 class _named:
-    """Damage is told with the file's name."""
+    """Adds the file's name to a DamagedError."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -295,7 +317,7 @@ class _named:
 
 
 def safe_name(name: str) -> str:
-    """A file name for any string: itself when harmless, else what is harmless of it and a hash (case counts, too)."""
+    """A safe file name for any string: the string itself if it is safe, else its safe characters and a hash."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,39}", name):
         return name
     harmless = re.sub("[^A-Za-z0-9_-]", "", name)[:24]
@@ -303,22 +325,26 @@ def safe_name(name: str) -> str:
 
 
 def load_manifest(directory: Path) -> Manifest:
-    """run.json, or why it is not read. A newer schema is refused, an older one is read."""
+    """Reads run.json. A newer schema is refused, an older one is read."""
     path = directory / RUN
     if not path.is_file():
-        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Name a folder that `fedaudit run` wrote.")
+        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Give a folder that `fedaudit run` wrote.")
     if path.stat().st_size > MAX_MANIFEST:
-        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Start anew.", exit_code=REFUSED)
+        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Run again with --force.", exit_code=REFUSED)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         schema = int(manifest["schema"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FedauditError(
-            "run-unreadable", f"{path} is not what fedaudit wrote", "Start anew with --force.", exit_code=REFUSED
+            "run-unreadable",
+            f"{path} was not written by fedaudit, or is damaged",
+            "Run again with --force.",
+            exit_code=REFUSED,
         ) from None
     if schema > SCHEMA:
         raise FedauditError(
-            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}", "Update fedaudit.",
+            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
+            "Install a newer fedaudit.",
             exit_code=REFUSED,
         )  # fmt: skip
     loaded: Manifest = manifest
@@ -326,7 +352,7 @@ def load_manifest(directory: Path) -> Manifest:
 
 
 def clear(directory: Path) -> None:
-    """Remove a trace, and nothing else that may lie in its directory."""
+    """Removes a trace, and nothing else in its directory."""
     sweep(directory)
     for path in (directory / RUN, directory / JOURNAL, *directory.glob("model-*.safetensors")):
         path.unlink(missing_ok=True)

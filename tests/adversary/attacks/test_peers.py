@@ -7,14 +7,16 @@ import jsonschema
 import numpy as np
 import pytest
 
+from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.attacks.peers import FedMIA, Source
-from fedaudit.adversary.signals import measure
-from fedaudit.adversary.vantage import local_views
-from fedaudit.audit.source import naming
+from fedaudit.audit.judge.source import naming
 from fedaudit.errors import FedauditError
-from fedaudit.results.document import SCHEMA_FILE, as_document
-from fedaudit.session.run import describe, prepare, rounds
-from fedaudit.types import Audit, Estimate, Floats
+from fedaudit.results.document import SCHEMA_FILE, Document
+from fedaudit.session.about import About
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Audit, Estimate, Floats, Moment
+from tests.views import local_views, signals
 from tests.worlds import config, null_world, watch
 
 LAYERS = 3  # two, and both together
@@ -34,9 +36,9 @@ def observed(attack: FedMIA | Source, series: Floats) -> Floats:
     reduction = attack.reduce(series.shape[1])
     for index, now in enumerate(series):
         values = {"gradient-cosine": now[:, 0], "peer-cosine": now[:, 1:].reshape(len(now), -1)}
-        reduction.observe(index + 1, values)
+        reduction.observe(Moment(index + 1), values)
     features = reduction.features()
-    return attack.fit(features[:10]).score(features)
+    return attack.fit(Evidence(features[:10])).score(features)
 
 
 def test_fedmia_is_the_mean_distance_above_the_others() -> None:
@@ -73,9 +75,9 @@ def test_every_party_has_its_place() -> None:
     round = next(rounds(prepared))
     names = ["party-0", "party-1", "party-2", "party-9"]
     rows = prepared.game.candidates.rows.take(np.arange(40))
-    views = {view.party: view for view in local_views(round, names)}
-    alone = {p: measure(["gradient-cosine"], v, rows, prepared.task)["gradient-cosine"] for p, v in views.items()}
-    found = measure(["peer-cosine", "gradient-cosine"], views["party-1"], rows, prepared.task)
+    views = {view.party: view for view in local_views(round, prepared.task, names)}
+    alone = {p: signals(["gradient-cosine"], v, rows)["gradient-cosine"] for p, v in views.items()}
+    found = signals(["peer-cosine", "gradient-cosine"], views["party-1"], rows)
     assert found["gradient-cosine"] == pytest.approx(alone["party-1"], abs=1e-6)
     first, second, away = np.split(found["peer-cosine"], 3, axis=1)
     assert first == pytest.approx(alone["party-0"], abs=1e-6)
@@ -115,8 +117,56 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     assert fedmia.low is not None
     assert fedmia.low > 0.5
     assert any("names the party" in notice for notice in audit.notices)
-    document = as_document(audit, describe(prepared, prepared.auditor, "t11", 1.0))
-    jsonschema.validate(json.loads(json.dumps(document)), json.loads(SCHEMA_FILE.read_text()))
+    about = About.foreign("t11", prepared.auditor)
+    document = Document.of(audit, about.info(prepared.auditor, "complete", 1.0))
+    jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
+
+
+def test_naming_the_party_counts_for_what_it_exceeds() -> None:
+    """Where labels alone say whose a record is, "names the party in 100 %" was quoted as if training had told it."""
+    skewed = {"parties": 2, "rounds": 3, "partition": "column", "column": "label"}
+    audit = watch(prepare(config(federation=skewed, audit={"attacks": ["loss", "source"]})))
+    found = entries(audit, "source")[None]
+    members = found["accuracy"].n_pos + found["accuracy"].n_neg
+    assert found["label-accuracy"].value == 1
+    assert found["label-accuracy"].n_pos == members
+    largest = found["largest-accuracy"].value
+    assert largest is not None
+    assert 0.5 <= largest < 0.6
+    excess, own = found["excess-over-baselines"], found["accuracy"].value
+    assert own is not None
+    assert excess.value == pytest.approx(own - 1)
+    assert excess.low is not None
+    assert excess.low <= 0
+    assert any("that training gives it away is not shown" in notice for notice in audit.notices)
+
+
+def test_T11_a_leak_exceeds_the_same_attack_on_outsiders() -> None:
+    federation = {"parties": 3, "rounds": 10, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4}
+    audit = watch(prepare(config(federation=federation, audit={"attacks": ["loss", "source"]})))
+    found = entries(audit, "source")[None]
+    low, outside = found["excess-over-baselines"].low, found["nonmembers-accuracy"]
+    assert low is not None
+    assert low > 0
+    assert outside.low is not None
+    assert outside.high is not None
+    assert outside.low <= 1 / 3 <= outside.high
+    assert any("source: training gives the party away" in notice for notice in audit.notices)
+
+
+def test_a_party_without_peers_in_its_rounds_has_no_value_and_costs_no_other() -> None:
+    """One party a round: every margin is NaN, and NaN went into results.json, which was then refused as a whole."""
+    alone = {"parties": 3, "rounds": 6, "participation": 0.34}
+    prepared = prepare(config(federation=alone, audit={"attacks": ["loss", "source"]}))
+    audit = watch(prepared)
+    about = About.foreign("alone", prepared.auditor)
+    document = Document.of(audit, about.info(prepared.auditor, "complete", 1.0))
+    json.dumps(document.to_json(), allow_nan=False)
+    jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
+    for estimates in entries(audit, "source").values():
+        for estimate in estimates.values():
+            assert estimate.value is None or estimate.value == estimate.value
+            assert estimate.value is not None or estimate.reason
 
 
 def test_K8_nobody_is_named_in_a_null_world() -> None:
@@ -132,9 +182,9 @@ def test_K8_nobody_is_named_in_a_null_world() -> None:
 
 
 def test_only_a_server_sees_the_peers() -> None:
-    with pytest.raises(FedauditError, match="'fedmia' looks at local models"):
+    with pytest.raises(FedauditError, match=r"'fedmia' needs .*update.*, which no vantage of this audit sees"):
         prepare(config(audit={"vantages": ["client"], "attacks": ["loss", "fedmia"]}))
-    with pytest.raises(FedauditError, match="none of the attacks looks at the global models that 'client' sees"):
+    with pytest.raises(FedauditError, match="none of the attacks can be run from 'client'"):
         prepare(config(audit={"attacks": ["fedmia"]}))
     headlines = watch(prepare(config(audit={"vantages": ["server"], "attacks": ["fedmia"]}))).headlines
     assert [(h.attack, h.model, h.compared) for h in headlines] == [("fedmia", "local", 1)]
@@ -143,13 +193,14 @@ def test_only_a_server_sees_the_peers() -> None:
 def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
 
-    def fit(self: Source, reference: Floats) -> Source:
-        rows.append(len(reference))
+    def fit(self: Source, evidence: Evidence) -> Source:
+        assert evidence.nonmembers is not None
+        rows.append(len(evidence.nonmembers))
         return replace(self, layer=0)
 
     prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["loss", "source"]}))
     watch(prepared)
-    panels = prepared.auditor.each
+    panels = prepared.auditor.panels.local
     (attack,) = [a for a in prepared.settings.attacks if isinstance(a, Source)]
     monkeypatch.setattr(Source, "fit", fit)
     for party in (None, "party-1"):

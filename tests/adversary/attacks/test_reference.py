@@ -15,7 +15,7 @@ from fedaudit.adversary.attacks.reference import (
     Variance,
 )
 from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.types import Bools, Floats
+from fedaudit.types import Bools, Floats, Moment
 
 N = 8
 
@@ -31,7 +31,8 @@ def last_round(attack: ReferenceAttack, target: Floats, references: Floats, insi
     for round in (1, 2):  # what came before the last round must not matter
         noise = 5.0 * (2 - round)
         reduction.observe(
-            round, {"logit": target + noise, attack.of_references: references - noise, INSIDE: inside.astype(float)}
+            Moment(round),
+            {"logit": target + noise, attack.of_references: references - noise, INSIDE: inside.astype(float)},
         )
     return attack.score(reduction.features())
 
@@ -61,7 +62,8 @@ def test_kta_is_the_same_ratio_on_slopes(metric: str) -> None:
     attack = KTA(of=metric)
     reduction = attack.reduce(30)
     for i, round in enumerate(rounds):
-        reduction.observe(round, {metric: target[i], attack.of_references: references[i], INSIDE: inside.astype(float)})
+        had = inside.astype(float)
+        reduction.observe(Moment(round), {metric: target[i], attack.of_references: references[i], INSIDE: had})
     slope = np.polyfit(rounds, target, 1)[0]
     slopes = np.polyfit(rounds, references.reshape(4, -1), 1)[0].reshape(30, N)
     assert attack.score(reduction.features()) == pytest.approx(last_round(LiRA(), slope, slopes, inside))
@@ -72,7 +74,8 @@ def test_one_round_has_no_score_yet() -> None:
     for attack in (KTA(), RMIASlope()):
         reduction = attack.reduce(30)
         assert np.isnan(attack.score(reduction.features())).all()
-        reduction.observe(1, {attack.metric: target, attack.of_references: references, INSIDE: inside.astype(float)})
+        had = inside.astype(float)
+        reduction.observe(Moment(1), {attack.metric: target, attack.of_references: references, INSIDE: had})
         assert np.isnan(attack.score(reduction.features())).all()
 
 
@@ -99,6 +102,6 @@ def test_an_outsider_has_only_references_without_the_record() -> None:
     attack = LiRA(outside=True)
     assert INSIDE not in attack.signals
     reduction = attack.reduce(30)
-    reduction.observe(1, {"logit": target, "outside-plain-reference-logit": references})
+    reduction.observe(Moment(1), {"logit": target, "outside-plain-reference-logit": references})
     sd = np.sqrt(references.var(axis=1, ddof=1).mean())
     assert attack.score(reduction.features()) == pytest.approx((target - references.mean(axis=1)) / sd)

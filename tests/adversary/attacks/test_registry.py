@@ -6,14 +6,21 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import BLIND, REGISTRY, choose
+from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.errors import FedauditError
+from fedaudit.types import Moment
 
 # attack -> the signals it reads
 ROWS = {
+    "matched-filter": ("matched-filter",),
+    "matched-filter-peer": ("matched-filter-peer",),
+    "round-gain": ("round-gain",),
+    "projres": ("projres",),
+    "inverse-hessian": ("inverse-hessian",),
     "fta-confidence": ("confidence",),
     "fta-loss": ("loss",),
     "fta-logit": ("logit",),
@@ -60,7 +67,7 @@ def test_attack_contract(name: str) -> None:
     attack = REGISTRY[name].make()
     assert attack.name == name
     assert attack.signals == ROWS[name]
-    assert set(attack.signals) <= set(NEEDS) | set(OF_REFERENCES) | {INSIDE}
+    assert set(attack.signals) <= set(NEEDS)
     assert dataclasses.is_dataclass(attack)
     assert attack == REGISTRY[name].make()  # nothing but hyperparameters
 
@@ -75,12 +82,14 @@ def test_higher_means_member(name: str) -> None:
         logit = np.array([6, *rng.normal(2, 0.1, 19)]) * (1 - np.exp(-0.5 * (round - 1))) - 2
         values = from_outputs(np.column_stack([logit, np.zeros(20)]), np.zeros(20, int), SIGNALS, np.ones((20, 1)))
         values["merlin"] = np.array([0.9] + [0.6] * 19)
+        of_updates = ("matched-filter", "matched-filter-peer", "round-gain", "projres", "inverse-hessian")
+        values |= dict.fromkeys(of_updates, np.array([3.0, *np.linspace(-1, 1, 19)]))
         agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
         values["peer-cosine"] = rng.normal(0, 0.1, (20, 3 * 2))  # three other parties, who did not have it
-        reduction.observe(round, values | references(round))
+        reduction.observe(Moment(round), values | references(round))
     features = reduction.features()
-    fitted = attack.fit(features[1:]) if attack.fits else attack
+    fitted = attack.fit(Evidence(features[1:]))
     scores = fitted.score(features)
     assert scores[0] > scores[1:].max()
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.trajectory import FTA, SIGN, Fall, FedLoss, LastLoss, Slope
-from fedaudit.types import Floats
+from fedaudit.types import Floats, Moment
 
 
 def polyfit_slope(series: Floats, rounds: list[int], degree: int = 1) -> Floats:
@@ -18,7 +18,7 @@ def polyfit_slope(series: Floats, rounds: list[int], degree: int = 1) -> Floats:
 def observed(attack: BaseAttack, series: Floats, rounds: Iterable[int], signal: str = "loss") -> Floats:
     reduction = attack.reduce(len(series))
     for column, round in enumerate(rounds):
-        reduction.observe(round, {signal: series[:, column]})
+        reduction.observe(Moment(round), {signal: series[:, column]})
     return attack.score(reduction.features())
 
 
@@ -73,7 +73,7 @@ def test_slope_equals_the_closed_form_without_gaps() -> None:
     weights = 6 * (2 * u - t - 1) / (t * (t**2 - 1))
     reduction = Slope("loss", 1.0, 5)
     for round in u:
-        reduction.observe(int(round), {"loss": series[:, round - 1]})
+        reduction.observe(Moment(int(round)), {"loss": series[:, round - 1]})
     assert reduction.features()[:, 0] == pytest.approx(series @ weights, abs=1e-12)
 
 
@@ -82,7 +82,7 @@ def test_ranks_hold_over_a_thousand_rounds() -> None:
     slopes = 1e-7 * np.arange(50, dtype=np.float64)
     reduction = Slope("loss", 1.0, 50)
     for round in range(1, 1001):
-        reduction.observe(round, {"loss": 100 + slopes * round})
+        reduction.observe(Moment(round), {"loss": 100 + slopes * round})
     assert np.all(np.diff(reduction.features()[:, 0]) > 0)
 
 
@@ -125,5 +125,5 @@ def test_a_ratio_with_a_loss_of_zero_is_a_number(kind: Literal["back-front", "de
 def test_a_constant_series_has_slope_zero() -> None:
     reduction = FTA("confidence").reduce(1)
     for round in range(1, 30):
-        reduction.observe(round, {"confidence": np.array([0.7])})
+        reduction.observe(Moment(round), {"confidence": np.array([0.7])})
     assert reduction.features()[0, 0] == pytest.approx(0, abs=1e-15)

@@ -10,11 +10,14 @@ from fedaudit.adversary.shadow import References
 from fedaudit.adversary.shadow.bank import Group, draw_inside, soft_targets
 from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.adversary.vantage import global_view
+from fedaudit.adversary.vantage import View
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
-from fedaudit.session.run import prepare, rounds
-from fedaudit.types import Records, Vantage, View
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Records
+from tests.views import banks as made_banks
+from tests.views import global_view
 from tests.worlds import config
 
 
@@ -39,12 +42,20 @@ def test_soft_targets_are_cross_entropy_plus_distillation() -> None:
     )
 
 
+def test_soft_targets_at_positions_are_those_of_each_position() -> None:
+    rng = np.random.default_rng(0)
+    teacher, y = rng.normal(size=(6, 3, 4)), rng.integers(0, 4, (6, 3))
+    found = soft_targets(teacher, y, 4, 0.8)
+    for position in range(3):
+        assert np.array_equal(found[:, position], soft_targets(teacher[:, position], y[:, position], 4, 0.8))
+
+
 def watch(references: References, signals: list[str], rows: Records, party: Any, prepared: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    banks = references.beside(prepared.task, signals, rows, party)
+    banks = made_banks(references, prepared.task, signals, rows, party)
     for round in rounds(prepared):
         for bank in banks:
-            values |= bank.answers(signals, global_view(round, Vantage.CLIENT), round.index - 1)
+            values |= bank.answers(signals, global_view(round, prepared.task), round.index - 1)
     return values
 
 
@@ -99,9 +110,9 @@ def test_a_round_that_is_broken_off_leaves_the_bank_as_it_was(monkeypatch: pytes
     assert references is not None
     signals = ["plain-reference-logit"]
     disturbed, undisturbed = (
-        references.beside(prepared.task, signals, candidates.rows, candidates.party)[0] for _ in range(2)
+        made_banks(references, prepared.task, signals, candidates.rows, candidates.party)[0] for _ in range(2)
     )
-    first, second, *_ = (global_view(round, Vantage.CLIENT) for round in rounds(prepared))
+    first, second, *_ = (global_view(round, prepared.task) for round in rounds(prepared))
     for bank in (disturbed, undisturbed):
         bank.answers(signals, first, 0)
     learn = Group.learn
@@ -124,6 +135,6 @@ def test_rounds_from_a_file_leave_a_bank_behind() -> None:
     prepared = prepare(config(audit={"attacks": ["lira"], "reference": {"models": 4}}))
     candidates, references = prepared.game.candidates, prepared.settings.references
     assert references is not None
-    (bank,) = references.beside(prepared.task, ["plain-reference-logit"], candidates.rows, candidates.party)
+    (bank,) = made_banks(references, prepared.task, ["plain-reference-logit"], candidates.rows, candidates.party)
     with pytest.raises(FedauditError, match="stand at round 0, and round 1 was read from a file"):
-        bank.answers(["plain-reference-logit"], global_view(next(rounds(prepared)), Vantage.CLIENT), 1)
+        bank.answers(["plain-reference-logit"], global_view(next(rounds(prepared)), prepared.task), 1)

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.adversary.vantage import global_view
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
+from fedaudit.results.document import Document
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
-from fedaudit.session.run import prepare, rounds, run
-from fedaudit.types import Vantage
+from fedaudit.session.run import run
+from tests.views import banks as made_banks
+from tests.views import global_view
 from tests.worlds import config, silent
 
 LOGIT = "plain-reference-logit"
@@ -31,11 +34,11 @@ def gap(settings: Config) -> float:
     prepared = prepare(settings)
     candidates, references = prepared.game.candidates, prepared.settings.references
     assert references is not None
-    banks = references.beside(prepared.task, [LOGIT], candidates.rows, candidates.party)
+    banks = made_banks(references, prepared.task, [LOGIT], candidates.rows, candidates.party)
     values: dict[str, Any] = {}
     for round in rounds(prepared):
         for bank in banks:
-            values |= bank.answers([LOGIT], global_view(round, Vantage.CLIENT), round.index - 1)
+            values |= bank.answers([LOGIT], global_view(round, prepared.task), round.index - 1)
     inside = values[INSIDE] > 0
     return float(values[LOGIT][inside].mean() - values[LOGIT][~inside].mean())
 
@@ -52,10 +55,10 @@ def test_a_reference_trains_as_a_party_does() -> None:
     references, candidates = prepared.settings.references, prepared.game.candidates
     assert references is not None
     assert prepared.defence.gradient is not None
-    (bank,) = references.beside(prepared.task, [LOGIT], candidates.rows, candidates.party)
+    (bank,) = made_banks(references, prepared.task, [LOGIT], candidates.rows, candidates.party)
     group = bank.groups[0]
     round = next(rounds(prepared))
-    view = global_view(round, Vantage.CLIENT)
+    view = global_view(round, prepared.task)
     group.learn(view, alpha=0.0)
 
     start, rng = prepared.task.initial(references.seed), group._rng(view.round)
@@ -72,11 +75,11 @@ def test_a_stored_trace_is_attacked_by_the_same_references(tmp_path: Path) -> No
     live = run(settings, tmp_path / "run", silent, tell=lambda line: None)
     again = replay(tmp_path / "run", ["loss", "lira"], tmp_path / "again", silent)
 
-    def lira(document: dict[str, Any]) -> list[Any]:
-        return [result["estimates"] for result in document["results"] if result["attack"] == "lira"]
+    def lira(document: Document) -> list[Any]:
+        return [result.estimates for result in document.results if result.attack == "lira"]
 
     assert lira(live) == lira(again)
-    assert all(np.isfinite(estimates["auc"]["value"]) for estimates in lira(live))
+    assert all(np.isfinite(estimates["auc"].value) for estimates in lira(live))
 
 
 def test_without_a_defence_inside_the_parties_it_is_refused() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
+from fedaudit.results.document import Document
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from tests.trace.killing import outcome
@@ -22,7 +23,7 @@ def small(**audit: Any) -> Config:
     )
 
 
-def train(settings: Config, out: Path) -> dict[str, Any]:
+def train(settings: Config, out: Path) -> Document:
     return run(settings, out, silent, tell=lambda line: None)
 
 
@@ -72,9 +73,9 @@ def test_without_models_the_other_attacks_go_on_and_references_say_why_not(
 ) -> None:
     killed_after(2, small(), tmp_path / "killed", monkeypatch)
     document = train(small(), tmp_path / "killed")
-    assert {r["attack"] for r in document["results"]} >= {"fta-confidence"}
-    assert "kta-logit" not in {r["attack"] for r in document["results"]}
-    assert any("kta-logit" in warning and "stand at round 0" in warning for warning in document["warnings"])
+    assert {r.attack for r in document.results} >= {"fta-confidence"}
+    assert "kta-logit" not in {r.attack for r in document.results}
+    assert any("kta-logit" in warning and "stand at round 0" in warning for warning in document.warnings)
 
 
 def test_shadow_attacks_resume_from_signals_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,15 +6,17 @@ import torch
 from scipy import stats
 from torch import nn
 
-from fedaudit.adversary.signals import measure, slow
+from fedaudit.adversary.signals import slow
 from fedaudit.adversary.signals.gradients import statistics
-from fedaudit.adversary.vantage import GRANTS, global_view, local_views
-from fedaudit.errors import FedauditError
+from fedaudit.adversary.vantage import GRANTS
+from fedaudit.errors import FedauditError, NotGrantedError
 from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.session.run import prepare, rounds
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.stats import auc
 from fedaudit.stats.blocks import Block
-from fedaudit.types import Floats, Grant, Records, Vantage, View
+from fedaudit.types import Floats, Grant, Records, Vantage
+from tests.views import global_view, local_views, one_model, signals
 from tests.worlds import config
 
 SIGNALS = ("gradient-cosine", "gradient-diff", "gradient-norm-all")
@@ -24,13 +26,13 @@ def test_cosine_diff_and_norm_are_those_of_the_whole_gradients() -> None:
     prepared = prepare(config())
     round = next(rounds(prepared))
     rows = prepared.game.candidates.rows.take(np.arange(0, 300, 29))
-    for view in [*local_views(round), global_view(round, Vantage.CLIENT)]:
-        found = measure(SIGNALS, view, rows, prepared.task)
+    for view in [*local_views(round, prepared.task), global_view(round, prepared.task)]:
+        found = signals(SIGNALS, view, rows)
         assert found["gradient-cosine"].shape == (len(rows), 3)  # two layers, and both together
         assert view.received is round.broadcast
         module = prepared.task.fresh(round.broadcast).eval()
         names = [name for name, _ in module.named_parameters()]
-        update = [torch.from_numpy(round.broadcast[name] - view.state[name]) for name in names]
+        update = [torch.from_numpy(round.broadcast[name] - view.weights[name]) for name in names]
         for i in range(len(rows)):
             out = module(torch.from_numpy(rows.x[i : i + 1]))
             loss = nn.functional.cross_entropy(out, torch.from_numpy(rows.y[i : i + 1]))
@@ -52,8 +54,8 @@ def test_an_update_made_of_one_record_points_where_its_gradient_points() -> None
     received = task.initial(0)
     one = rows.take(np.array([5]))
     sent = task.train(received, one, Training("sgd", 0.01), np.random.default_rng(0)).state
-    view = View(1, Vantage.SERVER, "local", "party-0", GRANTS[Vantage.SERVER], sent, received)
-    found = measure(["gradient-cosine"], view, rows.take(np.arange(10)), task)["gradient-cosine"][:, -1]
+    view = one_model(task, sent, received)
+    found = signals(["gradient-cosine"], view, rows.take(np.arange(10)))["gradient-cosine"][:, -1]
     assert found[5] == pytest.approx(1.0, abs=1e-4)
     assert np.delete(found, 5).max() < 0.999
 
@@ -61,28 +63,40 @@ def test_an_update_made_of_one_record_points_where_its_gradient_points() -> None
 def test_nothing_learnt_is_no_evidence() -> None:
     prepared = prepare(config())
     state = prepared.task.initial(0)
-    view = View(1, Vantage.SERVER, "local", "party-0", GRANTS[Vantage.SERVER], state, state)
-    found = measure(["gradient-cosine"], view, prepared.game.candidates.rows, prepared.task)
+    view = one_model(prepared.task, state, state)
+    found = signals(["gradient-cosine"], view, prepared.game.candidates.rows)
     assert not found["gradient-cosine"].any()
 
 
 def test_order_and_company_do_not_matter() -> None:
     prepared = prepare(config())
-    view = next(local_views(next(rounds(prepared))))
+    view = next(local_views(next(rounds(prepared)), prepared.task))
     rows = prepared.game.candidates.rows.take(np.arange(200))
     order = np.random.default_rng(0).permutation(200)
-    straight = measure(SIGNALS, view, rows, prepared.task)
-    shuffled = measure(SIGNALS, view, rows.take(order), prepared.task)
+    straight = signals(SIGNALS, view, rows)
+    shuffled = signals(SIGNALS, view, rows.take(order))
     for name in SIGNALS:
         assert straight[name][order] == pytest.approx(shuffled[name], rel=1e-4, abs=1e-6)
 
 
 def test_who_sees_consecutive_models() -> None:
-    round = next(rounds(prepare(config())))
+    prepared = prepare(config())
+    round = next(rounds(prepared))
     for vantage in Vantage:
-        grants = GRANTS[vantage]
-        sees = {Grant.WEIGHTS, Grant.EVERY_ROUND} <= grants
-        assert (global_view(round, vantage).received is not None) == sees
+        seen = global_view(round, prepared.task, vantage)
+        if {Grant.WEIGHTS, Grant.EVERY_ROUND} <= GRANTS[vantage, "global"]:
+            assert seen.received is round.broadcast
+        else:
+            with pytest.raises(NotGrantedError, match=vantage.value):
+                _ = seen.received
+
+
+def test_what_nobody_saw_is_not_observed() -> None:
+    """Without the start of a round there is no update: no signal, rather than a zero that looks like one."""
+    prepared = prepare(config())
+    state = prepared.task.initial(0)
+    found = signals([*SIGNALS, "loss"], one_model(prepared.task, state), prepared.game.candidates.rows)
+    assert set(found) == {"loss"}
 
 
 @pytest.mark.parametrize("vantage", ["outsider", "label-only-client"])

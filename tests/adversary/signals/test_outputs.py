@@ -8,16 +8,18 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import nn
 
-from fedaudit.adversary.signals import measure, why_not
+from fedaudit.adversary.signals import why_not
 from fedaudit.adversary.signals.merlin import COPIES, SIGMA
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+from fedaudit.types import Floats, Records, State
+from tests.views import one_model, signals
 
 
-def view(state: State, round: int = 1) -> View:
-    return View(round, Vantage.CLIENT, "global", None, frozenset(Grant), state)
+def view(task: TorchTask, state: State, round: int = 1) -> View:
+    return one_model(task, state, round=round)
 
 
 def records(n: int, classes: int) -> Records:
@@ -90,9 +92,9 @@ def test_gradient_norm_equals_autograd(classes: int, bias: bool) -> None:
     model = nn.Sequential(*layers).double()
     task = TorchTask(lambda: model, classes)
     rows = records(30, classes)
-    found = measure(["gradient-norm", "loss"], view(task.initial(0)), rows, task)
+    found = signals(["gradient-norm", "loss"], view(task, task.initial(0)), rows)
     assert found["gradient-norm"] == pytest.approx(autograd_norms(model, rows.x, rows.y, classes), abs=1e-10)
-    assert found["loss"] == pytest.approx(measure(["loss"], view(task.initial(0)), rows, task)["loss"], abs=0)
+    assert found["loss"] == pytest.approx(signals(["loss"], view(task, task.initial(0)), rows)["loss"], abs=0)
 
 
 def test_all_output_signals_come_from_one_forward_pass() -> None:
@@ -105,7 +107,7 @@ def test_all_output_signals_come_from_one_forward_pass() -> None:
             return super().forward(x)
 
     task = TorchTask(lambda: Counting(6, 3).double(), 3)
-    assert set(measure(SIGNALS, view(task.initial(0)), records(20, 3), task)) == set(SIGNALS)
+    assert set(signals(SIGNALS, view(task, task.initial(0)), records(20, 3))) == set(SIGNALS)
     assert passes == 1
 
 
@@ -129,6 +131,84 @@ def test_a_model_that_does_not_end_in_a_linear_layer_has_no_gradient_norm() -> N
     assert why_not(["loss"], task.initial(0), records(5, 3), task) is None
 
 
+# ------------------------------------------------------------------ a class at every position
+
+
+class Sequence(nn.Module):
+    """Each position sees itself and the one before it; the last layer is given positions, or rows that hold them."""
+
+    def __init__(self, bias: bool = True, rows: bool = False) -> None:
+        super().__init__()
+        self.embedding, self.last, self.rows = nn.Embedding(5, 6), nn.Linear(6, 5, bias=bias), rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = self.embedding(x)
+        hidden = torch.tanh(seen + seen.roll(1, 1))
+        out: torch.Tensor = self.last(hidden.flatten(0, 1)).view(*x.shape, -1) if self.rows else self.last(hidden)
+        return out
+
+
+def text(n: int = 23, positions: int = 7) -> Records:
+    windows = np.random.default_rng(5).integers(0, 5, (n, positions + 1))
+    return Records(windows[:, :-1], windows[:, 1:], np.arange(n).astype(str))
+
+
+def test_signals_of_positions_are_brought_together() -> None:
+    rng, rows = np.random.default_rng(2), text()
+    z = rng.normal(0, 3, (23, 7, 5))
+    found = from_outputs(z, rows.y, ["logit", "loss", "confidence", "modified-entropy"])
+    each = [from_outputs(z[:, s], rows.y[:, s], ["logit", "loss", "confidence", "modified-entropy"]) for s in range(7)]
+    assert found["loss"] == pytest.approx(sum(at["loss"] for at in each), rel=1e-12)
+    for name in ("logit", "modified-entropy"):
+        assert found[name] == pytest.approx(np.mean([at[name] for at in each], axis=0), rel=1e-9)
+    product = np.prod([at["confidence"] for at in each], axis=0)
+    assert found["confidence"] == pytest.approx(product ** (1 / 7), rel=1e-12)
+
+
+@pytest.mark.parametrize("rows_of_its_own", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_a_text_is_that_of_the_sum_over_its_positions(bias: bool, rows_of_its_own: bool) -> None:
+    torch.manual_seed(0)
+    model = Sequence(bias, rows_of_its_own).double()
+    task, rows = TorchTask(lambda: model, 5), text()
+    found = signals(["gradient-norm", "loss"], view(task, task.initial(0)), rows)
+    norms, losses = [], []
+    for i in range(len(rows)):
+        model.zero_grad()
+        z = model(torch.from_numpy(rows.x[i : i + 1]))[0]
+        loss = nn.functional.cross_entropy(z, torch.from_numpy(rows.y[i]), reduction="sum")
+        torch.autograd.backward(loss)
+        gradients = [p.grad.flatten() for p in model.last.parameters() if p.grad is not None]
+        norms.append(float(torch.cat(gradients).norm()))
+        losses.append(float(loss.detach()))
+    assert found["gradient-norm"] == pytest.approx(norms, rel=1e-10)
+    assert found["loss"] == pytest.approx(losses, rel=1e-10)
+
+
+def test_answers_at_positions_are_held_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, rows = TorchTask(lambda: Sequence().double(), 5), text()
+    whole = signals(SIGNALS, view(task, task.initial(0)), rows)
+    asked: list[int] = []
+    last_layer = TorchTask.last_layer
+
+    def watched(self: TorchTask, state: State, x: Any) -> tuple[Floats, Floats]:
+        asked.append(len(x))
+        return last_layer(self, state, x)
+
+    monkeypatch.setattr(TorchTask, "last_layer", watched)
+    monkeypatch.setattr("fedaudit.adversary.signals.outputs.VALUES", 5 * 7 * 10)
+    in_parts = signals(SIGNALS, view(task, task.initial(0)), rows)
+    assert asked == [10, 10, 3]
+    for name, values in whole.items():
+        assert in_parts[name] == pytest.approx(values, rel=1e-12)
+
+
+def test_tokens_bear_no_noise() -> None:
+    task, rows = TorchTask(Sequence, 5), text()
+    assert "tokens" in str(why_not(["merlin"], task.initial(0), rows, task))
+    assert why_not(["loss", "gradient-norm", "gradient-cosine"], task.initial(0), rows, task) is None
+
+
 # ------------------------------------------------------------------ regression
 
 
@@ -136,9 +216,9 @@ def test_a_regression_has_a_squared_error_and_no_logit() -> None:
     task = TorchTask(lambda: nn.Linear(6, 1).double(), 0)
     rows, state = records(9, 0), task.initial(0)
     predicted = rows.x @ state["weight"][0] + state["bias"][0]
-    assert measure(["loss"], view(state), rows, task)["loss"] == pytest.approx((predicted - rows.y) ** 2, rel=1e-12)
+    assert signals(["loss"], view(task, state), rows)["loss"] == pytest.approx((predicted - rows.y) ** 2, rel=1e-12)
     with pytest.raises(FedauditError, match="regression"):
-        measure(["logit"], view(state), rows, task)
+        signals(["logit"], view(task, state), rows)
 
 
 # ------------------------------------------------------------------ merlin
@@ -150,16 +230,16 @@ def test_merlin_counts_how_often_noise_makes_the_loss_rise() -> None:
     given = records(40, 3)
     rows = Records(given.x.astype(np.float32), given.y, given.id)
     state = task.initial(0)
-    found = measure(["merlin"], view(state, round=7), rows, task)["merlin"]
+    found = signals(["merlin"], view(task, state, round=7), rows)["merlin"]
     rng = np.random.default_rng([7, COPIES])
-    before = measure(["loss"], view(state), rows, task)["loss"]
+    before = signals(["loss"], view(task, state), rows)["loss"]
     rises = np.zeros(40)
     for _ in range(100):
         noisy = rows.x + np.float32(SIGMA) * rng.standard_normal((40, 6), dtype=np.float32)
-        rises += measure(["loss"], view(state), Records(noisy, rows.y, rows.id), task)["loss"] > before
+        rises += signals(["loss"], view(task, state), Records(noisy, rows.y, rows.id))["loss"] > before
     assert np.array_equal(found, rises / 100)
     assert 0 < found.std() < 0.5
-    assert np.array_equal(found, measure(["merlin"], view(state, round=7), rows, task)["merlin"])
+    assert np.array_equal(found, signals(["merlin"], view(task, state, round=7), rows)["merlin"])
 
 
 def test_merlin_finds_the_dip() -> None:
@@ -176,6 +256,6 @@ def test_merlin_finds_the_dip() -> None:
 
     task = TorchTask(Dip, 2)
     rows = Records(np.array([[0.0] * 6, [1.0] * 6], np.float32), np.zeros(2, np.int64), np.array(["a", "b"]))
-    found = measure(["merlin"], view(task.initial(0)), rows, task)["merlin"]
+    found = signals(["merlin"], view(task, task.initial(0)), rows)["merlin"]
     assert found[0] == 1.0
     assert 0.2 < found[1] < 0.8

@@ -20,7 +20,7 @@ from fedaudit.session.run import run
 from fedaudit.session.verify import Check, verify, verify_rounds
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.trace.store import Store
-from fedaudit.types import Round
+from fedaudit.types import Moment, Round
 from tests.session.verify.test_verify import (
     CLIP,
     CONFIG,
@@ -75,7 +75,7 @@ def restated(own: Path, **guarantee: Any) -> list[Check]:
         ({"epsilon_one_round": 0.001}, {"D2"}),
         ({"curve": {"round": [1, 2], "epsilon": [1.0, 2.0]}}, {"D8"}),
         ({"adjacency": None}, {"D9"}),
-        ({"process": {"sampler": "poisson", "rate": 0.1}}, {"D7"}),
+        ({"process": {"unit": "user", "noise": 1.0, "releases": 1, "sampler": "poisson", "rate": 0.1}}, {"D7"}),
     ],
 )
 def test_what_results_state_is_what_is_checked(own: Path, guarantee: dict[str, Any], fails: set[str]) -> None:
@@ -83,8 +83,10 @@ def test_what_results_state_is_what_is_checked(own: Path, guarantee: dict[str, A
 
 
 def test_results_that_state_nonsense_are_refused(own: Path) -> None:
-    with pytest.raises(FedauditError, match="run-guarantee"):
+    with pytest.raises(FedauditError, match=r"run\.guarantee\.epsilon: a number is needed"):
         restated(own, epsilon="a little")
+    with pytest.raises(FedauditError, match="run-guarantee"):
+        restated(own, curve={"round": [], "epsilon": []})
 
 
 def test_every_promise_is_checked_under_its_own_name(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path, own: Path) -> None:
 def test_D8_rounds_of_an_abandoned_branch_are_charged(tmp_path: Path) -> None:
     plans = sampled(NAMES, ROUNDS, 1.0, "poisson", 3)
     first = list(federate(task(), parties(), plans, 3, defence=HONEST))
-    after_two = list(federate(task(), parties(), plans, 99, after=2, model=first[1].aggregate, defence=HONEST))
+    after_two = list(federate(task(), parties(), plans, 99, after=Moment(2), model=first[1].aggregate, defence=HONEST))
     with Store.create(tmp_path / "run", {"keep": "snapshots", "config": {}, "guarantee": None}) as store:
         for round in [*first, *after_two]:
             store.append(round)

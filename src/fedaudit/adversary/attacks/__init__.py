@@ -8,6 +8,14 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
 from fedaudit.adversary.attacks.gradients import LayerAttack
+from fedaudit.adversary.attacks.matched import (
+    InverseHessian,
+    MatchedFilter,
+    MatchedFilterPeer,
+    ProjRes,
+    RoundGain,
+    UpdateAttack,
+)
 from fedaudit.adversary.attacks.peers import FedMIA, Source
 from fedaudit.adversary.attacks.reference import (
     KTA,
@@ -22,6 +30,7 @@ from fedaudit.adversary.attacks.reference import (
 )
 from fedaudit.adversary.attacks.series import Series
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
+from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
 
 
@@ -33,6 +42,12 @@ class Entry:
 
 
 REGISTRY: dict[str, Entry] = {
+    "matched-filter": Entry(
+        "is the record's gradient in the update: both whitened, one layer; mean over the rounds", MatchedFilter
+    ),
+    "round-gain": Entry(
+        "how much each round lowered the record's loss: two forward passes; mean over the rounds", RoundGain
+    ),
     "fta-confidence": Entry("slope of the confidence in the record's label over the rounds", lambda: FTA("confidence")),
     "fta-loss": Entry("slope of the record's loss over the rounds", lambda: FTA("loss")),
     "fta-logit": Entry("slope of the rescaled logit over the rounds", lambda: FTA("logit")),
@@ -51,7 +66,18 @@ REGISTRY: dict[str, Entry] = {
     "merlin": Entry("how often noise on the record makes the last model's loss rise; 100 passes", Merlin, False),
 }
 
-# Every party's update beside every other's: a ghost pass with as many updates as there are parties.
+# The first party about the others, and published relatives of the matched filter.
+REGISTRY |= {
+    "matched-filter-peer": Entry(
+        "matched-filter by the first party, its own update taken out of the sum", MatchedFilterPeer, False
+    ),
+    "projres": Entry("how near the record's hidden vector lies to the row space of the update", ProjRes, False),
+    "inverse-hessian": Entry(
+        "size of the record's gradient under the last model, weighted by curvature", InverseHessian, False
+    ),
+}
+
+# These compare the updates of all parties: a ghost pass with as many updates as there are parties.
 REGISTRY |= {
     "fedmia": Entry("angle to the party's update, judged by the other parties' updates (server)", FedMIA, False),
     "source": Entry("which party held the record: whose update its gradient points to (server)", Source, False),
@@ -69,7 +95,7 @@ for _metric in ("confidence", "loss", "logit"):
             False,
         )
 
-# Reference models: trained beside the federation, so on request only.
+# These train reference models beside the federation, so they run only on request.
 REGISTRY |= {
     "kta-confidence": Entry(
         "slope of the confidence, judged by reference models that imitate the target",
@@ -92,7 +118,7 @@ REGISTRY |= {
     "outside-rmia": Entry("rmia with reference models on an outsider's own data", lambda: RMIA(outside=True), False),
 }
 
-# Attacks of an adversary with a shadow model of its own; they need `audit.adversary`.
+# Attacks by an adversary with its own shadow model; they need `audit.adversary`.
 SHADOW: dict[str, Entry] = {
     "gradient-series": Entry(
         "series of last-layer gradient norms, judged by a classifier trained on the adversary's own records",
@@ -107,42 +133,44 @@ SHADOW: dict[str, Entry] = {
 
 FUSED = ("gradient-cosine", "fta-confidence")
 
-# Not chosen by name: `[audit.attribute]` asks for it.
+# `[audit.attribute]` asks for this attack.
 ATTRIBUTE = "attribute"
 ATTRIBUTE_ABOUT = (
     "guesses a hidden attribute of members; set audit.adversary and [audit.attribute] name; always beside a blind "
     "guess and the same guess about non-members"
 )
 
-# Fitted by the auditor itself, because it must never see a model; named here so that it can be asked for.
+# The auditor fits this one itself, because it must never see a model. It is named here so that users can ask for it.
 BLIND = "blind"
 BLIND_ABOUT = (
     "a classifier that sees the records but no model: whatever it finds is not leaked by training (always run)"
 )
 
 
-_OTHER_PART = "Take an attack that reads every round, for example fta-logit, kta-logit or rmia-slope."
+_OTHER_PART = "In audit.fusion.attacks, name attacks that read every round, such as fta-logit, kta-logit or rmia-slope."
 
 
 def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -> Fusion:
-    """`fusion` of other attacks, equally weighted unless told otherwise."""
+    """The sum of other attacks' standardised scores, with equal weights unless given."""
     for name in parts:
         if name in SHADOW:
-            raise FedauditError("fusion-part", f"audit.fusion cannot use {name!r}: it needs a shadow", _OTHER_PART)
+            raise FedauditError(
+                "fusion-part", f"audit.fusion cannot use {name!r}: it needs a shadow model", _OTHER_PART
+            )
         if name not in REGISTRY or name == "fusion":
             known = [other for other in REGISTRY if other != "fusion"]
             raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
         part = REGISTRY[name].make()
-        if part.deferred and not isinstance(part, ReferenceAttack):  # references learn in every round, asked or not
-            what = f"audit.fusion cannot use {name!r}: it looks at the last model alone, and only once it is asked for"
+        if part.deferred and not isinstance(part, ReferenceAttack):  # references train in every round, asked or not
+            what = f"audit.fusion cannot use {name!r}: it looks only at the last model, at the end of the audit"
             raise FedauditError("fusion-part", what, _OTHER_PART)
     return Fusion(tuple(REGISTRY[name].make() for name in parts), tuple(weights or [1.0] * len(parts)))
 
 
 def choose(
-    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None
+    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None, fit: Fit = "all"
 ) -> list[BaseAttack]:
-    """The attacks asked for, or the default ones; blind is the auditor's and is left out."""
+    """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
     wanted = (
         [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
     )
@@ -152,11 +180,18 @@ def choose(
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
     made = [known[name].make() for name in wanted if name != BLIND]
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
-    return [with_variance(attack, variance) for attack in chosen]
+    return [with_fit(with_variance(attack, variance), fit) for attack in chosen]
+
+
+def with_fit(attack: BaseAttack, fit: Fit) -> BaseAttack:
+    """The attack with its whitening fitted on these records, also as a part of fusion."""
+    if isinstance(attack, Fusion):
+        return replace(attack, parts=tuple(with_fit(part, fit) for part in attack.parts))
+    return replace(attack, fit_on=fit) if isinstance(attack, UpdateAttack) else attack
 
 
 def with_variance(attack: BaseAttack, variance: Variance) -> BaseAttack:
-    """The attack with this spread of its references, also as a part of fusion."""
+    """The attack with this variance option for its references, also inside fusion."""
     if isinstance(attack, Fusion):
         return replace(attack, parts=tuple(with_variance(part, variance) for part in attack.parts))
     return replace(attack, variance=variance) if isinstance(attack, Gaussians | Distillation) else attack

@@ -1,4 +1,4 @@
-"""Attribute inference by gradient series: which value of a hidden attribute surprises the models least?
+"""Attribute inference by gradient series: which value of a hidden attribute fits the models best?
 
 "An efficient gradient-based inference attack for federated learning", 2025, section 4.3.
 
@@ -11,8 +11,8 @@ discrete attribute z, and knows z for its own records.
    logistic regression on the standardised series).
 3. The classifier guesses z from the series under the target's models.
 
-An attribute can often be guessed from the rest of the record, by anybody and without any model, so success alone says
-nothing. It is the auditor who sets it beside a blind classifier and beside the same attack on non-members.
+An attribute can often be guessed from the rest of the record without any model, so success alone proves nothing. The
+auditor compares it with a classifier that sees no model, and with the same attack on non-members.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import special
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.series import Table
-from fedaudit.types import Floats, Grant, Ints
-
-SIGNAL = "attribute-gradient-norm"  # records x values of the attribute
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
+from fedaudit.adversary.reductions import Table
+from fedaudit.adversary.signals.attribute import SIGNAL
+from fedaudit.types import Floats, Ints
 
 
 @dataclass(frozen=True)
 class Attribute(BaseAttack):
-    trained: Any = field(default=None, compare=False, repr=False)
+    trained: Classifier | None = field(default=None, compare=False, repr=False)
     learns: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND})
+    question: ClassVar[Question] = "attribute"
 
     @property
     def name(self) -> str:
@@ -48,33 +47,42 @@ class Attribute(BaseAttack):
     def reduce(self, n: int) -> Table:
         return Table(SIGNAL, n)
 
-    def learn(self, features: Floats, values: Ints) -> Self:
-        return replace(self, trained=guesser(features, values))
+    def fit(self, evidence: Evidence) -> Self:
+        """A copy trained on the adversary's own records, whose values it knows."""
+        own = evidence.own
+        assert own is not None, "an attribute is learnt from records of the adversary's own"
+        return replace(self, trained=Classifier.learnt(own.features, own.label))
 
     def guess(self, features: Floats, count: int) -> Floats:
         """For each of the `count` values its log-probability, relative to its share of the adversary's records."""
-        return lift(self.trained, features, count)
+        assert self.trained is not None, "fit comes first"
+        return self.trained.lift(features, count)
 
 
-def guesser(features: Floats, values: Ints) -> Any:
-    """A classifier of the attribute: the same for the attack and for the blind guess it is compared with."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+@dataclass(frozen=True)
+class Classifier:
+    """Of the attribute: the same for the attack and for the blind guess it is compared with."""
 
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # not quite converged guesses a little less well
-        model.fit(features, values)
-    share = np.bincount(values) / len(values)
-    model.log_shares = np.log(share[model.classes_])
-    return model
+    pipeline: Any
+    log_shares: Floats  # of each value that it knows, among the records it learnt from
 
+    @classmethod
+    def learnt(cls, features: Floats, values: Ints) -> Self:
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
-def lift(model: Any, features: Floats, count: int) -> Floats:
-    """log p(value | features) - log p(value), for every value; a value never seen is never guessed."""
-    found = np.full((len(features), count), -np.inf)
-    score = model.decision_function(features)
-    score = np.column_stack([np.zeros(len(score)), score]) if score.ndim == 1 else score
-    found[:, model.classes_] = special.log_softmax(score, axis=1) - model.log_shares
-    return found
+        pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # not quite converged guesses a little less well
+            pipeline.fit(features, values)
+        share = np.bincount(values) / len(values)
+        return cls(pipeline, np.log(share[pipeline.classes_]))
+
+    def lift(self, features: Floats, count: int) -> Floats:
+        """log p(value | features) - log p(value), for every value; a value never seen is never guessed."""
+        found = np.full((len(features), count), -np.inf)
+        score = self.pipeline.decision_function(features)
+        score = np.column_stack([np.zeros(len(score)), score]) if score.ndim == 1 else score
+        found[:, self.pipeline.classes_] = special.log_softmax(score, axis=1) - self.log_shares
+        return found

@@ -1,24 +1,47 @@
-"""What attacks share. An author writes `reduce` and `score`; the base holds the defaults, the auditor checks."""
+"""The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
+from numpy.typing import NDArray
 
-from fedaudit.types import Floats, Grant, ModelKind, Reduction
+from fedaudit.adversary.reductions import Kept
+from fedaudit.adversary.signals import NEEDS
+from fedaudit.types import Floats, Grant
+
+Question = Literal["membership", "source", "attribute"]
+Gather = Literal["mean", "sorted", "count"]
+
+
+@dataclass(frozen=True)
+class Own:
+    """Records of the adversary's own whose answer it knows: their features and that answer."""
+
+    features: Floats
+    label: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
+
+    nonmembers: Floats | None = None
+    own: Own | None = None
 
 
 @dataclass(frozen=True)
 class BaseAttack:
     """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
 
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS})
-    fits: ClassVar[bool] = False  # True: `fit` uses half of the calibration non-members
-    # True: only the last round counts and its signals are dear, so they are measured when a score is asked for.
+    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    every_round: ClassVar[bool] = True  # False: it needs only the last model
+    probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
+    gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
+    fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
+    learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
+    by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+    # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
-    models: ClassVar[tuple[ModelKind, ...]] = ("global", "local")  # what it can look at
-    learns: ClassVar[bool] = False  # True: trained on an adversary's own records under a shadow model (see `series`)
 
     @property
     def name(self) -> str:
@@ -28,25 +51,17 @@ class BaseAttack:
     def signals(self) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def reduce(self, n: int) -> Reduction:
+    @property
+    def needs(self) -> frozenset[Grant]:
+        """What a view must grant: all that the signals need, and every round where the series counts."""
+        of_signals = frozenset[Grant]().union(*(NEEDS.get(signal, frozenset()) for signal in self.signals))
+        return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
+
+    def reduce(self, n: int) -> Kept:
         raise NotImplementedError
 
-    def fit(self, reference: Floats) -> Self:
+    def fit(self, evidence: Evidence) -> Self:
         return self
 
     def score(self, features: Floats) -> Floats:
         return features[:, 0]
-
-
-class Last:
-    """Keeps the last observed value of one signal, times a sign."""
-
-    def __init__(self, signal: str, sign: float, n: int):
-        self.signal, self.sign = signal, sign
-        self.values: Floats = np.full(n, np.nan)
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        self.values = self.sign * values[self.signal]
-
-    def features(self) -> Floats:
-        return self.values[:, None]

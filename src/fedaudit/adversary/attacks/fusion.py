@@ -1,4 +1,4 @@
-"""Fusion: several attacks added up. Ours; what was measured is in docs/fusion.md.
+"""Fusion: the sum of several attacks. It is our own attack; docs/fusion.md has the measurements.
 
 Adversary: whoever can run all of the parts.
 
@@ -7,18 +7,18 @@ Adversary: whoever can run all of the parts.
 3. The standardised scores are summed with fixed weights. Nothing is tuned on members; the other half of the calibration
    records sets the thresholds.
 
-The parts look at different things: gradient-cosine at whether the update was made from the record, fta-confidence at
-how fast the record is learnt. What disturbs the one hardly disturbs the other, so their sum separates better than both.
+The parts look at different things: gradient-cosine at whether the record contributed to the update, fta-confidence at
+how fast the record is learnt. Their errors are nearly independent, so their sum separates better than either alone.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.types import Floats, Grant, ModelKind, Reduction
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.reductions import Joined
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,8 @@ class Fusion(BaseAttack):
     fits: ClassVar[bool] = True
 
     @property
-    def needs(self) -> frozenset[Grant]:  # type: ignore[override]
-        return frozenset[Grant]().union(*(part.needs for part in self.parts))
-
-    @property
-    def models(self) -> tuple[ModelKind, ...]:  # type: ignore[override]
-        """What every part can look at."""
-        return tuple(model for model in BaseAttack.models if all(model in part.models for part in self.parts))
+    def every_round(self) -> bool:  # type: ignore[override]
+        return any(part.every_round for part in self.parts)
 
     @property
     def name(self) -> str:
@@ -48,14 +43,14 @@ class Fusion(BaseAttack):
     def signals(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(signal for part in self.parts for signal in part.signals))
 
-    def reduce(self, n: int) -> "Joined":
+    def reduce(self, n: int) -> Joined:
         return Joined([part.reduce(n) for part in self.parts])
 
-    def fit(self, reference: Floats) -> Self:
-        parts = tuple(
-            part.fit(own) if part.fits else part for part, own in zip(self.parts, split(reference), strict=True)
-        )
-        scores = [known(part.score(own)) for part, own in zip(parts, split(reference), strict=True)]
+    def fit(self, evidence: Evidence) -> Self:
+        assert evidence.nonmembers is not None
+        features = Joined.split(evidence.nonmembers)
+        parts = tuple(part.fit(Evidence(own)) for part, own in zip(self.parts, features, strict=True))
+        scores = [known(part.score(own)) for part, own in zip(parts, features, strict=True)]
         centre, spread = tuple(float(s.mean()) for s in scores), tuple(float(s.std()) for s in scores)
         return replace(self, parts=parts, centre=centre, spread=spread)
 
@@ -64,39 +59,14 @@ class Fusion(BaseAttack):
         assert self.spread is not None
         total = np.zeros(len(features))
         for part, weight, own, centre, spread in zip(
-            self.parts, self.weights, split(features), self.centre, self.spread, strict=True
+            self.parts, self.weights, Joined.split(features), self.centre, self.spread, strict=True
         ):
-            # A part that does not vary over non-members (say, before it has seen enough) says nothing.
+            # A part that is constant over non-members (for example, because it has seen too few rounds) adds nothing.
             total += weight * (part.score(own) - centre) / (spread if spread > 0 else 1.0)
         return total
 
 
 def known(scores: Floats) -> Floats:
-    """Without the odd NaN; all of them where nothing is known yet."""
+    """The scores without NaN; all of them if all are NaN."""
     defined = ~np.isnan(scores)
     return scores[defined] if defined.any() else scores
-
-
-class Joined:
-    """The parts' features side by side, behind one column each that says how many columns the part has."""
-
-    def __init__(self, reductions: Sequence[Reduction]):
-        self.reductions = reductions
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        for reduction in self.reductions:
-            reduction.observe(round, values)
-
-    def features(self) -> Floats:
-        parts = [reduction.features() for reduction in self.reductions]
-        widths = np.tile([float(part.shape[1]) for part in parts], (len(parts[0]), 1))
-        return np.concatenate([np.full((len(parts[0]), 1), len(parts)), widths, *parts], axis=1)
-
-
-def split(features: Floats) -> list[Floats]:
-    """What `Joined` put together."""
-    if len(features) == 0:
-        raise ValueError("no features to split")
-    count = int(features[0, 0])
-    ends = np.cumsum(features[0, 1 : 1 + count].astype(int))
-    return np.split(features[:, 1 + count :], ends[:-1], axis=1)

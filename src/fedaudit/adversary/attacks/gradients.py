@@ -11,31 +11,29 @@ global models.
 3. The first two are computed for every layer; the mean over the rounds is taken for each.
 4. The layer is the one whose mean varies least over known non-members (half of the calibration records).
 
-Deviations: the papers print u the other way round, which turns the score upside down (their AUC of .36); and they form
-every record's gradient (373 local epochs a round), where one ghost pass gives the same numbers for about one.
+Deviations: the papers print u with the opposite sign, which reverses the ranking (their AUC of .36). And they compute
+every record's gradient, which costs 373 local epochs a round; one ghost pass gives the same numbers for about one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.types import Floats, Grant
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.reductions import Mean
+from fedaudit.types import Floats
 
 
 @dataclass(frozen=True)
 class GradientAttack(BaseAttack):
     """One gradient signal, averaged over the rounds."""
 
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
-
     @property
     def signals(self) -> tuple[str, ...]:
         return (self.name,)
 
-    def reduce(self, n: int) -> "Mean":
+    def reduce(self, n: int) -> Mean:
         return Mean(self.name, n)
 
 
@@ -51,10 +49,11 @@ class LayerAttack(GradientAttack):
     def name(self) -> str:
         return f"gradient-{self.measure}"
 
-    def fit(self, reference: Floats) -> Self:
-        if self.layer is not None or np.isnan(reference).all():
+    def fit(self, evidence: Evidence) -> Self:
+        known = evidence.nonmembers
+        if self.layer is not None or known is None or np.isnan(known).all():
             return self
-        return replace(self, layer=least_varying(reference))
+        return replace(self, layer=least_varying(known))
 
     def score(self, features: Floats) -> Floats:
         assert self.layer is not None or np.isnan(features).all(), "fit chooses the layer"
@@ -62,11 +61,11 @@ class LayerAttack(GradientAttack):
 
 
 def least_varying(reference: Floats) -> int:
-    """The layer to look at, from known non-members; the last column, all layers together, is none."""
+    """The layer that varies least over known non-members. The last column, all layers together, is not a layer."""
     layers = reference[:, : max(reference.shape[1] - 1, 1)]
     defined = layers[~np.isnan(layers).any(axis=1)]
     spread = (defined if len(defined) else layers).var(axis=0)
-    # A layer that never moved has no spread and says nothing.
+    # A layer that never changed has no spread and carries no information.
     return int(np.argmin(np.where(spread > 0, spread, np.inf)))
 
 
@@ -80,19 +79,3 @@ class GradientNorm(GradientAttack):
 
     def score(self, features: Floats) -> Floats:
         return -features[:, 0]
-
-
-class Mean:
-    """The mean over the observed rounds of a signal with one or more columns, kept as sums."""
-
-    def __init__(self, signal: str, n: int):
-        self.signal, self.rounds = signal, 0
-        self.sums: Floats = np.full((n, 1), np.nan)
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        now = values[self.signal].reshape(len(self.sums), -1)
-        self.sums = now + self.sums if self.rounds else now
-        self.rounds += 1
-
-    def features(self) -> Floats:
-        return self.sums / max(self.rounds, 1)

@@ -1,4 +1,4 @@
-"""What the other parties' updates tell about a record of one party.
+"""Attacks that compare a party's update with the updates of the other parties.
 
 FedMIA: Zhu et al., "FedMIA: an effective membership inference attack exploiting 'all for one' principle in federated
 learning", CVPR 2025. Source inference: Hu et al., "Source inference attacks in federated learning", ICDM 2021.
@@ -13,8 +13,8 @@ Adversary: the server. It sees every party's update of a round, all made from th
 3. source: the mean cosine of every party over the rounds in which it took part; whoever has the largest is named. The
    score of a record for a party is that party's mean minus the largest of the others': positive when it is named.
 
-Two questions that are not one: is the record a party's or *nobody's* (members against outsiders), and is it this
-party's or *another's*? source answers both, and they are reported apart.
+There are two different questions: does the record belong to a party or to *nobody* (members against outsiders), and
+does it belong to this party or to *another*? source answers both, and they are reported separately.
 
 Deviations: FedMIA turns the distance into a Gaussian probability, which is 1.0 in floating point for every clear
 member; the distance itself ranks a round's records the same way and has no ties. Its standard deviation comes from few
@@ -28,9 +28,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Question
 from fedaudit.adversary.attacks.gradients import least_varying
-from fedaudit.types import Floats, Grant, ModelKind
+from fedaudit.adversary.reductions import Kept
+from fedaudit.types import Floats, Moment
 
 OWN = "gradient-cosine"  # records x layers, and all layers together last
 PEERS = "peer-cosine"  # the same for every other party, by name, side by side; NaN = took no part
@@ -53,8 +54,6 @@ class PeerAttack(BaseAttack):
 
     layer: int | None = None
     fits: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND, Grant.UPDATE})
-    models: ClassVar[tuple[ModelKind, ...]] = ("local",)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -75,15 +74,16 @@ class FedMIA(PeerAttack):
     def reduce(self, n: int) -> "AbovePeers":
         return AbovePeers(n)
 
-    def fit(self, reference: Floats) -> Self:
-        return replace(self, layer=least_varying(np.split(reference, 2, axis=1)[0]))
+    def fit(self, evidence: Evidence) -> Self:
+        assert evidence.nonmembers is not None
+        return replace(self, layer=least_varying(np.split(evidence.nonmembers, 2, axis=1)[0]))
 
     def score(self, features: Floats) -> Floats:
         distance = np.split(features, 2, axis=1)[1]
         return distance[:, self.layer or 0]
 
 
-class AbovePeers:
+class AbovePeers(Kept):
     """Sums over the rounds: of the target's own cosines, and of their distances from the others'."""
 
     def __init__(self, n: int):
@@ -91,14 +91,17 @@ class AbovePeers:
         self.distance: Floats = np.full((n, 1), np.nan)
         self.rounds = 0
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         cosines = by_party(values)
         others = cosines[:, 1:][:, present(cosines)[1:]]
         if others.shape[1] == 0:
-            return  # nobody to compare with
+            return  # no other party to compare with
         spread = np.ones(others.shape[2])
         if others.shape[1] > 1:
-            shared = np.sqrt(others.var(axis=1, ddof=1).mean(axis=0))
+            variance = others.var(axis=1, ddof=1)
+            # A record whose gradient is NaN says nothing about how much the others vary.
+            defined = np.isfinite(variance).all(axis=1)
+            shared = np.sqrt(variance[defined].mean(axis=0)) if defined.any() else np.zeros(others.shape[2])
             spread = np.where(shared > 0, shared, 1.0)
         own, distance = cosines[:, 0], (cosines[:, 0] - others.mean(axis=1)) / spread
         self.own = self.own + own if self.rounds else own
@@ -116,6 +119,8 @@ class AbovePeers:
 class Source(PeerAttack):
     """By how much the target's mean cosine exceeds the largest of the others'."""
 
+    question: ClassVar[Question] = "source"
+
     @property
     def name(self) -> str:
         return "source"
@@ -123,8 +128,9 @@ class Source(PeerAttack):
     def reduce(self, n: int) -> "MeanByParty":
         return MeanByParty(n)
 
-    def fit(self, reference: Floats) -> Self:
-        return replace(self, layer=least_varying(unfolded(reference)[:, 0]))
+    def fit(self, evidence: Evidence) -> Self:
+        assert evidence.nonmembers is not None
+        return replace(self, layer=least_varying(unfolded(evidence.nonmembers)[:, 0]))
 
     def score(self, features: Floats) -> Floats:
         return margin(self.agreement(features), 0)
@@ -143,14 +149,14 @@ def margin(agreement: Floats, party: int) -> Floats:
     return np.asarray(agreement[:, party] - others.max(axis=1))
 
 
-class MeanByParty:
-    """Mean cosines over the rounds in which a party took part; behind one column that says how many parties."""
+class MeanByParty(Kept):
+    """Mean cosines over the rounds in which a party took part. The first column says how many parties there are."""
 
     def __init__(self, n: int):
         self.sums: Floats = np.zeros((n, 1, 1))
         self.rounds: Floats = np.zeros(1)
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         cosines = by_party(values)
         there = present(cosines)
         self.sums = self.sums + np.where(there[None, :, None], cosines, 0.0)

@@ -25,6 +25,8 @@ Deviations:
   hardly know a variance. "record" is the paper's way. (LiRA's fixed variance takes in the differences between records,
   too; these are no noise, and are left out here.)
 - RMIA compares a record's ratio with those of a population. That changes no rank, and calibration is the auditor's.
+- Where a record has a class at each of several positions, its logit is the mean over them, and rmia's Pr(x) the
+  probability of a position with that logit.
 - A fraction of N/2 references takes N/2 + 1 values and rarely has a threshold at 1 %; hence the continuous form.
 """
 
@@ -35,10 +37,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from fedaudit.adversary.attacks.base import BaseAttack, Last
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.trajectory import SIGN, Slope
+from fedaudit.adversary.reductions import Kept, Last
 from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.types import Bools, Floats, Grant, Reduction
+from fedaudit.types import Bools, Floats, Moment, Stored
 
 Variance = Literal["shared", "record"]
 
@@ -54,6 +57,10 @@ class ReferenceAttack(BaseAttack):
     @property
     def metric(self) -> str:
         return "logit"
+
+    @property
+    def every_round(self) -> bool:  # type: ignore[override]
+        return self.slope
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -76,26 +83,30 @@ class ReferenceAttack(BaseAttack):
         raise NotImplementedError
 
 
-class Beside:
+class Beside(Kept):
     """The target's statistic, the references', and which of them had the record: 1 + N + N columns."""
 
     def __init__(self, metric: str, of_references: str, slope: bool, n: int):
         self.metric, self.of_references, self.slope, self.n = metric, of_references, slope, n
         self.target = self._statistic(metric)
-        self.references: list[Reduction] = []
+        self.references: list[Kept] = []
         self.inside: Bools | None = None
 
-    def _statistic(self, signal: str) -> Reduction:
+    def _statistic(self, signal: str) -> Kept:
         return Slope(signal, 1.0, self.n) if self.slope else Last(signal, 1.0, self.n)
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         of_references = values[self.of_references]
         if not self.references:
             self.references = [self._statistic(self.of_references) for _ in of_references.T]
             self.inside = np.asarray(values.get(INSIDE, np.zeros(of_references.shape)), bool)
-        self.target.observe(round, values)
+        self.target.observe(moment, values)
         for reference, column in zip(self.references, of_references.T, strict=True):
-            reference.observe(round, {self.of_references: column})
+            reference.observe(moment, {self.of_references: column})
+
+    def restore(self, state: Stored) -> None:
+        self.references = [self._statistic(self.of_references) for _ in state["references"]]
+        super().restore(state)
 
     def features(self) -> Floats:
         if self.inside is None:
@@ -144,7 +155,6 @@ class KTA(Gaussians):
     of: str = "confidence"
     bank: ClassVar[str] = "reference"
     slope: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.EVERY_ROUND})
 
     @property
     def metric(self) -> str:
@@ -173,7 +183,6 @@ class Distillation(ReferenceAttack):
     variance: Variance = "shared"
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "distilled-reference"
-    needs: ClassVar[frozenset[Grant]] = KTA.needs
 
     @property
     def name(self) -> str:
@@ -188,7 +197,6 @@ class Distillation(ReferenceAttack):
 class DistillationFraction(ReferenceAttack):
     deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "distilled-reference"
-    needs: ClassVar[frozenset[Grant]] = KTA.needs
 
     @property
     def name(self) -> str:
@@ -221,7 +229,6 @@ class RMIA(ReferenceAttack):
 class RMIASlope(ReferenceAttack):
     bank: ClassVar[str] = "reference"
     slope: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = KTA.needs
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Attacks of somebody with a shadow model: learn from one's own records how members look, then look at the target.
+"""Attacks with a shadow model: the adversary learns from its own records how members look, then judges the target.
 
 Gradient series: "An efficient gradient-based inference attack for federated learning", 2025.
 CS-MIA: Gu et al., "CS-MIA: Membership inference attack based on prediction confidence series in federated learning",
@@ -19,35 +19,34 @@ Adversary, one of three (`audit.adversary`):
 
 Nothing of the audited party trains the classifier.
 
-Deviations: cs-mia's input is standardised, too. logit-series is not in the paper: confidences of learnt records are
-all but equal to 1, their logits are not.
+Deviations: cs-mia's input is standardised as well. logit-series is not in the paper: the confidences of learnt records
+are all close to 1, but their logits differ.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.types import Bools, Floats, Grant
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.reductions import Table
+from fedaudit.types import Floats
 
 Learner = Literal["logistic", "network"]
 
 
 @dataclass(frozen=True)
 class Series(BaseAttack):
-    """A classifier of series of one signal. `learn` gives a copy that has been trained."""
+    """A classifier of series of one signal. `fit` gives a copy that has been trained."""
 
     title: str
     signal: str
     learner: Learner = "logistic"
     trained: Any = field(default=None, compare=False, repr=False)
     learns: ClassVar[bool] = True
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.EVERY_ROUND})
 
     @property
     def name(self) -> str:
@@ -60,15 +59,17 @@ class Series(BaseAttack):
     def reduce(self, n: int) -> Table:
         return Table(self.signal, n)
 
-    def learn(self, features: Floats, member: Bools) -> Self:
+    def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records: their series, and which of them the shadow was trained on."""
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
 
+        own = evidence.own
+        assert own is not None, "a series attack learns from records of the adversary's own"
         model = make_pipeline(StandardScaler(), classifier(self.learner))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a network that is not quite converged attacks a little less well
-            return replace(self, trained=model.fit(features, member))
+            warnings.simplefilter("ignore")  # a network that has not quite converged attacks slightly less well
+            return replace(self, trained=model.fit(own.features, own.label))
 
     def score(self, features: Floats) -> Floats:
         if self.learner == "logistic":
@@ -78,32 +79,10 @@ class Series(BaseAttack):
 
 
 def classifier(learner: Learner) -> Any:
-    """What is trained on series. Seeded by itself: attacks hold no randomness."""
+    """The classifier of series. It has a fixed seed, because attacks hold no randomness."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.neural_network import MLPClassifier
 
     if learner == "logistic":
         return LogisticRegression(max_iter=2000)
     return MLPClassifier((64,), activation="relu", max_iter=200, random_state=0)
-
-
-class Table:
-    """The whole series: records x rounds, in round order."""
-
-    def __init__(self, signal: str, n: int):
-        self.signal, self.n = signal, n
-        self.rounds: list[int] = []
-        self.columns: list[Floats] = []
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        self.rounds.append(round)
-        self.columns.append(values[self.signal])
-
-    def features(self) -> Floats:
-        return self.at(self.rounds)
-
-    def at(self, rounds: Sequence[int]) -> Floats:
-        spot = {round: i for i, round in enumerate(self.rounds)}
-        if not rounds:
-            return np.full((self.n, 1), np.nan)
-        return np.column_stack([self.columns[spot[round]] for round in rounds])

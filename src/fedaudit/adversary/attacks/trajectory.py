@@ -1,4 +1,4 @@
-"""Free-training attacks: what a record's trajectory over the rounds gives away.
+"""Attacks without training models: what a record's trajectory over the rounds reveals.
 
 Chang, Edwards, Paul, Shokri: "Efficient Privacy Auditing in Federated Learning", USENIX Security 2024.
 
@@ -10,7 +10,7 @@ trained; one forward pass a round, two running sums a record.
 3. Members have a larger slope of confidence and logit and a smaller slope of loss, so the loss's slope is negated.
 
 Options of the paper: `weights="printed"`, and `degree` 2 to 4 (its figure 3), the leading coefficient of the fitted
-polynomial. What is learnt faster and then levels off has derivatives of alternating sign, so the orientation
+polynomial. A curve that rises fast and then levels off has derivatives of alternating sign, so the sign of the score
 alternates with the degree.
 
 Baselines of the paper, in the order of its table 2: modified entropy and loss under the last model; Fed-Loss, the mean
@@ -32,8 +32,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Last
-from fedaudit.types import Floats, Grant
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.reductions import Kept, Last, Mean
+from fedaudit.types import Floats, Moment
 
 SIGN = {"loss": -1.0, "confidence": 1.0, "logit": 1.0}
 
@@ -48,7 +49,6 @@ class FTA(BaseAttack):
     metric: str
     degree: int = 1
     weights: Literal["least-squares", "printed"] = "least-squares"
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.OUTPUTS, Grant.EVERY_ROUND})
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class FTA(BaseAttack):
         return Slope(self.metric, sign, n, self.degree, self.weights == "printed")
 
 
-class Slope:
+class Slope(Kept):
     """Least squares online, over the rounds that were observed: the moments S_k = sum u^k c, in float64.
 
     Rounds are counted from the first observed one: the leading coefficient is the same, and the sums stay small. The
@@ -78,9 +78,9 @@ class Slope:
         self.powers = [0] * (2 * degree + 1)  # sum u^k over the observed rounds
         self.first: int | None = None
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        self.first = round if self.first is None else self.first
-        u, c = round - self.first, values[self.signal]
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        self.first = moment.round if self.first is None else self.first
+        u, c = moment.round - self.first, values[self.signal]
         self.moments[0] += c
         for k in range(1, len(self.moments)):
             self.moments[k] += float(u**k) * c
@@ -113,10 +113,11 @@ def leading_row(powers: list[int]) -> Floats:
 
 @dataclass(frozen=True)
 class LastModel(BaseAttack):
-    """One signal under the last model; members have little of it unless `sign` says otherwise."""
+    """One signal under the last model. Members have low values, unless `sign` is positive."""
 
     signal: ClassVar[str]
     sign: ClassVar[float] = -1.0
+    every_round: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -140,11 +141,10 @@ class ModifiedEntropy(LastModel):
 
 class GradientNorm(LastModel):
     signal = "gradient-norm"
-    needs = frozenset({Grant.OUTPUTS, Grant.WEIGHTS})
 
 
 class Merlin(LastModel):
-    """How often noise makes the loss rise: often, where a member sits in its dip."""
+    """How often noise makes the loss rise. For members it often does, because they lie near a minimum of the loss."""
 
     signal = "merlin"
     sign = 1.0
@@ -158,8 +158,6 @@ class Merlin(LastModel):
 class FedLoss(BaseAttack):
     """The mean loss over the observed rounds."""
 
-    needs: ClassVar[frozenset[Grant]] = FTA.needs
-
     @property
     def name(self) -> str:
         return "fed-loss"
@@ -169,22 +167,7 @@ class FedLoss(BaseAttack):
         return ("loss",)
 
     def reduce(self, n: int) -> "Mean":
-        return Mean("loss", -1.0, n)
-
-
-class Mean:
-    """The mean of one signal, times a sign."""
-
-    def __init__(self, signal: str, sign: float, n: int):
-        self.signal, self.sign, self.rounds = signal, sign, 0
-        self.total: Floats = np.zeros(n)
-
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
-        self.total += values[self.signal]
-        self.rounds += 1
-
-    def features(self) -> Floats:
-        return self.sign * self.total[:, None] / self.rounds if self.rounds else np.full((len(self.total), 1), np.nan)
+        return Mean("loss", n, -1.0)
 
 
 @dataclass(frozen=True)
@@ -193,7 +176,6 @@ class Fall(BaseAttack):
 
     kind: Literal["back-front", "delta"]
     measure: Literal["diff", "ratio"]
-    needs: ClassVar[frozenset[Grant]] = FTA.needs
 
     @property
     def name(self) -> str:
@@ -207,7 +189,7 @@ class Fall(BaseAttack):
         return Falls(self.kind == "delta", self.measure == "ratio", n)
 
 
-class Falls:
+class Falls(Kept):
     """Back-front keeps the first loss and the fall since; delta the loss before and the largest fall so far."""
 
     def __init__(self, between_consecutive: bool, ratio: bool, n: int):
@@ -215,7 +197,7 @@ class Falls:
         self.before: Floats | None = None
         self.fall: Floats = np.full(n, np.nan)
 
-    def observe(self, round: int, values: Mapping[str, Floats]) -> None:
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         loss = values["loss"]
         level = np.log(np.maximum(loss, np.finfo(np.float64).tiny)) if self.ratio else loss
         if self.before is None:

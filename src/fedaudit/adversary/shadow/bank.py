@@ -2,22 +2,22 @@
 
 1. N models (even) start as the federation's initial model did.
 2. Their training sets are drawn from one party's records, members and both kinds of non-members alike, in pairs of
-   complementary random halves: every record is in exactly N/2 sets. The draw is the auditor's and tells nothing of who
-   was a member.
-3. In every round each model goes on from its own last state for one epoch, with the federation's optimiser, toward the
+   complementary random halves: every record is in exactly N/2 sets. The draw is random and says nothing about who was a
+   member.
+3. In every round each model trains for one more epoch from its own last state, with the federation's optimiser, on the
    soft labels (1 - alpha) onehot + alpha p_target, where p_target is what the observed model answers. That is
    (1 - alpha) CE + alpha KL(target || reference) at temperature 1, up to a constant. For a regression the target is
    (1 - alpha) y + alpha prediction, under squared error.
 4. Each model is asked about every record.
 
-What the paper leaves open, decided here: a reference starts as the federation's initial model; its optimiser is fresh
+Three choices that the paper leaves open: a reference starts as the federation's initial model; its optimiser is fresh
 in every round, as a party's is; KL takes the target's answer as the truth, at temperature 1.
 
-An adversary who knows that the parties train under DP-SGD may train its references so, too (`defended`): each goes
-through the parties' own defence, with the same clipping, noise multiplier and batch size, toward the same soft labels.
+An adversary who knows that the parties train under DP-SGD may train its references in the same way (`defended`): with
+the parties' own defence, the same clipping, noise multiplier and batch size, and the same soft labels.
 
-Two adversaries, named apart. *Informed*: the party audits itself, with models that had its own records; no real
-adversary knows half of a party's records so well, which makes it an upper estimate. *Outside*: N models on random
+There are two adversaries. *Informed*: the party audits itself, with models trained on its own records. No real
+adversary knows a party's records so well, which makes it an upper estimate. *Outside*: N models on random
 halves of an adversary's own data, in which no candidate occurs.
 """
 
@@ -34,17 +34,18 @@ from numpy.typing import NDArray
 from scipy import special
 
 from fedaudit.adversary.shadow.defended import Defended
-from fedaudit.adversary.shadow.models import Models, beside, steps_of
 from fedaudit.adversary.shadow.references import References
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
+from fedaudit.learn.many import Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.types import Bools, Floats, Ints, Records, Strings, View
+from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
 
 class Bank:
-    """References at one alpha beside one model kind: a group of N for each party whose records are watched."""
+    """References with one alpha for one kind of model: a group of N for each party whose records are audited."""
 
     def __init__(
         self, references: References, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings
@@ -56,12 +57,14 @@ class Bank:
         self.inside: Bools = np.zeros((len(rows), references.models), bool)
         self.groups: list[Group] = []
         self.seconds = 0.0
-        self.round = 0  # the last one learnt
+        self.round = 0  # the last one it trained for
         everyone = np.arange(len(rows))
         if is_outside(name):
             if references.own is None:
                 raise FedauditError(
-                    "no-own-data", f"the bank {name!r} needs data that is the adversary's own", "Reserve some."
+                    "no-own-data",
+                    f"the reference models {name!r} need data of the adversary's own",
+                    "Give References(own=...).",
                 )
             self.groups.append(Group(references, task, "outside", references.own, everyone))
             return
@@ -76,23 +79,35 @@ class Bank:
         return {f"{self.name}-{metric}" for metric in self.metrics}
 
     def answers(self, signals: Iterable[str], view: View, absorbed: int) -> dict[str, Floats]:
-        """What the references say after a round, records x models, for those of the signals that are ours.
+        """What the references answer after a round, records x models, for the signals that belong to this bank.
 
-        The first to ask about a round makes every reference take its epoch; when that is broken off, the bank is as it
-        was before. `absorbed` is the last round that the audit took in: if it was not learnt here, the bank is behind.
+        The first call for a round trains every reference for one epoch; if that is interrupted, the bank stays as it
+        was. `absorbed` is the last round that the audit has seen: if the bank was not trained for it, it is behind.
         """
         started = time.perf_counter()
         self._learn(view, absorbed)
         metrics = [SIGNALS[signal][1] for signal in signals if signal in self.signals]
         found = {metric: np.empty(self.inside.shape) for metric in metrics}
         for group in self.groups if metrics else ():
-            y, classes = self.rows.y[group.index], self.task.classes
-            for model, z in enumerate(group.answers(self.rows.x[group.index])):
-                for metric, column in outputs.from_answers(z, y, metrics, classes).items():
-                    found[metric][group.index, model] = column
+            for part in outputs.parts(self.rows.y[group.index], self.task.classes):
+                index = group.index[part]
+                y, classes = self.rows.y[index], self.task.classes
+                for model, z in enumerate(group.answers(self.rows.x[index])):
+                    for metric, column in outputs.from_answers(z, y, metrics, classes).items():
+                        found[metric][index, model] = column
         self.seconds += time.perf_counter() - started
         named = {f"{self.name}-{metric}": values for metric, values in found.items()}
         return named if is_outside(self.name) or not named else named | {INSIDE: self.inside.astype(np.float64)}
+
+    def state(self) -> Stored:
+        """The references' weights, as arrays, so that another process can continue from the same round."""
+        weights = [[value.numpy() for value in group.models.weights()] for group in self.groups]
+        return {"round": self.round, "seconds": self.seconds, "weights": weights}
+
+    def restore(self, state: Stored) -> None:
+        self.round, self.seconds = state["round"], state["seconds"]
+        for group, weights in zip(self.groups, state["weights"], strict=True):
+            group.models.restore([torch.from_numpy(np.array(value)) for value in weights])
 
     def _learn(self, view: View, absorbed: int) -> None:
         if self.round < absorbed:
@@ -126,10 +141,13 @@ class Group:
         self.defended: Defended | None = None
         if references.gradient:
             self.defended = Defended(task, module, references.models, self.training, references.gradient)
-        self.models: Models = self.defended or beside(module, references.models, self.training, task.classes)
+        self.models: Models = self.defended or beside(
+            module, references.models, self.training, task.classes, positions=data.y.ndim > 1
+        )
+        self.dtype = next(p for p in module.parameters() if p.is_floating_point()).detach().numpy().dtype
 
     def learn(self, view: View, alpha: float) -> None:
-        targets = soft_targets(self.task.outputs(view.state, self.data.x), self.data.y, self.task.classes, alpha)
+        targets = self._targets(view, alpha)
         rng = self._rng(view.round)
         if self.defended:
             self.defended.train(self.data, targets, self.sets, rng)
@@ -137,7 +155,17 @@ class Group:
         steps = steps_of(self.sets, self.training.batch_size, rng)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))  # dropout
-            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets.astype(self.data.x.dtype)), steps)
+            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets), steps)
+
+    def _targets(self, view: View, alpha: float) -> NDArray[Any]:
+        """What the references learn, as precise as their weights; the target is asked in parts, not to hold all of its
+        answers in float64."""
+        x, y, classes = self.data.x, self.data.y, self.task.classes
+        found = [
+            soft_targets(view.ask(x[part]), y[part], classes, alpha).astype(self.dtype)
+            for part in outputs.parts(y, classes)
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def answers(self, x: NDArray[Any]) -> NDArray[Any]:
         return self.models.outputs(torch.from_numpy(np.ascontiguousarray(x))).numpy()
@@ -158,6 +186,7 @@ def draw_inside(records: int, models: int, rng: np.random.Generator) -> Bools:
 def soft_targets(answers: Floats, y: NDArray[Any], classes: int, alpha: float) -> Floats:
     if not classes:
         return np.asarray((1 - alpha) * y[:, None] + alpha * answers.reshape(len(y), 1))
-    targets = alpha * special.softmax(answers, axis=1)
-    targets[np.arange(len(y)), y] += 1 - alpha
+    targets = alpha * special.softmax(answers, axis=-1)
+    flat = targets.reshape(-1, targets.shape[-1])  # a row for each record, or for each of its positions
+    flat[np.arange(len(flat)), y.reshape(-1)] += 1 - alpha
     return np.asarray(targets)

@@ -1,4 +1,4 @@
-"""How reference models are to be trained; the models themselves come into being with the first round."""
+"""How reference models are to be trained. The models themselves are created in the first round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class References:
     """`own`: the data of an outside adversary, where one is asked for. `training`: the fields of `tasks.Training`.
 
-    `gradient`: the defence inside the parties, for an adversary that trains its references under the same one.
+    `gradient`: the parties' defence, for an adversary that trains its references under the same one.
     """
 
     models: int = 16
@@ -30,10 +30,6 @@ class References:
     own: Records | None = None
     gradient: Gradient | None = None
 
-    def beside(self, task: TorchTask, signals: Iterable[str], rows: Records, party: Strings) -> list[Bank]:
-        """The banks that these signals come from, for candidates watched together."""
-        return [self.bank(task, name, metrics, rows, party) for name, metrics in metrics_by_bank(signals).items()]
-
     def bank(self, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings) -> Bank:
         from fedaudit.adversary.shadow.bank import Bank
 
@@ -41,7 +37,7 @@ class References:
 
 
 def metrics_by_bank(signals: Iterable[str]) -> dict[str, list[str]]:
-    """What these signals ask of which bank."""
+    """The metrics that these signals need, by bank."""
     wanted: dict[str, list[str]] = defaultdict(list)
     for signal in sorted(set(signals) & set(SIGNALS)):
         bank, metric = SIGNALS[signal]

@@ -1,71 +1,108 @@
-"""Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together."""
+"""Signals by name: one number (or a few) per record and round. Signals that share a pass are computed together.
+
+A family returns values for the signals that could be observed. A signal that it leaves out was not observed in this
+round; that is neither a zero nor a failure.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.signals import merlin, outputs
+from fedaudit.adversary.signals import attribute, merlin, outputs, references, updates
+from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Grant, Records, State, Vantage, View
+from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
+
+# (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
+Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], dict[str, Floats]]
 
 
 @dataclass(frozen=True)
-class Provider:
-    """A family of signals: what each needs of a view, and how those wanted are computed together."""
+class Family:
+    """A group of signals: what each needs from a view, and a function that computes several of them together.
+
+    `salt` keeps the random numbers of this family apart from those of the others.
+    """
 
     needs: Mapping[str, frozenset[Grant]]
-    measure: Callable[[Iterable[str], View, Records, Any], dict[str, Floats]]
+    measure: Measure
+    salt: int = 0
 
 
-def _gradients(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
+def _gradients(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
     from fedaudit.adversary.signals import gradients  # needs torch
 
-    return gradients.measure(names, view, rows, task)
+    return gradients.measure(names, view, rows, known, rng)
 
 
-_CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 _GRADIENTS: dict[str, frozenset[Grant]] = {
-    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), _CONSECUTIVE),
-    "peer-cosine": _CONSECUTIVE | {Grant.UPDATE},
+    **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), updates.CONSECUTIVE),
+    "peer-cosine": updates.CONSECUTIVE | {Grant.UPDATE},
 }
 GRADIENTS = frozenset(_GRADIENTS)
-PROVIDERS = (
-    Provider(outputs.NEEDS, outputs.measure),
-    Provider(merlin.NEEDS, merlin.measure),
-    Provider(_GRADIENTS, _gradients),
-)
+# Signals whose cost is counted apart, because only some attacks need them.
+DEAR = GRADIENTS | set(updates.NEEDS)
+FAMILIES = [
+    Family(outputs.NEEDS, outputs.measure),
+    Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),
+    Family(_GRADIENTS, _gradients),
+]
 
-NEEDS: dict[str, frozenset[Grant]] = {name: grants for p in PROVIDERS for name, grants in p.needs.items()}
+# The last two are measured elsewhere: on reference models (`adversary.shadow`), and by `attribute.Probe`.
+NEEDS: dict[str, frozenset[Grant]] = {
+    **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
+    **references.NEEDS,
+    **attribute.NEEDS,
+    **updates.NEEDS,
+}
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row under the view's model; each provider computes its own at once."""
+def register(family: Family) -> None:
+    """Adds a family, so that attacks can use its signals."""
+    FAMILIES.append(family)
+    NEEDS.update(family.needs)
+
+
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, families: Iterable[Family] = FAMILIES
+) -> dict[str, Floats]:
+    """The named signals of every row under the view's model."""
     wanted = set(names)
     values: dict[str, Floats] = {}
-    for provider in PROVIDERS:
-        mine = [name for name in provider.needs if name in wanted]
+    for family in families:
+        mine = [name for name in family.needs if name in wanted]
         if mine:
-            values |= provider.measure(mine, view, rows, task)
+            values |= family.measure(mine, view, rows, known, _rng(view.moment, family.salt))
     return values
 
 
-def why_not(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
-    """The reason why a task cannot give these signals, found by trying them on two records before training."""
-    names = [name.removeprefix("attribute-") for name in names]  # the same signal, at each value of an attribute
-    view = View(1, Vantage.SERVER, "local", None, frozenset(Grant), state, state)
+def _rng(moment: Moment, salt: int) -> np.random.Generator:
+    """Depends on the moment only, so that measuring twice gives identical values."""
+    return np.random.default_rng([moment.round, salt, moment.probe] if moment.probe else [moment.round, salt])
+
+
+def why_not(
+    names: Iterable[str], state: State, rows: Records, task: Task, families: Iterable[Family] = FAMILIES
+) -> str | None:
+    """Why a task cannot give these signals, found before training by trying them on two records; None if it can."""
+    # The same signal, once for each value of an attribute, or of another update.
+    names = [name.removeprefix("attribute-").removesuffix("-peer") for name in names]
+    seen = view(Vantage.SERVER, "local", Moment(1), task, state, state)
     try:
         slow(names, state, rows, task)
-        measure(names, view, rows.take(np.arange(min(2, len(rows)))), task)
+        few = rows.take(np.arange(min(2, len(rows))))
+        measure(names, seen, few, np.ones(len(few), bool), families)
     except FedauditError as error:
         return error.what
     return None
 
 
-def slow(names: Iterable[str], state: State, rows: Records, task: Any) -> str | None:
-    """Why some of the signals will cost far more than a pass; refuses gradients that would come out wrong."""
-    if not GRADIENTS & set(names):
+def slow(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
+    """Why some of the signals cost far more than one pass, or None. Refuses gradients that would come out wrong."""
+    if not DEAR & set(names):
         return None
     from fedaudit.adversary.signals import gradients
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,11 @@ from fedaudit.adversary.signals.layers import Call, rule_for
 from fedaudit.errors import FedauditError
 from fedaudit.learn.threads import one_core_each
 
+T = TypeVar("T")
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
 
 ROWS = 512  # records in one pass at most,
+POSITIONS = 4096  # labels of theirs (in text every character has one),
 VALUES = 2**18  # and values: pictures in larger batches fall out of the processor's cache
 FEW = 11  # records that a model is examined with; a prime, so that no other axis is mistaken for the records'
 
@@ -52,7 +55,7 @@ def statistics(
     count = len(next(iter(updates.values())))
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
-    rows = min(ROWS, max(1, VALUES // max(1, x[:1].numel())))
+    rows = rows_at_once(x, y)
     with evaluating(module):
         plan = examine(module, layers, x[:FEW])
 
@@ -60,7 +63,7 @@ def statistics(
             some = slice(start, start + rows)
             return _one_pass(own, losses, x[some], y[some], updates, plan, norms)
 
-        parts = _for_each(one_pass, range(0, len(x), rows), module, 1 if plan.slow else torch.get_num_threads())
+        parts = for_each(one_pass, range(0, len(x), rows), module, 1 if plan.slow else torch.get_num_threads())
     norm2 = torch.cat([p[0] for p in parts]) if parts else torch.empty(0, len(layers), dtype=torch.float64)
     inner = torch.cat([p[1] for p in parts]) if parts else torch.empty(0, len(layers), count, dtype=torch.float64)
     update2 = torch.stack(
@@ -70,9 +73,14 @@ def statistics(
     return Statistics(tuple(layers), norm2, inner, update2)
 
 
-def _for_each(
-    work: Callable[[nn.Module, int], tuple[Tensor, Tensor]], starts: Sequence[int], module: nn.Module, cores: int
-) -> list[tuple[Tensor, Tensor]]:
+def rows_at_once(x: Tensor, y: Tensor | None = None) -> int:
+    """How many records one pass takes: pictures in larger batches fall out of the processor's cache, and so do records
+    with many positions, each of which has an answer."""
+    most = min(ROWS, VALUES // max(1, x[:1].numel()))
+    return max(1, most if y is None else min(most, POSITIONS // max(1, y[:1].numel())))
+
+
+def for_each(work: Callable[[nn.Module, int], T], starts: Sequence[int], module: nn.Module, cores: int) -> list[T]:
     """In order. Each core has a model of its own; forward-mode derivatives know one at a time only."""
     workers = min(cores, len(starts))
     if workers < 2:
@@ -179,7 +187,7 @@ def _one_pass(
     n, count = len(x), len(next(iter(updates.values())))
     norm2 = torch.full((n, len(plan.layers)), torch.nan, dtype=torch.float64)
     inner = torch.zeros((n, len(plan.layers), count), dtype=torch.float64)
-    calls = _calls(module, losses, x, y, plan)
+    calls = calls_of(module, losses, x, y, plan)
     modules = dict(module.named_modules())
     for column, (layer, names) in enumerate(plan.layers.items()):
         if layer in plan.fast:
@@ -194,7 +202,7 @@ def _one_pass(
     return norm2, inner
 
 
-def _calls(module: nn.Module, losses: Losses, x: Tensor, y: Tensor, plan: Plan) -> dict[str, list[Call]]:
+def calls_of(module: nn.Module, losses: Losses, x: Tensor, y: Tensor, plan: Plan) -> dict[str, list[Call]]:
     """Inputs, outputs and output gradients of the fast layers: forward, then backward to the activations only."""
     seen: list[tuple[str, Tensor, Tensor]] = []
 

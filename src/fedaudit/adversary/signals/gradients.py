@@ -1,10 +1,10 @@
-"""Signals that need a record's gradient: how well it agrees with the update that the model then took.
+"""Signals from a record's gradient: how well it agrees with the update of the model.
 
-g is the gradient of the record's loss at the model that was *received*, u = received - sent the update as a descent
-direction, so that a record which helped to make the update has a positive product. For a party's local model both are
-what the server saw; for a global model they are two consecutive global models, which everybody has.
+g is the gradient of the record's loss at the model that was *received*; u = received - sent is the update as a descent
+direction. A record that contributed to the update has a positive product with it. For a party's local model, received
+and sent are what the server saw; for a global model, they are two consecutive global models, which everybody has.
 
-Per layer and, in the last column, over all layers together.
+There is one column for each layer, and a last one for all layers together.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,16 +15,24 @@ import torch
 from numpy.typing import NDArray
 
 from fedaudit.adversary.signals import ghost
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Records, State, View
+from fedaudit.types import Bools, Floats, Records, State
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[str, Floats]:
-    """The named signals of every row, from one ghost pass for all updates that they need."""
-    assert view.received is not None, "gradient signals need the model that was received"
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """The named signals of every row, from one ghost pass for all updates that they need.
+
+    If the start of the round was not observed, there is no update and none of these signals.
+    """
     names = list(names)
-    peers = {name: state for name, state in view.peers.items() if state is not None and "peer-cosine" in names}
-    found = statistics(task, view.received, [view.state, *peers.values()], rows)
+    if view.received is None:
+        return {}
+    everyone = view.peers if "peer-cosine" in names else {}
+    peers = {name: state for name, state in everyone.items() if state is not None}
+    found = statistics(view.task, view.received, [view.weights, *peers.values()], rows)
     g2 = with_all(found.norm2)
 
     def of(update: int) -> tuple[Floats, Floats]:
@@ -33,7 +41,7 @@ def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[
     def of_peers() -> Floats:
         absent = np.full((len(rows), g2.shape[1]), np.nan)
         places = {name: 1 + place for place, name in enumerate(peers)}
-        blocks = [cosine_with(places[name]) if name in places else absent for name in view.peers]
+        blocks = [cosine_with(places[name]) if name in places else absent for name in everyone]
         return np.concatenate(blocks or [absent], axis=1)
 
     def cosine_with(update: int) -> Floats:
@@ -53,7 +61,7 @@ def measure(names: Iterable[str], view: View, rows: Records, task: Any) -> dict[
 def statistics(
     task: Any, received: State, sent: Sequence[State], rows: Records, norms: bool = True
 ) -> ghost.Statistics:
-    """Norms and products of every row's gradient with every update made from the received model."""
+    """The norm of every row's gradient, and its product with every update of the received model."""
     module = task.fresh(received)
     names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     updates = {
@@ -63,7 +71,7 @@ def statistics(
 
 
 def check(task: Any, state: State, rows: Records) -> str | None:
-    """Refuse, before training, what has no per-record gradients; say so if some of them take the slow way."""
+    """Refuses, before training, a model without per-record gradients. Returns a notice if some layers are slow."""
     if not hasattr(task, "losses"):
         raise FedauditError(
             "no-gradients", "this task offers no gradients", "Take the gradient attacks out of audit.attacks."
@@ -76,13 +84,13 @@ def check(task: Any, state: State, rows: Records) -> str | None:
 
 
 def with_all(by_layer: torch.Tensor) -> Floats:
-    """One more column: the sum over the layers."""
+    """Adds a column: the sum over the layers."""
     values = by_layer.numpy()
     return np.concatenate([values, values.sum(axis=1, keepdims=True)], axis=1)
 
 
 def cosine(product: Floats, g2: Floats, u2: Floats) -> Floats:
-    """0 where a gradient or an update vanishes: no evidence either way. NaN stays NaN, and is told."""
+    """0 if the gradient or the update is zero, which is no evidence either way. NaN stays NaN."""
     scale = np.sqrt(g2 * u2)
     return np.divide(product, scale, out=np.zeros_like(product), where=scale != 0)
 

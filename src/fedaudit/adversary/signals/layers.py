@@ -40,12 +40,12 @@ Rule = Callable[[nn.Module, Calls, Updates], Sums]
 
 
 def linear(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
-    a = torch.cat([_positions(c.a, c.a.shape[-1]) for c in calls], dim=1)
-    b = torch.cat([_positions(c.b, c.b.shape[-1]) for c in calls], dim=1)
+    a = torch.cat([positions_of(c.a, c.a.shape[-1]) for c in calls], dim=1)
+    b = torch.cat([positions_of(c.b, c.b.shape[-1]) for c in calls], dim=1)
     return _products(a, b, updates)
 
 
-def _positions(values: Tensor, width: int) -> Tensor:
+def positions_of(values: Tensor, width: int) -> Tensor:
     """n x ... x width -> n x positions x width"""
     return values.reshape(len(values), -1, width)
 
@@ -109,7 +109,7 @@ def convolution(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     norm2, inner = _bias(sum_calls(c.b.sum((2, 3)) for c in calls), updates)
     if "weight" not in updates:
         return norm2, inner
-    shape = _Shape.of(layer)
+    shape = Shape.of(layer)
     inputs = [shape.padded(c.a) for c in calls]
     outs, positions = layer.out_channels, sum(c.b.shape[2] * c.b.shape[3] for c in calls)
     width = layer.weight[0].numel()
@@ -134,7 +134,7 @@ def sum_calls(parts: Iterable[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """How a convolution walks over its input, always in two dimensions."""
 
     kernel: tuple[int, int]
@@ -145,13 +145,13 @@ class _Shape:
     mode: str
 
     @staticmethod
-    def of(layer: nn.Conv1d | nn.Conv2d) -> _Shape:
+    def of(layer: nn.Conv1d | nn.Conv2d) -> Shape:
         def two(values: tuple[int, ...]) -> tuple[int, int]:
             return (1, values[0]) if len(values) == 1 else (values[0], values[1])
 
         padding = tuple(layer._reversed_padding_repeated_twice)  # left, right[, top, bottom]; "same" made explicit
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        return _Shape(two(layer.kernel_size), two(layer.stride), two(layer.dilation), layer.groups, padding, mode)
+        return Shape(two(layer.kernel_size), two(layer.stride), two(layer.dilation), layer.groups, padding, mode)
 
     def padded(self, x: Tensor) -> Tensor:
         if not any(self.padding):
@@ -260,7 +260,7 @@ def embedding(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     """The gradient of a token's row is the sum of b over the positions that hold the token."""
     assert isinstance(layer, nn.Embedding)
     tokens = torch.cat([c.a.reshape(len(c.a), -1) for c in calls], dim=1)
-    b = torch.cat([_positions(c.b, layer.embedding_dim) for c in calls], dim=1)
+    b = torch.cat([positions_of(c.b, layer.embedding_dim) for c in calls], dim=1)
     if layer.padding_idx is not None:
         b = b * (tokens != layer.padding_idx)[..., None]
     same = tokens[:, :, None] == tokens[:, None, :]

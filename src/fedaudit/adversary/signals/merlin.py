@@ -1,7 +1,8 @@
 """Merlin's signal (Jayaraman et al. 2021): how often a little noise on the record makes its loss rise.
 
-A model that has learnt a record sits near a local minimum of the loss around it. A hundred noisy copies cost a hundred
-forward passes; the noise depends on the round alone, so that scoring twice gives the same bits.
+For a record that the model has learnt, the loss is near a local minimum. The signal takes a hundred noisy copies of
+each record, and so a hundred forward passes. The noise depends on the round only, so that scoring twice gives identical
+values.
 """
 
 from collections.abc import Iterable
@@ -9,26 +10,33 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedaudit.adversary.signals import outputs
-from fedaudit.types import Floats, Grant, Ints, Records, Task, View
+from fedaudit.adversary.vantage import View
+from fedaudit.errors import FedauditError
+from fedaudit.types import Bools, Floats, Grant, Ints, Records
 
 COPIES, SIGMA = 100, 0.01
-ROWS = 4096  # noise is drawn for so many records at a time
+ROWS = 4096  # number of records for which noise is drawn at a time
 NEEDS: dict[str, frozenset[Grant]] = {"merlin": frozenset({Grant.OUTPUTS})}
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Task) -> dict[str, Floats]:
-    rng = np.random.default_rng([view.round, COPIES])
-    return {name: share_of_rises(view, rows, task, rng) for name in names}
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    return {name: share_of_rises(view, rows, rng) for name in names}
 
 
-def share_of_rises(view: View, rows: Records, task: Task, rng: np.random.Generator) -> Floats:
+def share_of_rises(view: View, rows: Records, rng: np.random.Generator) -> Floats:
+    if rows.x.dtype.kind != "f":
+        raise FedauditError(
+            "tokens", "the records hold tokens, to which no noise can be added", "Take merlin out of audit.attacks."
+        )
     parts = [rows.take(np.arange(i, min(i + ROWS, len(rows)))) for i in range(0, len(rows), ROWS)]
-    return np.concatenate([_rises(view, part, task, rng) for part in parts]) / COPIES
+    return np.concatenate([_rises(view, part, rng) for part in parts]) / COPIES
 
 
-def _rises(view: View, rows: Records, task: Task, rng: np.random.Generator) -> Ints:
+def _rises(view: View, rows: Records, rng: np.random.Generator) -> Ints:
     def loss(x: np.ndarray) -> Floats:
-        return outputs.measure(["loss"], view, Records(x, rows.y, rows.id), task)["loss"]
+        return outputs.of_view(["loss"], view, Records(x, rows.y, rows.id))["loss"]
 
     before = loss(rows.x)
     rises = np.zeros(len(rows), np.int64)

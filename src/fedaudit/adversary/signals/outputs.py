@@ -1,11 +1,16 @@
-"""Signals that follow from one forward pass: logit, loss, confidence, modified entropy, last layer's gradient norm.
+"""Signals from one forward pass: logit, loss, confidence, modified entropy, and the last layer's gradient norm.
 
 Everything follows from the rescaled logit in float64. Computed in float32 as logsumexp(z) - z_y, the loss of several
 per cent of the members is exactly 0, and these ties sit just where the threshold is. A regression has a loss (the
 squared error) and a gradient norm, and nothing else.
+
+A record with a class at each of several positions (text) has, as in training, the sum of its positions' losses; the
+mean of their rescaled logits and of their modified entropies; as confidence the geometric mean of the probabilities,
+exp(-loss / positions); and the norm of the sum of their gradients, which is no product of norms.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Grant, Records, Task, View
+from fedaudit.types import Bools, Floats, Grant, Records
 
 TINY = np.finfo(np.float64).tiny
+VALUES = 2**21  # outputs in float64 that are held at a time, where records have many of them
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,8 @@ class Answers:
     """What a classifier says about labelled records."""
 
     logit: Floats  # rescaled: z_y - logsumexp(z without y)
-    spread: Floats  # how the probability not given to the label is spread over the other classes; 0 at the label
-    last_input: Floats | None = None  # what went into the last layer, a 1 for its bias included
+    spread: Floats  # shares of the other classes in the probability that the label does not get; 0 at the label
+    last_input: Floats | None = None  # the input of the last layer, with a 1 for its bias
 
     @classmethod
     def of(cls, z: Floats, y: NDArray[Any], last_input: Floats | None = None) -> "Answers":
@@ -52,7 +59,7 @@ def modified_entropy(answers: Answers) -> Floats:
     """-(1 - p_y) log p_y - sum over the other classes of p_i log(1 - p_i) (Song and Mittal 2021)."""
     wrong = special.expit(-answers.logit)
     p = answers.spread * wrong[:, None]
-    # Only the likeliest wrong class can come near 1, where 1 - p_i must not be found by subtracting.
+    # Only the likeliest wrong class can come near 1, where computing 1 - p_i by subtraction loses all digits.
     rows, top = np.arange(len(p)), answers.spread.argmax(axis=1)
     p_top = p[rows, top].copy()
     rest = answers.spread.copy()
@@ -83,21 +90,40 @@ NEEDS: dict[str, frozenset[Grant]] = {name: frozenset({Grant.OUTPUTS}) for name 
 }
 
 
-def measure(names: Iterable[str], view: View, rows: Records, task: Task) -> dict[str, Floats]:
-    """One forward pass, whichever of the signals are wanted."""
+def measure(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    return of_view(names, view, rows)
+
+
+def of_view(names: Iterable[str], view: View, rows: Records) -> dict[str, Floats]:
+    """The named signals, from a single forward pass."""
     names = list(names)
+    found = [_of_part(names, view, rows.x[part], rows.y[part]) for part in parts(rows.y, view.classes)]
+    return found[0] if len(found) == 1 else {name: np.concatenate([one[name] for one in found]) for name in names}
+
+
+def _of_part(names: Sequence[str], view: View, x: NDArray[Any], y: NDArray[Any]) -> dict[str, Floats]:
     last_input: Floats | None = None
     if "gradient-norm" in names:
-        z, last_input = task.last_layer(view.state, rows.x)
+        z, last_input = view.task.last_layer(view.weights, x)
     else:
-        z = task.outputs(view.state, rows.x)
-    return from_answers(z, rows.y, names, task.classes, last_input)
+        z = view.ask(x)
+    return from_answers(z, y, names, view.classes, last_input)
+
+
+def parts(y: NDArray[Any], classes: int) -> list[slice]:
+    """All records at once; where each has a class at several positions, as many as memory holds the answers of."""
+    if y.ndim == 1:
+        return [slice(None)]
+    rows = max(1, VALUES // (math.prod(y.shape[1:]) * classes))
+    return [slice(start, start + rows) for start in range(0, max(len(y), 1), rows)]
 
 
 def from_answers(
     z: Floats, y: NDArray[Any], names: Iterable[str], classes: int, last_input: Floats | None = None
 ) -> dict[str, Floats]:
-    """Of a classifier's answers, or of a regression's (classes = 0)."""
+    """The named signals of a classifier's outputs, or of a regression's (classes = 0)."""
     if not classes:
         return {name: _of_regression(name, z, y, last_input) for name in names}
     return from_outputs(z, y, names, last_input)
@@ -106,8 +132,39 @@ def from_answers(
 def from_outputs(
     z: Floats, y: NDArray[Any], names: Iterable[str], last_input: Floats | None = None
 ) -> dict[str, Floats]:
+    if y.ndim > 1:
+        return at_positions(z, y, names, last_input)
     answers = Answers.of(z, y, last_input)
     return {name: SIGNALS[name](answers) for name in names}
+
+
+def at_positions(
+    z: Floats, y: NDArray[Any], names: Iterable[str], last_input: Floats | None = None
+) -> dict[str, Floats]:
+    """Of records x positions x classes: every position has the signals of a record, which are then brought together."""
+    answers = Answers.of(z.reshape(-1, z.shape[-1]), y.reshape(-1))
+
+    def each(values: Floats) -> Floats:
+        return values.reshape(len(y), -1)
+
+    def summed_gradients() -> Floats:
+        """|sum of b_s a_s'|, b_s = p - onehot at position s and a_s its input: from b_s.b_t and a_s.a_t alone."""
+        assert last_input is not None
+        error = answers.spread.copy()
+        error[np.arange(y.size), y.reshape(-1)] = -1.0
+        error *= special.expit(-answers.logit)[:, None]
+        b, a = error.reshape(z.shape), last_input.reshape(len(y), each(answers.logit).shape[1], -1)
+        squares = ((b @ b.swapaxes(1, 2)) * (a @ a.swapaxes(1, 2))).sum(axis=(1, 2))
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
+    brought_together: dict[str, Callable[[], Floats]] = {
+        "logit": lambda: each(answers.logit).mean(axis=1),
+        "loss": lambda: each(loss(answers)).sum(axis=1),
+        "confidence": lambda: np.exp(-each(loss(answers)).mean(axis=1)),
+        "modified-entropy": lambda: each(modified_entropy(answers)).mean(axis=1),
+        "gradient-norm": summed_gradients,
+    }
+    return {name: brought_together[name]() for name in names}
 
 
 def _of_regression(name: str, z: Floats, y: NDArray[Any], last_input: Floats | None) -> Floats:
@@ -120,5 +177,5 @@ def _of_regression(name: str, z: Floats, y: NDArray[Any], last_input: Floats | N
     raise FedauditError(
         "no-classes",
         "the task is a regression, which has a loss and gradients but no logit, confidence or entropy",
-        "Choose attacks on the loss or on gradients.",
+        "In audit.attacks, name attacks on the loss or on gradients only.",
     )

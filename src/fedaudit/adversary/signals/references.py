@@ -1,9 +1,11 @@
-"""What reference models say about a record: the names of signals that a bank of models yields, records x models.
+"""Names of the signals that a bank of reference models yields. Each signal is records x models.
 
-These are not measured on the view's model but on models that an adversary trains beside it, a step a round
-(`adversary.shadow`). Three banks differ in how much the references are taught to imitate the target, and an outside
-adversary has its own, trained on data of its own in which no candidate occurs.
+They are not measured on the view's model, but on models that an adversary trains beside it, one epoch a round
+(`adversary.shadow`). The banks differ in how much their models are taught to imitate the target. An outside adversary
+has its own banks, trained on its own data, which contains no candidate.
 """
+
+from fedaudit.types import Grant
 
 METRICS = ("logit", "loss", "confidence")
 
@@ -15,9 +17,16 @@ BANKS: dict[str, float | None] = {
     "outside-reference": None,
     "outside-plain-reference": 0.0,
 }
-INSIDE = "reference-inside"  # which of a party's references had the record; drawn by the auditor, so no ground truth
+INSIDE = "reference-inside"  # which of a party's references trained on the record; drawn at random, no ground truth
 
 SIGNALS: dict[str, tuple[str, str]] = {f"{bank}-{metric}": (bank, metric) for bank in BANKS for metric in METRICS}
+
+
+# Imitating the target needs its answers in every round; references that do not imitate can be trained at any time.
+NEEDS: dict[str, frozenset[Grant]] = {
+    name: frozenset({Grant.OUTPUTS}) if BANKS[bank] == 0.0 else frozenset({Grant.OUTPUTS, Grant.EVERY_ROUND})
+    for name, (bank, _) in SIGNALS.items()
+} | {INSIDE: frozenset()}
 
 
 def is_outside(bank: str) -> bool:

@@ -4,18 +4,17 @@
     app = ClientApp(mods=[audit])                                   # with others: first, so that it is outermost
     app = ClientApp(mods=[audit, LocalDpMod(...), audit.inside])    # also: what it would have been without them
 
-What is kept between rounds lies in the Flower context, as arrays and JSON. In every round the party's own model as it
-leaves is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the first
-round, before anything is trained; later faults of the audit never stop the party, unless `strict`. Results are written
-on the way, too, because nobody tells a party which round is its last.
+Between rounds, the state of the audit is kept in the Flower context, as arrays and JSON. In every round, the model that
+leaves the party is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the
+first round, before training; later errors of the audit do not stop the party, unless `strict` is set. Results are also
+written during the run, because a party does not know which round is its last.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message
 from flwr.clientapp.typing import ClientAppCallable
@@ -23,15 +22,14 @@ from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 from fedaudit.audit import Auditor
-from fedaudit.config.arguments import checked
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.frozen import blind_arrays, freeze, thaw
-from fedaudit.integrations.loop import Model, make_auditor
-from fedaudit.integrations.recorder import Recorder
+from fedaudit.integrations.options import Model, PartyOptions, checked, make_auditor, report_into
 from fedaudit.integrations.states import matched
 from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
-from fedaudit.types import Estimate, Game, ModelKind, Round, State, Trained, Vantage
+from fedaudit.session.about import About
+from fedaudit.session.session import Session
+from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Round, State, Trained, Vantage
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
 
@@ -41,16 +39,17 @@ WITHHELD = "fedaudit: this party withholds its update"
 EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
 
 
-@dataclass
 class _Watch:
     """One audit in one round: of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
 
-    key: str
-    recorder: Recorder
-    auditor: Auditor
-    like: State
-    out: Path | None
-    written: int  # the round after which results were last written
+    def __init__(self, key: str, auditor: Auditor, out: Path | None, strict: bool):
+        self.key, self.auditor, self.out = key, auditor, out
+        (self.party,) = auditor.game.parties
+        about = About.foreign(self.party, auditor)
+        self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
+        assert auditor.task is not None
+        self.like = auditor.task.initial(0)
+        self.written = 0  # the round after which results were last written
 
     @property
     def due(self) -> bool:
@@ -58,6 +57,26 @@ class _Watch:
         planned, last = self.auditor.settings.rounds, self.auditor.last_round
         pause = min(EVERY, -(-planned // 10)) if self.written else 2
         return last >= planned or last - self.written >= pause
+
+    def load(self, context: Context) -> None:
+        """Go on from where the last round left it."""
+        if f"{self.key}.json" in context.state:
+            arrays = {name: array.numpy() for name, array in context.state.array_records[f"{self.key}.arrays"].items()}
+            kept = context.state.config_records[f"{self.key}.json"]
+            self.session.restore(arrays, str(kept["json"]))
+            self.written = int(str(kept["written"]))
+
+    def save(self, context: Context, write: bool) -> None:
+        """Into the context what the next round goes on from; what interim results lack is none of its business."""
+        account = self.session.account()
+        try:
+            if write and self.out is not None:
+                self.written = self.auditor.last_round
+                self.session.finish(self.out)
+        finally:
+            arrays, text = self.session.state(account)
+            context.state[f"{self.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+            context.state[f"{self.key}.json"] = ConfigRecord({"json": text, "written": self.written})
 
 
 class PartyAudit:
@@ -73,20 +92,16 @@ class PartyAudit:
         halt_if: str | None = None,
         warn_if: str | None = None,
         out: str | Path | None = None,
-        attacks: Iterable[str] | None = None,
-        fpr: Sequence[float] | None = None,
-        confidence: float = 0.95,
-        seed: int = 0,
-        strict: bool = False,
+        **options: Unpack[PartyOptions],
     ):
         self.model, self.game = model, game
         self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
         self.out = None if out is None else Path(out)
-        planned = {} if rounds is None else {"rounds": rounds}
-        asked = checked(attacks=attacks, fpr=fpr, confidence=confidence, seed=seed, **planned)
-        self.attacks, self.fpr, self.confidence = asked.audit.attacks, asked.audit.fpr, asked.audit.confidence
-        self.rounds, self.seed = asked.federation.rounds if planned else None, asked.federation.seed
-        self.strict = strict
+        self.rounds, self.strict = rounds, options.get("strict", False)
+        # How many rounds are planned may come from the run; two are the fewest that say anything.
+        asked = checked(2 if rounds is None else rounds, **options)
+        wanted = sorted({*(asked.audit.fpr or ()), *rates([self.halt_if, self.warn_if])})
+        self.options = PartyOptions(**{**options, "fpr": wanted or None})
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -129,7 +144,7 @@ class PartyAudit:
         """The reply as it came, or its refusal."""
         halt = False
         try:
-            index = _round(message, watch.recorder.last + 1)
+            index = _round(message, watch.session.last + 1)
             masked = RECORD_KEY_CONFIGS in reply.content.config_records
             seconds = _epoch_seconds(reply, elapsed)
             leaves = None if masked else _single(reply, watch.like, f"round {index}")
@@ -155,16 +170,15 @@ class PartyAudit:
         self, watch: _Watch, context: Context, index: int, received: State, leaves: State | None, seconds: float
     ) -> Mapping[str, Estimate]:
         """Audit one round, log it, keep it, and write results where they are due or the last of this party."""
-        (party,) = watch.auditor.game.parties
+        party = watch.party
         sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
         planned = watch.auditor.settings.rounds
         if index == planned + 1:
-            watch.recorder.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
-        gaps = len(watch.recorder.gaps)
-        watch.recorder.observe(Round(index, received, sent, received))
+            watch.session.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
+        gaps = len(watch.session.gaps)
+        watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
         model: ModelKind = "local" if sent else "global"
-        primary = watch.auditor.primary(watch.auditor.settings.vantages[0])
-        found = watch.auditor.history.get((primary.name, model), {}).get(index, {}) if primary else {}
+        found = watch.auditor.after(index, watch.auditor.settings.vantages[0], model)
         what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
         what = what if sent else f"{party} is masked, so only the global model is seen"
         log.info(
@@ -172,14 +186,14 @@ class PartyAudit:
         )
         unaudited, halted = "", False
         if watch.key == AS_SENT:
-            unaudited = "; ".join(watch.recorder.gaps[gaps:])
+            unaudited = "; ".join(watch.session.gaps[gaps:])
             if not unaudited and (why := self._unchecked(watch, model, found)):
                 unaudited = f"round {index}: {why}"
-                watch.recorder.gap(unaudited)
+                watch.session.gap(unaudited)
             halted = crossed(self.halt_if, found)
         if halted:
-            watch.recorder.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        self._keep(watch, context, party, write=watch.due or halted or (self.strict and bool(unaudited)))
+            watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
+        watch.save(context, write=watch.due or halted or (self.strict and bool(unaudited)))
         if self.strict and unaudited and not halted:
             raise FedauditError("unaudited", unaudited, "This update is withheld, because the audit is strict.")
         return found
@@ -189,7 +203,7 @@ class PartyAudit:
         auditor = watch.auditor
         (vantage,), (party,) = auditor.settings.vantages, auditor.game.parties
         if self.halt_if is None:
-            return None if auditor.primary(vantage) else "every attack failed"
+            return None if auditor.case().primary(vantage) else "every attack failed"
         attack, limit = auditor.settings.primary(vantage), f"the limit {self.halt_if.text!r} is not checked"
         if attack is None:
             return f"{limit}: nobody attacks"
@@ -198,21 +212,9 @@ class PartyAudit:
         estimate = found.get(self.halt_if.metric)
         if estimate is not None:
             return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
-        panel = auditor.each[party] if model == "local" else auditor.everyone
+        seen = auditor.panels.sight(vantage, model, party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
-        return None if panel.rounds < needed else f"{limit}: {attack.name} has no value after {panel.rounds} rounds"
-
-    def _keep(self, watch: _Watch, context: Context, party: str, write: bool) -> None:
-        """Into the context what the next round goes on from; it is taken before results, whose making changes it."""
-        arrays, text = freeze(watch.recorder, watch.auditor)
-        try:
-            if write and watch.out is not None:
-                watch.written = watch.auditor.last_round
-                watch.recorder.finish(party, watch.out)
-        finally:
-            arrays |= blind_arrays(watch.auditor)
-            context.state[f"{watch.key}.arrays"] = ArrayRecord({name: Array(value) for name, value in arrays.items()})
-            context.state[f"{watch.key}.json"] = ConfigRecord({"json": text, "written": watch.written})
+        return None if seen < needed else f"{limit}: {attack.name} has no value after {seen} rounds"
 
     def _open(self, key: str, context: Context, vantage: Vantage) -> _Watch:
         """The audit as the last round left it; in the first round, everything that can be refused is."""
@@ -220,23 +222,16 @@ class PartyAudit:
         if len(game.parties) != 1:
             what = f"the game is about {len(game.parties)} parties"
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
-        auditor = make_auditor(
-            self.model, game, self._rounds(context), (vantage,), self.attacks, self._fprs(), self.confidence, self.seed,
-            default=ATTACKS,
-        )  # fmt: skip
+        asked = checked(self._rounds(context), **self.options)
+        auditor = make_auditor(self.model, game, asked, (vantage,), ATTACKS)
         for rule in (self.halt_if, self.warn_if):
-            check_reachable(rule, game, 1 - (1 - self.confidence) / auditor.settings.rounds)
+            check_reachable(rule, game, 1 - (1 - asked.audit.confidence) / auditor.settings.rounds)
         (party,) = game.parties
         folder = self.out or context.run_config.get("audit-out") or None
         out = None if folder is None else Path(str(folder)) / party / ("" if key == AS_SENT else "without-defences")
-        recorder, written = Recorder(auditor, strict=self.strict), 0
-        if f"{key}.json" in context.state:
-            arrays = {name: array.numpy() for name, array in context.state.array_records[f"{key}.arrays"].items()}
-            kept = context.state.config_records[f"{key}.json"]
-            thaw(recorder, auditor, arrays, str(kept["json"]))
-            written = int(str(kept["written"]))
-        assert auditor.task is not None
-        return _Watch(key, recorder, auditor, auditor.task.initial(0), out, written)
+        watch = _Watch(key, auditor, out, self.strict)
+        watch.load(context)
+        return watch
 
     def _rounds(self, context: Context) -> int:
         planned = self.rounds or context.run_config.get("num-server-rounds")
@@ -246,9 +241,6 @@ class PartyAudit:
                 "rounds", what, "Give PartyAudit(rounds=...): the intervals share their error among them."
             )
         return planned
-
-    def _fprs(self) -> Sequence[float] | None:
-        return sorted({*(self.fpr or ()), *rates([self.halt_if, self.warn_if])}) or None
 
 
 # ------------------------------------------------------------------ messages

@@ -1,4 +1,4 @@
-"""The federation of a configuration, trained by Flower's simulation: the same rounds from a runtime not ours.
+"""Trains the federation of a configuration with Flower's simulation. It produces the same rounds as the local engine.
 
 The server runs in a thread of this process and waits after each round until it has been audited. Parties run in Ray's
 worker processes, each of which prepares the configuration once and then trains as the plain loop does.
@@ -26,19 +26,20 @@ from flwr.simulation import run_simulation
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import START, scheduled
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
-from fedaudit.integrations.recorder import Recorder, sentences
 from fedaudit.integrations.states import matched
-from fedaudit.session.run import Prepared, planned, prepare
-from fedaudit.types import Plan, Round, State, Trained
+from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.session import Session, sentences
+from fedaudit.types import Moment, Plan, Round, State, Trained
 
 
-def rounds(prepared: Prepared, after: int = 0, model: State | None = None) -> Iterator[Round]:
+def rounds(prepared: Prepared, after: Moment = START, model: State | None = None) -> Iterator[Round]:
     """One `Round` for each plan, as it happens. Closing the iterator ends the simulation."""
     funnel = Funnel(after)
-    server, client = ServerApp(), client_app(prepared, after)
+    server, client = ServerApp(), client_app(prepared)
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
@@ -83,7 +84,7 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
 
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
-    plans = planned(prepared)[funnel.after :]
+    plans = list(scheduled(planned(prepared), funnel.after))
     start = prepared.task.initial(prepared.config.federation.seed) if model is None else model
     names = _who_is_where(grid, len(prepared.parties))
     if prepared.config.federation.secagg:
@@ -94,17 +95,23 @@ def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", m
             what = "do-sh needs the model of the party that attacks, and under secure aggregation it never arrives here"
             raise FedauditError("secagg-adversary", what, "Take one of the two out, or train with the local engine.")
         most = max(len(prepared.game.members(party.name)) for party in prepared.parties)
-        flower_secagg.run(grid, context, plans, names, start, funnel, most, funnel.after)
+        if any(not plan.commit for _, plan in plans):
+            what = "a probe is thrown away by the server, and Flower's secure aggregation keeps every round"
+            raise FedauditError("secagg-probe", what, "Take one of the two out, or train with the local engine.")
+        kept = [plan for _, plan in plans]
+        flower_secagg.run(grid, context, kept, names, start, funnel, most, funnel.after.round)
         return
-    strategy = _Planned(plans, names, prepared, funnel.after)
-    recorded = RecordedStrategy(strategy, lambda: funnel, lambda reply: names[_sender(reply)], after=funnel.after)
+    strategy = _Planned(plans, names, prepared)
+    recorded = RecordedStrategy(
+        strategy, lambda: funnel, lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
+    )
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 
 
-class Funnel(Recorder):
+class Funnel(Session):
     """Hands rounds from the server's thread to the audit's, one at a time."""
 
-    def __init__(self, after: int):
+    def __init__(self, after: Moment):
         super().__init__(None, strict=True)
         self.after = after
         self.made: queue.Queue[Round] = queue.Queue(maxsize=1)
@@ -132,20 +139,26 @@ class Funnel(Recorder):
 
 
 class _Planned(FedAvg):
-    """Federated averaging as Flower does it, of the parties that the plan names."""
+    """Federated averaging as Flower does it, of the parties that the plan names. A probe moves no model."""
 
-    def __init__(self, plans: Sequence[Plan], names: Mapping[int, str], prepared: Prepared, after: int):
+    def __init__(self, plans: Sequence[tuple[Moment, Plan]], names: Mapping[int, str], prepared: Prepared):
         super().__init__(fraction_evaluate=0.0)
-        self.plans, self.names, self.prepared, self.after = plans, names, prepared, after
+        self.plans, self.names, self.prepared = plans, names, prepared
         self.broadcast: State = {}
+        self.kept: ArrayRecord | None = None  # the model as it was before the probes that have just been made
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        moment, plan = self.plans[server_round - 1]
+        arrays = self.kept or arrays
+        self.kept = None if plan.commit else arrays
+        arrays = arrays if plan.broadcast is None else _arrays(plan.broadcast)
         self.broadcast = _state(arrays, self.prepared)
-        wanted = set(self.plans[server_round - 1].parties)
+        wanted = set(plan.parties)
         nodes = [node for node, name in sorted(self.names.items(), key=lambda pair: pair[1]) if name in wanted]
-        content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
+        when = ConfigRecord({"server-round": server_round, "round": moment.round, "probe": moment.probe})
+        content = RecordDict({"arrays": arrays, "config": when})
         return [Message(content, dst_node_id=node, message_type=MessageType.TRAIN) for node in nodes]
 
     def aggregate_train(
@@ -162,7 +175,7 @@ class _Planned(FedAvg):
             metrics = reply.content.metric_records["metrics"]
             state = _state(reply.content.array_records["arrays"], self.prepared)
             sent[self.names[_sender(reply)]] = Trained(state, int(str(metrics[EXAMPLES])), 0.0)
-        rng = party_rng(self.prepared.config.federation.seed, self.after + server_round, "/aggregate")
+        rng = party_rng(self.prepared.config.federation.seed, self.plans[server_round - 1][0], "/aggregate")
         return _arrays(defence(self.broadcast, sent, rng)), None
 
 
@@ -185,7 +198,7 @@ def _sender(message: Message) -> int:
 # ------------------------------------------------------------------ the parties
 
 
-def client_app(about: Prepared, after: int) -> ClientApp:
+def client_app(about: Prepared) -> ClientApp:
     """Only the configuration travels to the workers, as text; what is prepared from it stays there."""
     text, secagg = json.dumps(about.config.as_dict()), about.config.federation.secagg
     app = ClientApp(mods=[secaggplus_mod, flower_secagg.translated] if secagg else [])
@@ -200,15 +213,21 @@ def client_app(about: Prepared, after: int) -> ClientApp:
         prepared = _prepared(text)
         seed = prepared.config.federation.seed
         party = prepared.parties[int(context.node_config["partition-id"])]
-        index = after + int(str(message.content.config_records["config"]["server-round"]))
+        when = _moment(message.content.config_records["config"])
         received = _state(message.content.array_records["arrays"], prepared)
-        trained = party.update(prepared.task, received, party_rng(seed, index, party.name))
+        trained = party.update(prepared.task, received, party_rng(seed, when, party.name))
         if leave := prepared.defence.update:
-            trained = leave(received, trained, party_rng(seed, index, f"{party.name}/update"))
+            trained = leave(received, trained, party_rng(seed, when, f"{party.name}/update"))
         metrics = MetricRecord({EXAMPLES: trained.examples, EPOCH_SECONDS: trained.epoch_seconds})
         return Message(RecordDict({"arrays": _arrays(trained.state), "metrics": metrics}), reply_to=message)
 
     return app
+
+
+def _moment(config: ConfigRecord) -> Moment:
+    """Flower's secure aggregation tells the server's round alone; it makes no probes."""
+    round = config["round"] if "round" in config else config["server-round"]
+    return Moment(int(str(round)), int(str(config.get("probe", 0))))
 
 
 @lru_cache(maxsize=1)

@@ -12,10 +12,10 @@ When the block ends, results and report are in `out`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -41,8 +41,8 @@ from flwr.serverapp import Grid
 
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.loop import Model, make_auditor
-from fedaudit.integrations.recorder import Keep, Recorder, open_trace
+from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
+from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
 
 
@@ -58,20 +58,16 @@ def record_sum(
     model: Model,
     game: Game | Sequence[Game],
     party: Callable[[ClientProxy], str] = _by_number,
-    vantages: Iterable[str] = (Vantage.CLIENT, Vantage.SECAGG_SERVER),
-    attacks: Iterable[str] | None = None,
-    fpr: Sequence[float] | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-    keep: Keep = "signals",
-    strict: bool = False,
+    **options: Unpack[Options],
 ) -> "RecordedSum":
-    """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`)."""
+    """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`). The other
+    words are those of `Options`; who looks is by default a participant and the server as it is left with the sum."""
     whole = game if isinstance(game, Game) else joined(*game)
-    auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
+    asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
+    auditor = make_auditor(model, whole, asked)
     assert auditor.task is not None
-    recorder = Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
-    return RecordedSum(strategy, recorder, list(auditor.task.initial(0)), party, out=Path(out))
+    session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
+    return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))
 
 
 class RecordedSum(Strategy):
@@ -80,13 +76,13 @@ class RecordedSum(Strategy):
     def __init__(
         self,
         strategy: Strategy,
-        recorder: Recorder,
+        session: Session,
         names: Sequence[str],
         party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
         out: Path | None = None,
     ):
-        self.strategy, self.recorder, self.names, self._party = strategy, recorder, tuple(names), party
+        self.strategy, self.session, self.names, self._party = strategy, session, tuple(names), party
         self.out = out
         self._broadcast: State | None = None
         self._clock = time.perf_counter()
@@ -98,23 +94,21 @@ class RecordedSum(Strategy):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            self.recorder.broke_off(kind)
+            self.session.broke_off(kind)
         self.tell_if_halted()
-        self.recorder.finish(self.out.name if self.out else "recorded", self.out)
+        self.session.finish(self.out)
 
     def tell_if_halted(self) -> None:
         """When a round begins, and after the last: did the one before come to an end?"""
         if self._waiting:
-            self.recorder.gap(
-                f"round {self._waiting} is empty: secure aggregation was halted, too few parties answered"
-            )
+            self.session.gap(f"round {self._waiting} is empty: secure aggregation was halted, too few parties answered")
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         self.tell_if_halted()
         self._waiting = self._after + server_round
-        with self.recorder.guard(f"round {self._waiting}: the broadcast is missing"):
+        with self.session.guard(f"round {self._waiting}: the broadcast is missing"):
             self._broadcast = None
             self._broadcast = self._state(parameters)
         self._clock = time.perf_counter()
@@ -128,13 +122,13 @@ class RecordedSum(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        with self.recorder.guard(f"round {index} is missing"):
+        with self.session.guard(f"round {index} is missing"):
             if failures:
-                self.recorder.gap(f"round {index}: {len(failures)} parties failed")
+                self.session.gap(f"round {index}: {len(failures)} parties failed")
             if self._broadcast is not None and parameters is not None:
                 sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
                 made = self._state(parameters)
-                self.recorder.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
+                self.session.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
         return parameters, metrics
 
     def _state(self, parameters: Parameters) -> State:
@@ -174,7 +168,7 @@ def run(
     plans: Sequence[Plan],
     nodes: Mapping[int, str],
     start: State,
-    recorder: Recorder,
+    session: Session,
     most_examples: int,
     after: int = 0,
 ) -> None:
@@ -183,7 +177,9 @@ def run(
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(_Planned(plans, nodes, start), recorder, names, lambda proxy: nodes[proxy.node_id], after)
+    strategy = RecordedSum(
+        _Planned(plans, nodes, start, after), session, names, lambda proxy: nodes[proxy.node_id], after
+    )
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)
@@ -193,16 +189,16 @@ def run(
 class _Planned(FedAvg):
     """Federated averaging of the parties that the plan names."""
 
-    def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State):
+    def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State, after: int):
         super().__init__(fraction_evaluate=0.0, initial_parameters=ndarrays_to_parameters(list(start.values())))
-        self.plans, self.nodes = plans, nodes
+        self.plans, self.nodes, self.after = plans, nodes, after
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         client_manager.wait_for(len(self.nodes), timeout=600)
         wanted = set(self.plans[server_round - 1].parties)
-        given = FitIns(parameters, {"server-round": server_round})
+        given = FitIns(parameters, {"server-round": self.after + server_round})
         return [(proxy, given) for proxy in client_manager.all().values() if self.nodes[proxy.node_id] in wanted]
 
 

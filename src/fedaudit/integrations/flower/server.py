@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -20,11 +20,11 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedaudit.data.set_aside import joined
 from fedaudit.integrations.background import Behind
-from fedaudit.integrations.loop import Model, make_auditor
-from fedaudit.integrations.recorder import Keep, Recorder, open_trace
+from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
 from fedaudit.integrations.states import matched
+from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
-from fedaudit.types import Game, Round, State, Trained, Vantage
+from fedaudit.types import Game, Moment, Round, State, Trained
 
 EXAMPLES, EPOCH_SECONDS = "num-examples", "epoch-seconds"
 MASKED = "secaggplus_configs"  # the record that Flower's SecAgg+ puts into every reply
@@ -38,39 +38,34 @@ def record_strategy(
     model: Model,
     game: Game | Sequence[Game],
     party: Callable[[Message], str] | None = None,
-    vantages: Iterable[str] = (Vantage.CLIENT, Vantage.SERVER),
-    attacks: Iterable[str] | None = None,
-    fpr: Sequence[float] | None = None,
-    confidence: float = 0.95,
-    seed: int = 0,
-    keep: Keep = "signals",
-    strict: bool = False,
+    **options: Unpack[Options],
 ) -> "RecordedStrategy":
     """The same strategy, recorded and audited. `party` says whose reply a message is (default: `node-ID`).
 
-    A server that is started again with the same folder goes on with the same trace and audit.
+    A server that is restarted with the same folder continues the same trace and audit. The other arguments are those of
+    `Options`.
     """
     whole = game if isinstance(game, Game) else joined(*game)
+    asked = checked(rounds, **options)
 
-    def open_recorder() -> Recorder:
-        auditor = make_auditor(model, whole, rounds, vantages, attacks, fpr, confidence, seed)
-        return Recorder(auditor, open_trace(Path(out), auditor, keep), strict=strict)
+    def opened() -> Session:
+        auditor = make_auditor(model, whole, asked)
+        return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
 
-    return RecordedStrategy(strategy, open_recorder, party, Path(out))
+    return RecordedStrategy(strategy, opened, party, Path(out))
 
 
 def trace_strategy(
     strategy: Strategy, *, out: str | Path, party: Callable[[Message], str] | None = None, strict: bool = False
 ) -> "RecordedStrategy":
-    """Recorded only, with all models, for whoever has no records to audit with: attack the trace elsewhere, later."""
-    return RecordedStrategy(
-        strategy, lambda: Recorder(None, open_trace(Path(out), None, "snapshots"), strict=strict), party, Path(out)
-    )
+    """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
+    are."""
+    return RecordedStrategy(strategy, lambda: open_session(Path(out), None, strict=strict), party, Path(out))
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """What arrived from one node. Flower's arrays are bytes that nobody changes, so that holding them is a copy."""
+    """A reply from one node. Nobody changes the bytes of Flower's arrays, so keeping them needs no copy."""
 
     node: int
     name: str = ""
@@ -83,37 +78,39 @@ class _Reply:
 class RecordedStrategy(Strategy):
     """Delegates everything; looks at broadcast and replies before the strategy may consume them.
 
-    Recording and audit happen behind the training, while the parties are at the next round.
+    Recording and audit run in the background, while the parties train for the next round.
     """
 
     def __init__(
         self,
         strategy: Strategy,
-        open_recorder: Callable[[], Recorder],
+        opened: Callable[[], Session],
         party: Callable[[Message], str] | None = None,
         out: Path | None = None,
-        after: int = 0,
+        when: Callable[[int], Moment] | None = None,
     ):
-        self.strategy, self.out, self._open = strategy, out, open_recorder
-        self.recorder = open_recorder()  # now, so that wrong use is refused before training
-        auditor = self.recorder.auditor
+        self.strategy, self.out, self._open = strategy, out, opened
+        self.session = opened()  # now, so that wrong use is refused before training
+        auditor = self.session.auditor
         self._like = auditor.task.initial(0) if auditor and auditor.task else None
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
         self._broadcast: dict[str, Array] = {}
         self._asked: frozenset[int] = frozenset()
         self._clock = time.perf_counter()
-        self._offset = after  # a restarted server counts from 1 again
+        self._offset = 0  # a restarted server counts from 1 again
+        self._when = when or (lambda server_round: Moment(self._offset + server_round))
         self._behind = Behind()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        self._broadcast = dict(arrays.items())
+        sent_out = next((record for m in messages for record in m.content.array_records.values()), arrays)
+        self._broadcast = dict(sent_out.items())
         self._asked = frozenset(message.metadata.dst_node_id for message in messages)
         if server_round == 1:
             self.settle()
-            with self.recorder.guard("it is not known whether the server was restarted"):
+            with self.session.guard("it is not known whether the server was restarted"):
                 self._note_restart()
         self._clock = time.perf_counter()
         return messages
@@ -123,35 +120,36 @@ class RecordedStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         elapsed = time.perf_counter() - self._clock
         messages = list(replies)
-        index = self._offset + server_round
+        when = self._when(server_round)
+        index = when.round
         seen: list[_Reply] | None = None
-        with self.recorder.guard(f"round {index} is missing"):
+        with self.session.guard(f"round {index} is missing"):
             seen = [self._copied(message) for message in messages]
         arrays, metrics = self.strategy.aggregate_train(server_round, messages)
         if seen is not None:
             made = None if arrays is None else dict(arrays.items())
-            self._behind.do(partial(self._process, index, self._broadcast, self._asked, seen, made, elapsed))
+            self._behind.do(partial(self._process, when, self._broadcast, self._asked, seen, made, elapsed))
         return arrays, metrics
 
     def settle(self) -> None:
-        """Until everything that was seen is recorded."""
+        """Waits until everything that was seen is recorded."""
         self._behind.wait()
 
     def start(self, *arguments: Any, **options: Any) -> Result:
-        """Flower's own loop; results and report when it ends, however it ends."""
-        if self.recorder.closed:
-            self.recorder = self._open()
+        """Runs Flower's own loop, and writes results and report when it ends, also after an error."""
+        if self.session.closed:
+            self.session = self._open()
         try:
             result = super().start(*arguments, **options)
             self.settle()
             return result
         except BaseException as error:
-            self.recorder.broke_off(type(error))
+            self.session.broke_off(type(error))
             with suppress(Exception):
                 self.settle()
             raise
         finally:
-            self.recorder.finish(self.out.name if self.out else "recorded", self.out)
+            self.session.finish(self.out)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -181,44 +179,45 @@ class RecordedStrategy(Strategy):
 
     def _process(
         self,
-        index: int,
+        when: Moment,
         broadcast: Mapping[str, Array],
         asked: frozenset[int],
         replies: Sequence[_Reply],
         made: Mapping[str, Array] | None,
         elapsed: float,
     ) -> None:
-        """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are told, not guessed."""
-        silent = len(asked - {reply.node for reply in replies})
+        """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are noted."""
+        index, silent = when.round, len(asked - {reply.node for reply in replies})
         for count, what in ((sum(reply.failed for reply in replies), "failed"), (silent, "did not answer")):
             if count:
-                self.recorder.gap(f"round {index}: {count} of {len(asked)} parties {what}")
+                self.session.gap(f"round {index}: {count} of {len(asked)} parties {what}")
         if masked := sum(reply.masked for reply in replies):
-            self.recorder.note(f"round {index}: {masked} replies are masked, only their sum is seen")
-        with self.recorder.guard(f"round {index} is missing"):
+            self.session.note(f"round {index}: {masked} replies are masked, only their sum is seen")
+        with self.session.guard(f"round {index} is missing"):
             start = self._state(broadcast, f"round {index}, broadcast")
             sent: dict[str, Trained] = {}
             for reply in sorted(replies, key=lambda reply: reply.name):  # not in the order of arrival
                 if not reply.failed and not reply.masked:
                     self._take(index, reply, elapsed, sent)
             if not asked:
-                self.recorder.note(f"round {index}: nobody was asked to train")
+                self.session.note(f"round {index}: nobody was asked to train")
             elif made is None and not sent:
-                self.recorder.gap(f"round {index} is empty: nobody sent a model")
+                self.session.gap(f"round {index} is empty: nobody sent a model")
             elif made is None:
-                self.recorder.note(f"round {index}: models arrived, and the strategy kept the old one")
+                self.session.note(f"round {index}: models arrived, and the strategy kept the old one")
             after = start if made is None else self._state(made, f"round {index}, aggregate")
-            self.recorder.observe(Round(index, start, sent, after, commit=made is not None or bool(sent)))
+            commit = not when.probe and (made is not None or bool(sent))
+            self.session.observe(Round(index, start, sent, after, commit, when.probe))
 
     def _take(self, index: int, reply: _Reply, elapsed: float, sent: dict[str, Trained]) -> None:
         if len(reply.records) != 1:
             count = len(reply.records)
-            self.recorder.gap(f"round {index}, {reply.name}: {count} array records in place of one, left out")
+            self.session.gap(f"round {index}, {reply.name}: {count} array records in place of one, left out")
             return
         state = self._state(reply.records[0], f"round {index}, {reply.name}")
         if reply.name in sent:
             same = digest(sent[reply.name].state) == digest(state)
-            told = self.recorder.note if same else self.recorder.gap
+            told = self.session.note if same else self.session.gap
             how = "the same both times" if same else "and differently"
             told(f"round {index}: {reply.name} answered twice, {how}: the first is kept")
             return
@@ -226,15 +225,15 @@ class RecordedStrategy(Strategy):
         sent[reply.name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
 
     def _note_restart(self) -> None:
-        """A server that is started again counts from 1: its rounds go on from the model that it starts with."""
-        if self.recorder.trace is None:
+        """A restarted server counts from 1 again: its rounds continue from the model that it starts with."""
+        if self.session.trace is None:
             return
-        current = self.recorder.trace.store.lineage.current
+        current = self.session.trace.store.lineage.current
         start = digest(self._state(self._broadcast, "round 1, broadcast"))
         self._offset = max((r for r, entry in current.items() if entry.commit and entry.aggregate == start), default=0)
         if self._offset:
-            told = f"the server started again from the model of round {self._offset} and counts on from there"
-            self.recorder.note(told)
+            told = f"the server restarted from the model of round {self._offset}; rounds are counted from there"
+            self.session.note(told)
 
     def _state(self, arrays: Mapping[str, Array], where: str) -> State:
         state = {name: array.numpy() for name, array in arrays.items()}

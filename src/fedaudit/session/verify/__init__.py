@@ -1,7 +1,7 @@
 """`fedaudit verify`: is a claim of differential privacy kept? Checked on a configuration (by probing its mechanism and
 by a few rounds of training) or on a recorded trace, fedaudit's own or somebody else's."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +12,8 @@ import numpy as np
 
 from fedaudit.config.schema import Config, load_config
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.accounting import Promise, promise_from, stated
+from fedaudit.privacy.accounting import promise_from, stated
+from fedaudit.privacy.statement import Promise, Statement
 from fedaudit.results import document as results
 from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
@@ -31,16 +32,16 @@ TRAINED = 3  # rounds trained to look at a configuration
 def verify(path: Path, declared: Path | None, overrides: Iterable[str] = ()) -> list[Check]:
     """A folder holds a trace, anything else is a configuration. Every claim that is made is checked."""
     if path.is_dir() and not (path / RUN).is_file():
-        raise FedauditError("no-trace", f"there is no {RUN} in {path}", "Name a folder that `fedaudit run` left.")
+        raise FedauditError("no-trace", f"there is no {RUN} in {path}", "Give a folder that `fedaudit run` wrote.")
     if path.is_dir() and list(overrides):
-        raise FedauditError("verify-set", f"{path} is a run: its settings cannot be changed", "Leave out --set.")
+        raise FedauditError("verify-set", f"{path} is a recorded run: its settings cannot be changed", "Remove --set.")
     if path.is_dir():
         return _verify_run(path, declared)
     if declared:
         raise FedauditError(
             "verify-claim",
             f"{path} is a configuration: its claim is what its defences promise, not what {declared} says",
-            'Leave out --claim, or run it with audit.keep = "snapshots" and name its folder.',
+            'Remove --claim, or run it with audit.keep = "snapshots" and give the folder of that run.',
         )
     return _verify_config(load_config(path, overrides))
 
@@ -52,7 +53,7 @@ def verify_rounds(declared: Declared, rounds: Iterable[Round]) -> list[Check]:
 
 
 def _verify_run(path: Path, declared: Path | None) -> list[Check]:
-    """What was released counts, on branches that were abandoned, too."""
+    """All released rounds count, also those on abandoned branches."""
     store = Store.read(path)
     entries = [entry for _, entry in sorted(store.lineage.entries.items())]
     done = sum(1 for entry in entries if entry.commit)
@@ -74,21 +75,24 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
 def _own_claims(store: Store, path: Path, done: int) -> list[Claim]:
     """What results.json states about the noise in run.json; before there are results, what they would state."""
     promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
-    said = results.load(path)["run"].get("guarantee") if (path / results.RESULTS).is_file() else None
+    said = results.load(path).run.guarantee if (path / results.RESULTS).is_file() else None
     return _claims(config_of(store.manifest, path), promises, said or stated(promises, done), done)
 
 
-def _claims(config: Config, promises: tuple[Promise, ...], said: Mapping[str, Any] | None, done: int) -> list[Claim]:
+def _claims(config: Config, promises: tuple[Promise, ...], said: Statement | None, done: int) -> list[Claim]:
     if not promises or said is None:
         what = "no defence of this configuration promises differential privacy" if not promises else "no round was done"
-        raise FedauditError("no-claim", what, "Add one that does, or give --claim with a recorded run.")
-    statements = {one.get("defence"): one for one in (said, *said.get("further", ()))}
-    return [claimed_by(config, promise, statements.get(promise.defence, {}), done) for promise in promises]
+        raise FedauditError(
+            "no-claim", what, "Add a defence that does, such as dp-sgd, or give --claim with a recorded run."
+        )
+    statements = {one.defence: one for one in (said, *said.further)}
+    return [claimed_by(config, promise, statements.get(promise.defence), done) for promise in promises]
 
 
 def _verify_config(config: Config) -> list[Check]:
     """A few rounds are trained, and a mechanism inside the party is tried on a few records."""
-    from fedaudit.session.run import prepare, rounds
+    from fedaudit.session.engines import rounds
+    from fedaudit.session.prepare import prepare
 
     prepared = prepare(config)
     planned = config.federation.rounds

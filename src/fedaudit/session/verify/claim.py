@@ -2,16 +2,17 @@
 
 import math
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedaudit.config.schema import Config
+from fedaudit.defences.shared import NoisyOptions
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.privacy.accounting import Process, Promise, Sampler, epsilon
+from fedaudit.privacy.accounting import epsilon
+from fedaudit.privacy.statement import Process, Promise, Sampler, Statement
 from fedaudit.types import Unit
 
 # Where the noise is added: to gradients inside the party, to the update as it leaves, or to the sum at the server.
@@ -21,7 +22,7 @@ _Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Declared(BaseModel):
-    """[claim] in a TOML file: what is said about a training that fedaudit did not configure."""
+    """[claim] in a TOML file: what is claimed about a training that fedaudit did not configure."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,7 +73,7 @@ class Claim:
         )
 
     def spent(self, rounds: int) -> float:
-        """Epsilon of so many rounds, honestly; infinite without noise."""
+        """The correct epsilon of so many rounds; infinite without noise."""
         return math.inf if self.noise_std == 0 else epsilon(self.honest, rounds, self.said.delta)
 
 
@@ -82,7 +83,7 @@ def read_claim(path: Path, rounds_done: int) -> Claim:
     except OSError as error:
         raise FedauditError("claim-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("claim-syntax", f"{path} is not valid TOML: {error}", "Mend that line.") from None
+        raise FedauditError("claim-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
     try:
         return Claim(Declared.model_validate(raw.get("claim", {})), rounds_done)
     except ValidationError as error:
@@ -92,35 +93,34 @@ def read_claim(path: Path, rounds_done: int) -> Claim:
         raise FedauditError("claim", f"{spot}: {first['msg']}", f"Known keys: {known}.", where=str(path)) from None
 
 
-def claimed_by(config: Config, promise: Promise, stated: Mapping[str, Any], rounds_done: int) -> Claim:
+def claimed_by(config: Config, promise: Promise, stated: Statement | None, rounds_done: int) -> Claim:
     """The claim that fedaudit itself makes for a run; `stated` is the part of `run.guarantee` about this promise."""
-    asked = next(defence for defence in config.defences if defence.name == promise.defence)
-    where: Where = (
-        "gradient" if promise.defence in ("dp-sgd", "higradavg") else "update" if asked.local else "aggregate"
-    )
-    federation = config.federation
+    noisy = (each for each in config.defences if isinstance(each, NoisyOptions))
+    asked = next(each for each in noisy if each.name == promise.defence)
+    where, federation = asked.slots[-1], config.federation
     try:
-        accounted = stated["process"]
+        if stated is None or not stated.curve.round:
+            raise ValueError(f"it does not say what {promise.defence} has spent")
         said = {
-            "epsilon": stated["epsilon"],
-            "delta": stated["delta"],
+            "epsilon": stated.epsilon,
+            "delta": stated.delta,
             "clip": asked.clip,
             "noise": promise.process.noise,
             "where": where,
-            "unit": stated.get("unit"),
-            "adjacency": stated.get("adjacency"),
-            "epsilon_one_round": stated.get("epsilon_one_round"),
-            "rounds": stated["curve"]["round"][-1],
+            "unit": stated.unit,
+            "adjacency": stated.adjacency,
+            "epsilon_one_round": stated.epsilon_one_round,
+            "rounds": stated.curve.round[-1],
             "releases": promise.process.releases,
             # Batches are drawn inside the party, parties by the federation.
             "sampler": promise.process.sampler if where == "gradient" else federation.sampling or "full",
-            "accounted_as": accounted["sampler"],
-            "rate": accounted["rate"],
+            "accounted_as": stated.process.sampler,
+            "rate": stated.process.rate,
             "parties": federation.parties,
             "denominator": federation.participation * federation.parties if where == "aggregate" else None,
         }
         return Claim(Declared.model_validate(said), rounds_done, f"{promise.defence}, one {promise.process.unit}")
-    except (KeyError, IndexError, TypeError, ValidationError) as error:
+    except ValueError as error:  # pydantic's are ValueErrors, too
         what = str(error).splitlines()[0]
         raise FedauditError(
             "run-guarantee", f"the guarantee that this run states cannot be read: {what}", "Run it again.",

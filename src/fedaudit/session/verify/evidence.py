@@ -84,43 +84,64 @@ def from_trace(claim: Claim, rounds: Iterable[Round]) -> Evidence:
 
 def from_branches(claim: Claim, rounds: Iterable[tuple[int, Round]]) -> Evidence:
     """Rounds, each with the number of its branch: what a server took back was released all the same."""
-    found, changed, draws = Evidence(), set[str](), list[list[Noise]]()
-    again: dict[int, Noise] = {}  # the first noise of each round number, whatever its branch
-    looked_at: Counter[int] = Counter()
+    reading = _Reading(claim)
     for branch, round in rounds:
+        if round.broadcast and round.aggregate:  # else nobody saw what changed
+            reading.take(branch, round)
+    return reading.evidence()
+
+
+class _Reading:
+    """One pass over the rounds of a trace."""
+
+    def __init__(self, claim: Claim):
+        self.claim, self.found = claim, Evidence()
+        self.changed: set[str] = set()
+        self.seen: set[str] = set()
+        self.masked = False
+        self.draws: list[list[Noise]] = []
+        self.noises: list[Noise] = []
+        self.again: dict[int, Noise] = {}  # the first noise of each round number, whatever its branch
+        self.looked_at: Counter[int] = Counter()
+
+    def take(self, branch: int, round: Round) -> None:
+        claim, found = self.claim, self.found
         label = f"round {round.index}" + (f" of branch {branch}" if branch else "")
-        found.rounds += 1
         found.present.append(len(round.sent))
         readable = {party: trained for party, trained in round.sent.items() if trained.state}
-        found.masked |= len(readable) < len(round.sent)
+        self.masked |= len(readable) < len(round.sent)
         moved = {key for key in round.broadcast if _changed(round, readable, key)}
-        changed |= moved
-        found.constant |= round.broadcast.keys()
-        found.uncovered |= {key for key in moved if _is_whole(round.broadcast[key])}
+        self.changed |= moved
+        self.seen |= round.broadcast.keys()
+        found.uncovered.update(key for key in moved if _is_whole(round.broadcast[key]))
         if claim.said.where == "aggregate":
-            found.norms += [
+            found.norms.extend(
                 (f"{label}, {party}", _norm(_change(round.broadcast, trained.state, most=None)))
                 for party, trained in readable.items()
-            ]
-        looked_at[branch] += 1
-        if looked_at[branch] > ROUNDS:
-            continue
-        drawn = list(_drawn(claim, replace(round, sent=readable), label, found))
-        if drawn and (twin := again.setdefault(round.index, drawn[0])) is not drawn[0]:
-            draws.append([twin, drawn[0]])
-        draws.append(drawn)
-        found.noises += drawn
-    found.constant -= changed
-    found.noises = [noise.without(found.constant) for noise in found.noises]
-    draws = [[noise.without(found.constant) for noise in drawn] for drawn in draws if drawn]
-    found.pairs = [_difference(a, b) for drawn in draws for a, b in pairwise(drawn)]  # of parties, of branches
-    found.pairs += [_difference(a[0], b[0]) for a, b in pairwise(draws) if a[0].label != b[0].label]  # of two rounds
-    found.pairs += [pair for noise in found.noises if not noise.slack for pair in _layers(noise)]
-    return found
+            )
+        self.looked_at[branch] += 1
+        if self.looked_at[branch] > ROUNDS:
+            return
+        drawn = list(_drawn(claim, replace(round, sent=readable), label, None if self.masked else found.fits))
+        if drawn and (twin := self.again.setdefault(round.index, drawn[0])) is not drawn[0]:
+            self.draws.append([twin, drawn[0]])
+        self.draws.append(drawn)
+        self.noises += drawn
+
+    def evidence(self) -> Evidence:
+        constant = self.seen - self.changed
+        noises = [noise.without(constant) for noise in self.noises]
+        draws = [[noise.without(constant) for noise in drawn] for drawn in self.draws if drawn]
+        pairs = [_difference(a, b) for drawn in draws for a, b in pairwise(drawn)]  # of parties, of branches
+        pairs += [_difference(a[0], b[0]) for a, b in pairwise(draws) if a[0].label != b[0].label]  # of two rounds
+        pairs += [pair for noise in noises if not noise.slack for pair in _layers(noise)]
+        rounds = len(self.found.present)
+        return replace(self.found, rounds=rounds, masked=self.masked, constant=constant, noises=noises, pairs=pairs)
 
 
-def _drawn(claim: Claim, round: Round, label: str, found: Evidence) -> Iterator[Noise]:
-    residual = None if found.masked else _averaging(claim, round, label, found)
+def _drawn(claim: Claim, round: Round, label: str, fits: dict[Way, float] | None) -> Iterator[Noise]:
+    """`fits`: how well each way of averaging fits, added to; None where updates were recorded as a sum only."""
+    residual = None if fits is None else _averaging(claim, round, label, fits)
     if claim.said.where == "aggregate" and residual:
         yield residual
     elif claim.said.where == "update":
@@ -129,7 +150,7 @@ def _drawn(claim: Claim, round: Round, label: str, found: Evidence) -> Iterator[
             yield Noise(f"{label}, {party}", change, claim.noise_std, claim.said.clip)
 
 
-def _averaging(claim: Claim, round: Round, label: str, found: Evidence) -> Noise | None:
+def _averaging(claim: Claim, round: Round, label: str, fits: dict[Way, float]) -> Noise | None:
     """What the server added: the aggregate less the mean of what was sent, under each way of taking that mean.
 
     Updates are recorded as they arrive, and a server may clip them after that: each way is tried with and without.
@@ -157,7 +178,7 @@ def _averaging(claim: Claim, round: Round, label: str, found: Evidence) -> Noise
             for key in applied
         }
     for way, residual in left.items():
-        found.fits[way] = found.fits.get(way, 0.0) + _norm(residual) ** 2
+        fits[way] = fits.get(way, 0.0) + _norm(residual) ** 2
     best = min(left, key=lambda way: _norm(left[way]))
     return Noise(label, left[best], claim.noise_std / denominator)
 
@@ -185,24 +206,32 @@ def from_probe(claim: Claim, state: State, records: Records, train: Train, units
 
     `units` says whose each record is. The step divides by the number of records.
     """
-    found, size = Evidence(), len(records)
+    size = len(records)
     same = train(records, np.random.default_rng(0)).state
     steps = [_change(state, train(records, np.random.default_rng(seed)).state) for seed in range(4)]
     std = claim.noise_std * lr / size
-    found.constant = {key for key in steps[0] if not any(step[key].any() for step in steps)}
-    for seed, (a, b) in enumerate(pairwise(steps)):
-        drawn = Noise(f"probe {seed + 1}", {key: a[key] - b[key] for key in a}, std * 2**0.5).without(found.constant)
-        found.noises.append(drawn)
-        found.pairs.append(drawn)
-        found.pairs += list(_layers(drawn))
+    constant = {key for key in steps[0] if not any(step[key].any() for step in steps)}
+    noises = [
+        Noise(f"probe {number}", {key: a[key] - b[key] for key in a}, std * 2**0.5).without(constant)
+        for number, (a, b) in enumerate(pairwise(steps), start=1)
+    ]
+    pairs = [pair for noise in noises for pair in (noise, *_layers(noise))]
     moved = []
-    for scale in (-30.0, 30.0):
+    for outlier in outliers(records.x, units == units[0]):
         x = records.x.copy()
-        x[units == units[0]] = x[units == units[0]] * scale
+        x[units == units[0]] = outlier
         other = train(replace(records, x=x), np.random.default_rng(0)).state
         moved.append(_norm(_change(same, other, most=None)))
-    found.moved = max(moved) / (2 * claim.said.clip * lr / size)
-    return found
+    most = max(moved) / (2 * claim.said.clip * lr / size)
+    return Evidence(noises=noises, pairs=pairs, constant=constant, moved=most)
+
+
+def outliers(x: NDArray[Any], chosen: NDArray[Any]) -> list[NDArray[Any]]:
+    """What one unit is replaced by: itself, thirty times as large, in both directions. Tokens know no size: there it is
+    a token that the unit holds, or the highest one, over and over."""
+    if x.dtype.kind == "f":
+        return [x[chosen] * -30.0, x[chosen] * 30.0]
+    return [np.full_like(x[chosen], token) for token in (x[chosen].flat[0], x.max())]
 
 
 # ------------------------------------------------------------------ arithmetic

@@ -1,0 +1,382 @@
+"""Makes the figures of docs/matched-filter.md: light federations, scored round by round by pure functions.
+
+    python docs/make_matched.py run baskets cifar100-mlp --data FOLDER --out FOLDER
+    python docs/make_matched.py tables --out FOLDER
+
+A cell (a setting with a seed) is one JSON file; one that is there is not made again. Fitting, calibration and
+evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their
+labels.
+FOLDER with the data: cifar10.npz, cifar100.npz, mnist.npz and adult.npz; `baskets` comes with the package.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import special
+from torch import Tensor, nn
+
+from fedaudit.adversary.signals import matched, relatives
+from fedaudit.adversary.signals.gradients import cosine, statistics, with_all
+from fedaudit.adversary.signals.outputs import rescaled_logit
+from fedaudit.config.registry import Options
+from fedaudit.data import baskets
+from fedaudit.defences.dp_sgd import DPSGD
+from fedaudit.defences.slots import NONE, Defence, Guarded
+from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.types import Floats, Ints, Party, Plan, Records, Round, State, Trained
+
+FPR = 0.01
+MEMBER, FITTING, CALIBRATION, EVALUATION = range(4)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of scoring."""
+
+    fit: str = "all"  # or "nonmembers"
+    damping: float = 0.1
+    at: str = "halfway"  # or "received"
+    adaptive: bool = True  # undo Adam, where it is in use
+    layer: str = "largest"  # or "all"
+
+    @property
+    def name(self) -> str:
+        adam = "adaptive" if self.adaptive else "plain"
+        return f"{self.at}, {self.fit}, {self.damping:g}, {adam}, {self.layer}"
+
+
+OURS = Way()
+ONE_EPOCH = Training("adam", 1e-3, 1, 64)
+AS_FIRST_DRAWN = Way("nonmembers", 0.1, "received", adaptive=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    data: str
+    sizes: tuple[int, int, int, int]  # of a party: members, fitting, calibration, evaluation
+    model: str = "mlp"
+    options: dict[str, Any] = field(default_factory=dict)
+    parties: int = 4
+    rounds: int = 40
+    training: Training = ONE_EPOCH
+    seed: int = 0
+    ways: tuple[Way, ...] = (OURS,)
+    shown: tuple[int, ...] = (1, 5, 10, 20, 40)
+    rivals: bool = False  # fusion, its parts, and the relatives
+    noise: float = 0.0  # per-record DP-SGD, clip 1
+    update_noise: float = 0.0  # on the update, in units of its norm
+    looked_at: int = 4  # parties whose local models are scored, and whose candidates global models are scored for
+
+
+BASKETS = Cell("baskets", (1538, 1025, 1025, 1538))
+MLP = Cell("cifar100", (1000, 1000, 1000, 1000), "mlp", {"hidden": (256, 128)}, rounds=10,
+           training=Training("adam", 1e-3, 1, 32), shown=(1, 5, 10))  # fmt: skip
+CNN = Cell("cifar100", (500, 500, 500, 500), "small-cnn", rounds=5, training=Training("adam", 1e-3, 4, 32),
+           shown=(1, 3, 5))  # fmt: skip
+SMALL = replace(BASKETS, sizes=(450, 1025, 1025, 1025), rounds=10, shown=(1, 5, 10), looked_at=2)
+
+
+def cells() -> dict[str, Cell]:
+    """Group-what-seed -> cell."""
+    found: dict[str, Cell] = {}
+    for seed in range(5):
+        others = (replace(OURS, fit="nonmembers"), replace(OURS, at="received")) if seed == 0 else ()
+        found[f"baskets-{seed}"] = replace(BASKETS, seed=seed, ways=(OURS, *others), looked_at=2 if seed else 4)
+        found[f"baskets10-{seed}"] = replace(BASKETS, seed=seed, rounds=10, shown=(1, 5, 10), looked_at=2)
+        found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
+    for seed in range(3):
+        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)
+        for members in (450, 1800, 3600):
+            for width in (8, 32, 128, 512):
+                hidden = (width, 64) if width > 8 else (width,)  # the first layer is the largest
+                found[f"map-{members}x{width}-{seed}"] = replace(
+                    SMALL, sizes=(members, 600, 600, 600), options={"hidden": hidden}, seed=seed, rivals=True,
+                    rounds=8, shown=(8,), parties=2,
+                )  # fmt: skip
+    for fit in (50, 200, 1000):
+        ways = (OURS, *(replace(OURS, fit="nonmembers", damping=damping) for damping in (0.1, 0.3, 1, 3, 10)))
+        found[f"fit-{fit}-11"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, parties=2, seed=11)
+    for parties in (4, 10, 20):
+        found[f"parties-{parties}-0"] = replace(SMALL, sizes=(200, 100, 300, 300), parties=parties, looked_at=4)
+    for epochs in (1, 2, 5):
+        ways = (OURS, replace(OURS, at="received"))
+        found[f"epochs-{epochs}-0"] = replace(SMALL, training=Training("adam", 1e-3, epochs, 64), ways=ways)
+    dampings = tuple(replace(OURS, damping=damping) for damping in (0.03, 0.3, 3, 30))
+    for noise in (0.0, 0.3, 0.5, 1.0):
+        found[f"dp-{noise}-0"] = replace(SMALL, noise=noise or 1e-9, ways=dampings)
+        found[f"noise-{noise}-0"] = replace(SMALL, update_noise=4 * noise, ways=dampings)
+    mnist = replace(MLP, data="mnist", options={}, training=Training("adam", 1e-3, 1, 64), rivals=True)
+    found["mnist-mlp-0"] = mnist
+    found["adult-mlp-0"] = replace(mnist, data="adult")
+    found["cifar100-product-cnn-0"] = replace(CNN, model="cnn", options={"filters": 16}, rivals=True)
+    steps = (
+        AS_FIRST_DRAWN,
+        replace(AS_FIRST_DRAWN, fit="all"),
+        replace(AS_FIRST_DRAWN, fit="all", at="halfway"),
+        OURS,
+        replace(OURS, fit="nonmembers"),
+        *(replace(OURS, damping=damping) for damping in (0.03, 0.3, 1.0)),
+    )
+    chosen = (*steps, replace(OURS, layer="all"))
+    found["choose-baskets-10"] = replace(BASKETS, seed=10, rounds=5, ways=chosen, shown=(1, 5), looked_at=2)
+    found["choose-cnn-10"] = replace(CNN, data="cifar10", seed=10, ways=chosen, looked_at=2)
+    found["choose-mlp-10"] = replace(MLP, data="cifar10", seed=10, rounds=5, ways=chosen, looked_at=2)
+    return found
+
+
+# ------------------------------------------------------------------ the federation
+
+
+@cache
+def records(name: str, folder: Path) -> tuple[Floats, Ints, int]:
+    if name == "baskets":
+        own = baskets.load(Options(name="baskets"))
+        return own.records.x.astype(np.float32), own.records.y, own.classes
+    with np.load(folder / f"{name}.npz", allow_pickle=False) as stored:
+        z = dict(stored)
+    if name == "adult":
+        numbers = (z["numeric"] - z["numeric"].mean(0)) / z["numeric"].std(0)
+        hot = [np.eye(column.max() + 1)[column] for column in z["categorical"].T]
+        return np.concatenate([numbers, *hot], axis=1).astype(np.float32), z["y"].astype(np.int64), 2
+    x = np.concatenate([z["x_train"], z["x_test"]]).astype(np.float32) / 255
+    y = np.concatenate([z["y_train"], z["y_test"]]).astype(np.int64)
+    x = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    return x, y, int(y.max()) + 1
+
+
+def small_cnn(classes: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 128), nn.ReLU(), nn.Linear(128, classes))
+
+
+@dataclass(frozen=True)
+class World:
+    cell: Cell
+    task: TorchTask
+    rows: dict[str, Records]
+    role: Ints
+
+    @classmethod
+    def of(cls, cell: Cell, folder: Path) -> "World":
+        x, y, classes = records(cell.data, folder)
+        each = sum(cell.sizes)
+        order = np.random.default_rng([cell.seed, 0]).permutation(len(x))
+        parts = [order[i * each : (i + 1) * each] for i in range(cell.parties)]
+        assert len(parts[-1]) == each, "too little data for these parties"
+        rows = {f"party-{i:02d}": Records(x[p], y[p], p.astype(np.str_)) for i, p in enumerate(parts)}
+        own = cell.model == "small-cnn"
+        options = dict(cell.options)
+        task = TorchTask(lambda: small_cnn(classes), classes) if own else build_task(
+            cell.model, x.shape[1:], classes, options
+        )  # fmt: skip
+        return cls(cell, task, rows, np.repeat(np.arange(4), cell.sizes))
+
+    def rounds(self) -> Iterator[Round]:
+        cell = self.cell
+        members = {name: own.take(np.flatnonzero(self.role == MEMBER)) for name, own in self.rows.items()}
+        parties: list[Party] = [Trainer(name, own, cell.training) for name, own in members.items()]
+        if cell.noise:
+            dp = DPSGD(1.0, cell.noise)
+            parties = [Guarded(name, lambda own=own: own, cell.training, dp) for name, own in members.items()]  # type: ignore[misc]
+        defence = Defence("noise", update=self._noisy) if cell.update_noise else NONE
+        return federate(self.task, parties, [Plan(tuple(self.rows))] * cell.rounds, cell.seed, defence=defence)
+
+    def _noisy(self, broadcast: State, trained: Trained, rng: np.random.Generator) -> Trained:
+        size = np.sqrt(sum(float(((trained.state[k] - broadcast[k]) ** 2).sum()) for k in broadcast))
+        each = self.cell.update_noise * size / np.sqrt(sum(v.size for v in broadcast.values()))
+        state = {k: (v + each * rng.standard_normal(v.shape)).astype(v.dtype) for k, v in trained.state.items()}
+        return replace(trained, state=state)
+
+
+# ------------------------------------------------------------------ scores
+
+
+@dataclass
+class Target:
+    """One party's local models, or the global ones: what is scored over the rounds."""
+
+    world: World
+    rows: Records
+    role: Ints
+    prepared: dict[Way, matched.Prepared] = field(default_factory=dict)
+    series: dict[str, list[tuple[Floats, Floats]]] = field(default_factory=dict)  # way -> (z, whitened norm) by round
+    rivals: dict[str, list[Floats]] = field(default_factory=dict)
+
+    def observe(self, received: State, sent: State) -> None:
+        task, cell = self.world.task, self.world.cell
+        update = {n: torch.from_numpy((received[n] - sent[n])[None]) for n, _ in task.architecture.named_parameters()}
+        for at in dict.fromkeys(way.at for way in cell.ways):
+            module = task.fresh(matched.halfway(received, sent) if at == "halfway" else received)
+            seen: dict[str, matched.Seen | None] = {}
+            for way in (way for way in cell.ways if way.at == at):
+                if way not in self.prepared:
+                    self.prepared[way] = self._prepare(way, module)
+                own = self.prepared[way]
+                if way.layer not in seen:
+                    seen[way.layer] = matched.look(own, module)
+                self._keep(way, own, matched.statistics(own, module, update, seen[way.layer]))
+        if cell.rivals:
+            self._watch(received, sent)
+
+    def _prepare(self, way: Way, module: nn.Module) -> matched.Prepared:
+        fitting = np.flatnonzero(self.role == FITTING) if way.fit == "nonmembers" else np.arange(len(self.role))
+        layer = matched.largest_linear(module) if way.layer == "largest" else None
+        adam = way.adaptive and self.world.cell.training.optimizer == "adam"
+        x, y = torch.from_numpy(self.rows.x), torch.from_numpy(self.rows.y)
+        return matched.prepare(
+            module, self.world.task.losses, x, y, torch.from_numpy(fitting), way.damping, layer, adam
+        )
+
+    def _keep(self, way: Way, own: matched.Prepared, found: Any) -> None:
+        def add(name: str, score: Tensor, norm2: Tensor) -> None:
+            z = matched.standardised(score, own.fitting).numpy()
+            self.series.setdefault(name, []).append((z, norm2.sqrt().numpy()))
+
+        add(way.name, matched.together(found)[:, 0], found.norm2.sum(1))
+        if way.layer == "all":
+            for column, layer in enumerate(found.layers):
+                add(f"{way.name}: {layer}", matched.scores(found)[:, column, 0], found.norm2[:, column])
+
+    def _watch(self, received: State, sent: State) -> None:
+        task = self.world.task
+        before, after = (rescaled_logit(task.outputs(state, self.rows.x), self.rows.y) for state in (received, sent))
+        found = statistics(task, received, [sent], self.rows)
+        product, g2, u2 = with_all(found.inner[:, :, 0]), with_all(found.norm2), with_all(found.update2[None, :, 0])
+        module = task.fresh(received)
+        layer = matched.largest_linear(module)
+        weight = torch.from_numpy(received[f"{layer}.weight"] - sent[f"{layer}.weight"])
+        self.rivals.setdefault("cosine", []).append(cosine(product, g2, u2))
+        self.rivals.setdefault("logit", []).append(after)
+        self.rivals.setdefault("gain", []).append(np.logaddexp(0, -before) - np.logaddexp(0, -after))
+        projected = relatives.projection(module, torch.from_numpy(self.rows.x), weight, layer)
+        self.rivals.setdefault("projres", []).append(projected.numpy())
+
+    def scores(self) -> Iterator[tuple[str, Floats]]:
+        for name, series in self.series.items():
+            z, norm = np.array([s for s, _ in series]), np.array([n for _, n in series])
+            yield name, z.mean(0)
+            yield f"{name}; weighted", (z * norm).sum(0) / np.sqrt((norm**2).sum(0)).clip(1e-30)
+        if self.rivals:
+            yield from self._rival_scores()
+
+    def _rival_scores(self) -> Iterator[tuple[str, Floats]]:
+        known = self.role == FITTING
+
+        def z(values: Floats) -> Floats:
+            return np.asarray((values - values[known].mean()) / (values[known].std() or 1.0))
+
+        by_layer, logit = np.mean(self.rivals["cosine"], axis=0), np.array(self.rivals["logit"])
+        one = by_layer[:, int(by_layer[known, :-1].var(axis=0).argmin())]
+        abscissa = np.arange(len(logit)) - (len(logit) - 1) / 2
+        slope = abscissa @ special.expit(logit)
+        yield "gradient-cosine", one
+        yield "fta-confidence", slope
+        yield "fusion", z(one) + z(slope)
+        yield "loss", logit[-1]
+        yield "round-gain", np.mean(self.rivals["gain"], axis=0)
+        yield "projres", np.mean(self.rivals["projres"], axis=0)
+
+
+def judged(scores: list[Floats], role: Ints) -> dict[str, Any]:
+    blocks = [Block(v[role == MEMBER], v[role == EVALUATION], v[role == CALIBRATION]) for v in scores]
+    rate, area = tpr_at_fpr(blocks, FPR), auc(blocks)
+    return {"tpr": rate.value, "low": rate.low, "high": rate.high, "fpr": rate.realised_fpr,
+            "fpr_interval": rate.realised_fpr_interval, "auc": area.value, "members": rate.n_pos,
+            "calibration": rate.n_cal, "evaluation": rate.n_neg, "reason": rate.reason}  # fmt: skip
+
+
+def made(cell: Cell, folder: Path) -> dict[str, Any]:
+    started = time.process_time()
+    world = World.of(cell, folder)
+    names = list(world.rows)[: cell.looked_at]
+    local = {name: Target(world, world.rows[name], world.role) for name in names}
+    some = [world.rows[name] for name in names]
+    x, y, id = (np.concatenate([getattr(own, key) for own in some]) for key in ("x", "y", "id"))
+    joined = Records(x, y, id)
+    everybody = Target(world, joined, np.tile(world.role, len(names)))
+    found: dict[str, Any] = {"local": {}, "global": {}}
+    for round in world.rounds():
+        for name, target in local.items():
+            target.observe(round.broadcast, round.sent[name].state)
+        everybody.observe(round.broadcast, round.aggregate)
+        if round.index in cell.shown:
+            by_party = [dict(target.scores()) for target in local.values()]
+            found["local"][round.index] = {n: judged([p[n] for p in by_party], world.role) for n in by_party[0]}
+            found["global"][round.index] = {n: judged([v], everybody.role) for n, v in everybody.scores()}
+    accuracy = float(
+        (world.task.outputs(round.aggregate, joined.x).argmax(1) == joined.y)[everybody.role == EVALUATION].mean()
+    )
+    return {"cell": asdict(cell), "accuracy": accuracy, "seconds": time.process_time() - started, **found}
+
+
+# ------------------------------------------------------------------ tables and picture
+
+
+def stored(out: Path) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
+
+
+def share(entry: dict[str, Any]) -> str:
+    low, high = entry["low"] or 0.0, 1.0 if entry["high"] is None else entry["high"]
+    return f"{100 * entry['tpr']:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def tables(out: Path) -> None:
+    """One table a group: a row for each way and number of rounds, a column for each cell."""
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, content in stored(out).items():
+        groups.setdefault(name.rpartition("-")[0], {})[name.rpartition("-")[2]] = content
+    for group, seeds in groups.items():
+        print(
+            f"\n### {group}\n\n| seen | score | rounds | mean | "
+            + " | ".join(f"seed {s}" for s in seeds)
+            + " | AUC | realised FPR |"
+        )
+        print("|---" * (6 + len(seeds)) + "|")
+        first = next(iter(seeds.values()))
+        for model in ("local", "global"):
+            for rounds, ways in first[model].items():
+                for way in ways:
+                    entries = [content[model][rounds][way] for content in seeds.values()]
+                    mean = {key: float(np.mean([e[key] for e in entries])) for key in ("tpr", "auc", "fpr")}
+                    print(
+                        f"| {model} | {way} | {rounds} | **{100 * mean['tpr']:.1f}** | "
+                        + " | ".join(share(e) for e in entries)
+                        + f" | {mean['auc']:.3f} | {100 * mean['fpr']:.2f} |"
+                    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["run", "tables"])
+    parser.add_argument("cells", nargs="*", help="the beginning of their names")
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--out", type=Path, default=Path("docs/matched"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.what == "tables":
+        return tables(given.out)
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name, cell in cells().items():
+        path = given.out / f"{name}.json"
+        if any(name.startswith(wanted) for wanted in given.cells) and not path.exists():
+            content = made(cell, given.data)
+            path.write_text(json.dumps(content, indent=1))
+            print(name, f"{content['seconds']:.0f} s", flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""Collect: measure the signals of every row, and hand each attack what it keeps of the rounds.
+
+A `Sight` is one kind of model (of one party) with one kind of answers. Adversaries who see the same model with the same
+answers share a sight, so that nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.adversary.attacks.base import BaseAttack, Gather
+from fedaudit.adversary.shadow.banks import Banks
+from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, updates
+from fedaudit.adversary.signals import attribute as hidden_attribute
+from fedaudit.adversary.vantage import View
+from fedaudit.audit.patience import patience
+from fedaudit.audit.settings import Settings, reference_half
+from fedaudit.errors import FedauditError
+from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
+
+MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
+# NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
+quietly = np.errstate(all="ignore")
+
+
+class Sight:
+    """Global models: one sight for all candidates. Local models: one for each party, with its own candidates."""
+
+    def __init__(
+        self,
+        model: ModelKind,
+        index: Ints,
+        game: Game,
+        attacks: Sequence[BaseAttack],
+        settings: Settings,
+        task: Task | None,
+        lasting: bool = True,
+    ):
+        """`lasting`: this sight sees every round. If not, it asks only the last model, when a score is needed."""
+        self.model, self.index, self.candidates = model, index, game.candidates
+        self.id, self.party = game.candidates.id[index], game.candidates.party[index]
+        self.role = game.truth.role[index]
+        subject = game.candidates.subject_number
+        self.subject = None if subject is None else subject[index]
+        self.reference = reference_half(game, index)
+        self.row_index, self.owner = rows_of(game.candidates.owner, index)
+        self.row_ids = game.candidates.rows.id[self.row_index]
+        self.attacks = list(attacks)
+        self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
+        self.lasting = lasting
+        self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
+        self.filter = updates.Filtering(settings.filter)
+        self.families = families(settings, self.filter)
+        self.layers: dict[str, str] = {}  # signals of one layer: which
+        self.banks = Banks(settings.references, self.signals(self.attacks), task)
+        self.pending: View | None = None  # the model that a deferred attack asks when it is scored
+        self.settled: set[str] = set()  # deferred attacks that have looked at the last model
+        self.failed: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.rounds = 0  # how many were absorbed; probes do not count
+        self.absorbed = 0  # the last round that was absorbed
+        self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
+        self.queries = 0
+
+    @property
+    def rows(self) -> Records:
+        """Selected when needed, so that the records are not held in memory twice."""
+        rows = self.candidates.rows
+        return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
+
+    @staticmethod
+    def signals(attacks: Iterable[BaseAttack]) -> list[str]:
+        return sorted({signal for attack in attacks for signal in attack.signals})
+
+    def wants(self, moment: Moment, last: bool) -> list[str]:
+        """The signals to measure at a moment. In the last planned round this includes those of deferred attacks."""
+        asking = [attack for attack in self.attacks if attack.probes == (moment.probe > 0)]
+        now = [attack for attack in asking if attack.name not in self.later]
+        later = [attack for attack in asking if attack.name in self.later]
+        return [*self.signals(now), *(self.signals(later) if last else [])]
+
+    # ------------------------------------------------------------------ one moment
+
+    def measure(self, view: View, epoch_seconds: float, last: bool) -> Measured:
+        """The signals of a round. It changes no state, so it may be interrupted."""
+        return self.measure_signals(self.wants(view.moment, last), view, epoch_seconds)
+
+    @quietly
+    def measure_signals(self, signals: Iterable[str], view: View, epoch_seconds: float) -> Measured:
+        started, rows, wanted, asked = time.perf_counter(), self.rows, set(signals), view.queries.count
+        known = self.reference[self.owner]
+        found = Attempt(view, rows, known, self.families)
+        found.measure(sorted(wanted - DEAR - set(hidden_attribute.NEEDS)))
+        before = time.perf_counter()
+        found.measure(sorted(wanted & DEAR))
+        gradient_seconds = time.perf_counter() - before
+        if not view.moment.probe:
+            self._ask_references(found, signals, view, rows)
+        found.measure(sorted(wanted & set(hidden_attribute.NEEDS)))
+        return Measured(
+            rows.id,
+            found.values,
+            time.perf_counter() - started,
+            epoch_seconds,
+            found.failed,
+            gradient_seconds,
+            frozenset(found.unobserved),
+            self._layers(found),
+            view.queries.count - asked,
+            tuple(found.notes),
+        )
+
+    def _layers(self, found: Attempt) -> dict[str, str]:
+        layer = self.filter.layer
+        return {name: layer for name in updates.OF_ONE_LAYER if layer is not None and name in found.values}
+
+    def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
+        party = self.party[self.owner]
+        for name in self.banks.metrics:
+            try:
+                with patience():
+                    found.add(self.banks.answers(name, signals, view, rows, party, self.absorbed))
+            except Exception as error:
+                found.fail(self.banks.signals_of(name), error)
+
+    @quietly
+    def absorb(self, moment: Moment, measured: Measured, stored: bool) -> Measured:
+        """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
+        started = time.perf_counter()
+        values = in_order(measured, self.row_ids)
+        for attack in self.attacks:
+            if attack.name in self.failed or attack.probes != (moment.probe > 0):
+                continue
+            if attack.name in self.later:
+                self.settled.discard(attack.name)
+                if not set(attack.signals) <= set(values):
+                    continue
+            why = self.reduce(attack, self.reductions[attack.name], moment, values, measured)
+            if why:
+                self.failed[attack.name] = why
+            elif attack.name in self.later:
+                self.settled.add(attack.name)
+        self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
+        if not moment.probe:
+            self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
+            self.rounds += 1
+        if not stored:
+            measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
+        self.seconds += measured.seconds
+        self.epoch_seconds += measured.epoch_seconds
+        self.gradient_seconds += measured.gradient_seconds
+        self.queries += measured.queries
+        self.layers |= measured.layers
+        return measured
+
+    def reduce(
+        self, attack: BaseAttack, reduction: Any, moment: Moment, values: Mapping[str, Any], measured: Measured
+    ) -> str | None:
+        """Hands one attack its signals. Returns why it failed, or None; other attacks are not affected."""
+        missing = [signal for signal in attack.signals if signal not in values]
+        if missing and set(missing) <= measured.unobserved:
+            return None  # a gap: not observed is neither zero nor a failure
+        if missing:
+            reason = measured.failed.get(missing[0], "it was not measured")
+            return f"signal {missing[0]!r} in round {moment.round}: {reason}"
+        lost = [s for s in attack.signals if s not in MAY_BE_ABSENT and not np.isfinite(values[s]).any()]
+        if lost:
+            return (
+                f"scores are NaN since round {moment.round}: no record has a finite {lost[0]} under the {self.model} "
+                "model, as after training that diverged"
+            )
+        try:
+            with patience():
+                reduction.observe(moment, self._of_candidates(attack, moment, values))
+        except Exception as error:
+            return f"round {moment.round}: {say(error)}"
+        return None
+
+    def _of_candidates(self, attack: BaseAttack, moment: Moment, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The values of candidates, from those of their rows. A candidate that does not exist at this moment has
+        none."""
+        mine = {signal: values[signal] for signal in attack.signals}
+        if len(self.owner) != len(self.id) or (self.owner != np.arange(len(self.id))).any():
+            mine = {name: gather(of, self.owner, len(self.id), attack.gather) for name, of in mine.items()}
+        if moment in self.candidates.at:
+            absent = ~self.candidates.present(moment)[self.index]
+            mine = {name: _without(of, absent) for name, of in mine.items()}
+        return mine
+
+    def expect(self, view: View) -> None:
+        """What a deferred attack will look at, unless a later model is known; only the model itself is held."""
+        if self.later and (self.pending is None or self.pending.moment < view.moment):
+            self.pending = view.alone()
+
+    # ------------------------------------------------------------------ between two rounds
+
+    def cost(self, attack: BaseAttack) -> float:
+        """Seconds spent on this attack: the signals that all share, and the gradients and references that it uses."""
+        used = set(attack.signals)
+        unused = self.banks.unused_seconds(used) + (0.0 if used & DEAR else self.gradient_seconds)
+        return self.seconds - unused
+
+    def state(self) -> Stored:
+        """Everything needed to continue with the next round, in this process or another."""
+        return {
+            "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
+            "banks": self.banks.state(),
+            "settled": sorted(self.settled),
+            "failed": dict(self.failed),
+            "notes": list(self.notes),
+            "rounds": self.rounds,
+            "absorbed": self.absorbed,
+            "queries": self.queries,
+            "layers": dict(self.layers),
+            "seconds": [self.seconds, self.epoch_seconds, self.gradient_seconds],
+        }
+
+    def restore(self, state: Stored) -> None:
+        for name, reduction in self.reductions.items():
+            reduction.restore(state["reductions"][name])
+        self.banks.restore(state["banks"])
+        self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
+        self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
+        self.seconds, self.epoch_seconds, self.gradient_seconds = state["seconds"]
+        self.layers = dict(state["layers"])
+
+
+def families(settings: Settings, filtering: updates.Filtering) -> tuple[Family, ...]:
+    """All families of signals, including the one for a hidden attribute if the audit asks for it."""
+    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure))
+    return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
+
+
+class Attempt:
+    """Measures signals in one pass. If that fails, measures them one by one, so that only the faulty one is lost."""
+
+    def __init__(self, view: View, rows: Records, known: Bools, families: Sequence[Family]):
+        self.view, self.rows, self.known, self.families = view, rows, known, families
+        self.values: dict[str, NDArray[Any]] = {}
+        self.failed: dict[str, str] = {}
+        self.unobserved: set[str] = set()
+        self.notes: list[str] = []
+
+    def measure(self, signals: Sequence[str]) -> None:
+        mine = [name for name in signals if any(name in family.needs for family in self.families)]
+        try:
+            self._measure(mine)
+        except Exception as together:
+            failed_before = len(self.failed)
+            for name in mine:
+                try:
+                    self._measure([name])
+                except Exception as error:
+                    self.fail([name], error)
+            if len(self.failed) == failed_before:
+                self.notes.append(
+                    f"signals were measured one by one, because measuring them together failed ({say(together)})"
+                )
+
+    def _measure(self, signals: Sequence[str]) -> None:
+        with patience():
+            found = measure(signals, self.view, self.rows, self.known, self.families)
+        self.add(found)
+        self.unobserved |= set(signals) - set(found)
+
+    def add(self, values: Mapping[str, NDArray[Any]]) -> None:
+        self.values |= values
+
+    def fail(self, signals: Iterable[str], error: Exception) -> None:
+        self.failed |= dict.fromkeys(signals, say(error))
+
+
+# ------------------------------------------------------------------ rows and candidates
+
+
+def rows_of(owner: Ints, index: Ints) -> tuple[Ints, Ints]:
+    """The rows of the candidates in `index`, and for each of them the place of its owner there."""
+    place = np.full(int(max(owner.max(initial=-1), index.max(initial=-1))) + 1, -1)
+    place[index] = np.arange(len(index))
+    rows = np.flatnonzero(place[owner] >= 0)
+    return rows, place[owner[rows]]
+
+
+def gather(values: NDArray[Any], owner: Ints, n: int, how: Gather) -> Floats:
+    """One value per candidate from its rows: their mean, all of them sorted (padded with NaN), or their number.
+
+    Rows without a value do not count. A candidate without any such row has no value.
+    """
+    rows = values.reshape(len(values), -1).astype(np.float64)
+    finite = np.isfinite(rows)
+    count = np.zeros((n, rows.shape[1]))
+    np.add.at(count, owner, finite)
+    if how == "count":
+        found = count
+    elif how == "mean":
+        found = np.zeros((n, rows.shape[1]))
+        np.add.at(found, owner, np.where(finite, rows, 0.0))
+        found = np.where(count > 0, found / np.maximum(count, 1), np.nan)
+    else:
+        order = np.lexsort((rows[:, 0], owner))
+        sizes = np.bincount(owner, minlength=n)
+        rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        found = np.full((n, int(sizes.max(initial=1))), np.nan)
+        found[owner[order], rank] = np.where(finite[order, 0], rows[order, 0], np.nan)
+        return found
+    return found[:, 0] if values.ndim == 1 else found
+
+
+def _without(values: NDArray[Any], absent: Bools) -> Floats:
+    kept = values.astype(np.float64)
+    kept[absent] = np.nan
+    return kept
+
+
+def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
+    """The values in the order of `ids`, joined by id. An id without a value gets NaN."""
+    if np.array_equal(measured.id, ids):
+        return measured.values
+    order = np.argsort(measured.id)
+    spot = order[np.minimum(np.searchsorted(measured.id, ids, sorter=order), len(order) - 1)]
+    known = measured.id[spot] == ids
+    found = {}
+    for name, values in measured.values.items():
+        found[name] = values[spot].astype(np.float64)
+        found[name][~known] = np.nan
+    return found
+
+
+def say(error: Exception) -> str:
+    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
+    if isinstance(error, FedauditError):
+        return error.what
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{place}"

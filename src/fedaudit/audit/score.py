@@ -1,0 +1,144 @@
+"""Score: turn what the attacks kept of the rounds into one number per candidate, and sort these into the three sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
+from fedaudit.adversary.reductions import Kept, Table
+from fedaudit.audit.collect import Sight, in_order, quietly
+from fedaudit.errors import FedauditError
+from fedaudit.stats import Block
+from fedaudit.types import Bools, Floats, Role
+
+
+class Scores:
+    """The scores after the rounds so far. It is made for one snapshot; each score is computed once.
+
+    `own`: the adversary's own records. `barred`: the party that is itself the adversary.
+    """
+
+    def __init__(self, own: Sight | None = None, barred: str | None = None):
+        self.own, self.barred = own, barred
+        self._found: dict[tuple[int, str], Floats] = {}
+        self.seconds: dict[int, float] = {}  # of deferred measurements, by sight
+
+    @quietly
+    def of(self, sight: Sight, attack: BaseAttack) -> Floats:
+        key = id(sight), attack.name
+        if key not in self._found:
+            self._found[key] = self._score(sight, attack)
+        return self._found[key]
+
+    def _score(self, sight: Sight, attack: BaseAttack) -> Floats:
+        nothing = np.full(len(sight.id), np.nan)
+        if not sight.rounds and not (attack.probes or sight.pending):
+            return nothing
+        if attack.learns:
+            target, own = self.series(sight, attack)
+            if own is None or self.own is None:
+                return nothing
+            member = self.own.role == Role.MEMBER.value
+            return attack.fit(Evidence(own=Own(own, member))).score(target)
+        features = self._kept(sight, attack).features()
+        if cannot_fit(sight, attack):
+            return nothing
+        fitted = attack.fit(Evidence(features[sight.reference])) if attack.fits else attack
+        return fitted.score(features)
+
+    def series(self, sight: Sight, attack: BaseAttack) -> tuple[Floats, Floats | None]:
+        """Series of the target's candidates and of the adversary's own, over the rounds in which both were seen."""
+        if self.own is None:
+            raise FedauditError("no-shadow", f"{attack.name} needs a shadow model", 'Set audit.adversary = "agg-sh".')
+        target, own = sight.reductions[attack.name], self.own.reductions[attack.name]
+        assert isinstance(target, Table)
+        assert isinstance(own, Table)
+        rounds = [round for round in target.rounds if round in own.rounds]
+        return target.at(rounds), own.at(rounds) if rounds else None
+
+    def _kept(self, sight: Sight, attack: BaseAttack) -> Kept:
+        """What the attack kept of the rounds. A deferred attack measures the last model only now, in a copy."""
+        kept = sight.reductions[attack.name]
+        if attack.name not in sight.later or attack.name in sight.settled:
+            return kept
+        view = sight.pending
+        if view is None:
+            raise FedauditError(
+                "deferred",
+                f"{attack.name} needs the last model, and neither that model nor its signals were kept",
+                'Run again with audit.keep = "snapshots".',
+            )
+        measured = sight.measure_signals(attack.signals, view, 0.0)
+        self.seconds[id(sight)] = self.seconds.get(id(sight), 0.0) + measured.seconds
+        looked = attack.reduce(len(sight.id))
+        looked.restore(kept.state())
+        why = sight.reduce(attack, looked, view.moment, in_order(measured, sight.row_ids), measured)
+        if why:
+            raise FedauditError("attack", why, "The other attacks are not affected.")
+        return looked
+
+    # ------------------------------------------------------------------ what can be said of them
+
+    def defined(self, sight: Sight, attack: BaseAttack) -> bool:
+        """Has enough been observed for this attack to give scores? For a party that rarely takes part, perhaps not."""
+        return bool(np.isfinite(self.of(sight, attack)).any())
+
+    def unscored(self, sight: Sight, attack: BaseAttack) -> int:
+        """How many candidates have no finite score."""
+        return int((~np.isfinite(self.of(sight, attack)))[self.judged(sight, attack)].sum())
+
+    def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
+        """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
+        whose = min(sight.candidates.party.tolist()) if attack.by_first_party else self.barred
+        own = attack.by_first_party or (attack.learns and self.barred is not None)
+        return np.asarray(sight.party != whose) if own else np.ones(len(sight.id), bool)
+
+    def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
+        """The scores, of one party's candidates or all, sorted into the three sets."""
+        scores = finite(self.of(sight, attack), sight.id, attack.name)
+        mine = self.judged(sight, attack) & (True if party is None else sight.party == party)
+        calibration = mine & (sight.role == Role.CALIBRATION.value)
+        if attack.fits:
+            calibration &= ~sight.reference
+        sets = (mine & (sight.role == Role.MEMBER.value), mine & (sight.role == Role.EVALUATION.value), calibration)
+        whose = sight.subject
+        names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
+        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+
+    def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
+        """One block for each sight, without parties of which too little was observed."""
+        return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
+
+    def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
+        """Audit time in units of the local epochs that were trained in the same rounds."""
+        own = self.own.seconds if attack.learns and self.own else 0.0
+        spent = sum(sight.cost(attack) + self.seconds.get(id(sight), 0.0) for sight in sights)
+        return (own + spent) / max(sum(sight.epoch_seconds for sight in sights), 1e-9)
+
+
+def cannot_fit(sight: Sight, attack: BaseAttack) -> bool:
+    """Fitting needs at least two known non-members."""
+    return attack.fits and int(sight.reference.sum()) < 2
+
+
+def why_undefined(sight: Sight, attack: BaseAttack) -> str:
+    if cannot_fit(sight, attack):
+        return f"needs 2 known non-members to be fitted on, and there are {int(sight.reference.sum())}"
+    return "took part in too few rounds"
+
+
+def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
+    """Scores without NaN and infinity. A few such scores count as the least suspicious; more than 1 % is an error,
+    unless all are NaN, because the attack has not seen enough rounds yet."""
+    bad = ~np.isfinite(scores)
+    count = int(bad.sum())
+    if 0.01 * len(scores) < count < len(scores):
+        first = ids[np.flatnonzero(bad)[0]]
+        raise FedauditError(
+            "nan-scores",
+            f"{attack}: {count} of {len(scores)} scores are NaN or infinite, the first is {first}",
+            "Check that record for extreme values, or take the attack out of audit.attacks.",
+        )
+    return np.where(bad, -np.inf, scores) if count else scores

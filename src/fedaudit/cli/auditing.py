@@ -1,0 +1,167 @@
+"""The commands that audit a federation: trained here, recorded before, or trained elsewhere."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from fedaudit.cli.options import Set
+from fedaudit.cli.terminal import console, errors, progress, say, write_report
+from fedaudit.errors import DEGRADED, FedauditError
+
+if TYPE_CHECKING:
+    from fedaudit.results.document import Document
+
+Out = Annotated[Path | None, typer.Option(help="Folder for results and report (default: runs/NAME).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run in that folder, and train again.")]
+EngineName = Annotated[
+    str, typer.Option(help="Who trains: local (a plain loop) or flower-simulation (Flower and Ray).")
+]
+Repeats = Annotated[
+    int, typer.Option(min=1, help="Train and audit K times, with consecutive seeds, and show the spread.")
+]
+
+
+def demo(out: Out = None, set_: Set = None, force: Force = False) -> None:
+    """Audit a small federation on real supermarket baskets: four parties, 40 rounds, client and server."""
+    from fedaudit.config.schema import parse
+
+    _run(parse({}, set_ or ()), out or Path("runs/demo"), 1, force)
+
+
+def run(
+    config: Annotated[Path, typer.Argument(help="A TOML file.")],
+    out: Out = None,
+    set_: Set = None,
+    repeats: Repeats = 1,
+    force: Force = False,
+    engine: EngineName = "local",
+) -> None:
+    """Train the federation that CONFIG describes and audit it round by round.
+
+    Results, scores and an offline HTML report are left in the output folder, and a record of every round. A run that
+    was killed or interrupted goes on from its last complete round when the same command is given again; one that is
+    finished is shown again without training.
+    """
+    from fedaudit.config.schema import load_config
+
+    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats, force, engine)
+
+
+def audit(
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, finished or not.")],
+    attack: Annotated[
+        list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
+) -> None:
+    """Attack a recorded federation again, without training, from its stored signals or its stored models.
+
+    Stored signals suffice for attacks that use only those. Other attacks need a run with audit.keep = "snapshots".
+    """
+    from fedaudit.config.schema import twice
+    from fedaudit.session.replay import replay
+    from fedaudit.trace.store import RUN
+
+    out = out or run_dir / "audit"
+    if (out / RUN).exists():
+        what = f"{out} holds a run, whose results would be overwritten"
+        raise FedauditError("not-empty", what, "Choose another folder with --out.")
+    if named := twice(attack or ()):
+        raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
+    document = replay(run_dir, attack or [], out, progress)
+    _finish(document, out)
+
+
+def import_(
+    directory: Annotated[Path, typer.Argument(help="Checkpoints, one file or folder per round; or a recorded trace.")],
+    out: Annotated[Path, typer.Option(help="Folder for the trace, results and report.")] = Path("runs/imported"),
+    game: Annotated[
+        Path | None,
+        typer.Option(help="Which party trained on which records: an npz with x, y, party, role[, id, subject]."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file, of which [model] and [audit] are used.")] = None,
+    set_: Set = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Also read .pt and .pth files, as plain tensors without code.")
+    ] = False,
+    deltas: Annotated[
+        bool, typer.Option("--deltas", help="The parties' files hold changes of the weights, not the weights.")
+    ] = False,
+) -> None:
+    """Make a trace from checkpoints of a federation that was trained elsewhere, and audit it if the game is given.
+
+    Without --game only the trace is made. Roles in the game: member (trained on), evaluation and calibration (never).
+    """
+    from fedaudit.config.schema import load_config, parse
+    from fedaudit.integrations.importing import import_checkpoints
+
+    settings = parse({}, set_ or ()) if config is None else load_config(config, set_ or ())
+    document = import_checkpoints(directory, out, game=game, config=settings, torch=torch, deltas=deltas)
+    if document is None:
+        console.print(f"Trace: {escape(str(out))}")
+        return
+    _finish(document, out)
+
+
+def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local") -> None:
+    from functools import partial
+
+    from fedaudit.results.document import save
+    from fedaudit.session.engines import engine_named
+    from fedaudit.session.run import run
+
+    trains = engine_named(engine)
+    run_audit = partial(
+        run, progress=progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
+    )
+    document = run_audit(config, out)
+    if repeats > 1:
+        document = _repeat(document, config, out, repeats, run_audit)
+        save(document, out)
+    _finish(document, out)
+
+
+REPEAT = "Repeat with seed "
+
+
+def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
+    """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
+    from fedaudit.results.document import Repeat
+
+    found, missing = [Repeat(config.federation.seed, document.headlines)], []
+    status = document.run.status
+    for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
+        if status != "complete":
+            missing.append(f"{REPEAT}{seed}: not trained.")
+            continue
+        federation = config.federation.model_copy(update={"seed": seed})
+        try:
+            again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
+        except KeyboardInterrupt:
+            status = "interrupted before it had results"
+        else:
+            status = again.run.status
+            missing += [f"{REPEAT}{seed}: {what}" for what in again.degraded]
+        if status == "complete":
+            found.append(Repeat(seed, again.headlines))
+        else:
+            missing.append(
+                f"{REPEAT}{seed}: {status}, left out of the spread. Give the same command again to continue."
+            )
+    # A finished run still holds the warnings of its last repeats.
+    warnings, degraded = (
+        [*(line for line in lines if not line.startswith(REPEAT)), *missing]
+        for lines in (document.warnings, document.degraded)
+    )
+    return replace(document, run=replace(document.run, repeats=found), warnings=warnings, degraded=degraded)
+
+
+def _finish(document: "Document", out: Path) -> None:
+    """Shows the results. If part of the audit or the report is missing, the exit code is 4."""
+    written = write_report(document, out)
+    say(document, written)
+    if not written or not document.complete:
+        raise typer.Exit(DEGRADED)

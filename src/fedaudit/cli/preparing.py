@@ -1,0 +1,82 @@
+"""The commands to use before an audit: list what there is, write a configuration, plan its size."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from fedaudit.cli.terminal import console
+from fedaudit.errors import FedauditError
+
+
+def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or models")]) -> None:
+    """List what a configuration can name: attacks, data, defences or models."""
+    from fedaudit.cli.catalogue import catalogue
+
+    found = catalogue(what)
+    table = Table("name", "what it is", *["keys"] * any(keys for _, _, keys in found), box=None)
+    for name, *words in found:
+        table.add_row(f"[bold]{escape(name)}[/bold]", *map(escape, words[: len(table.columns) - 1]))
+    console.print(table)
+
+
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("fedaudit.toml"),
+) -> None:
+    """Write a commented configuration: every key, what it means, and its default. Never overwrites a file."""
+    from fedaudit.cli.template import write
+
+    write(path)
+    console.print(f"Written: {escape(str(path))}. Edit it, then run [bold]fedaudit run {escape(str(path))}[/bold]")
+
+
+def plan(
+    config: Annotated[Path | None, typer.Argument(help="A TOML file: plan for the game that it describes.")] = None,
+    members: Annotated[int | None, typer.Option(min=1, help="Records (or people) trained on, in all parties.")] = None,
+    nonmembers: Annotated[
+        int | None, typer.Option(min=1, help="Evaluation non-members: reported on, as in a configuration.")
+    ] = None,
+    calibration: Annotated[
+        int | None, typer.Option(min=1, help="Calibration non-members: they set the thresholds.")
+    ] = None,
+    fpr: Annotated[
+        list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.01, 0.001, 0.0001).")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
+    parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+) -> None:
+    """Before training: what an audit of this size can show, and how many non-members it takes.
+
+    A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
+    is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
+    than one each: where there are subjects, plan with their number. With CONFIG the data are read and all numbers are
+    those of its game; attacks that are fitted on half of the calibration records have tables of their own.
+    """
+    from fedaudit.cli.planning import plan as planned
+    from fedaudit.cli.planning import plan_of
+
+    if config is not None:
+        from fedaudit.config.schema import load_config
+        from fedaudit.session.prepare import stage
+
+        if members or nonmembers or calibration or fpr:
+            what = "CONFIG says how many records there are, and at which rates"
+            raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
+        tables = plan_of(stage(load_config(config)))
+    elif members and nonmembers and calibration:
+        tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
+    else:
+        given = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
+        missing = next(name for name, number_of in given.items() if not number_of)
+        what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
+        raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
+    for title, rows in tables:
+        titles = ("risk", "needed for a value", "for a lower end", "smallest visible risk")
+        table = Table(*titles, box=SIMPLE_HEAD, title=escape(title), title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)

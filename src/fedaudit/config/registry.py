@@ -1,0 +1,178 @@
+"""What a configuration can name: data sets, models and defences, each with options of its own.
+
+Each entry is registered by the module that implements it, with its name, the sentence that `fedaudit list` prints, the
+options that TOML may set, and the function that makes the thing. There is no other list of names. All modules of a
+family's package are imported, by name, when the first configuration is checked. So these modules must import torch,
+scikit-learn and other heavy packages inside functions only.
+
+An option that is added to an existing entry must be required or default to None. Any other default would be stored with
+every run, and an earlier run of the same configuration would no longer have the same hash.
+"""
+
+import pkgutil
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from types import ModuleType
+from typing import Any, LiteralString, TypeVar
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from fedaudit.config.section import UNKNOWN_KEY, Section, refused
+from fedaudit.errors import suggest
+
+Make = TypeVar("Make", bound=Callable[..., Any])
+
+
+class Options(Section):
+    """The content of a section that names an entry. An entry with its own keys extends this."""
+
+    name: str = Field(description="which one")
+
+    def arguments(self) -> dict[str, Any]:
+        """What was set, apart from the name."""
+        return {key: value for key, value in self if key != "name" and value is not None}
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    about: str  # one sentence, for `fedaudit list`
+    options: type[Options]
+    make: Callable[..., Any]  # called when the thing is needed, with arguments that depend on the family
+
+    @property
+    def keys(self) -> dict[str, FieldInfo]:
+        """Its own keys, without the name."""
+        return {key: info for key, info in self.options.model_fields.items() if key != "name"}
+
+
+def _order(name: str) -> tuple[bool, str]:
+    """Sorts by alphabet, with numbers by size, and the entry for the user's own names last."""
+    return ":" in name, re.sub(r"\d+", lambda number: number[0].zfill(4), name)
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The entries that one section of a configuration can name, and how the section is read."""
+
+    section: str  # in TOML
+    plural: str  # for `fedaudit list`
+    package: str  # whose modules hold the entries
+    word: str  # for one of them
+    about: str  # the section
+    default: str | None = None  # the name if none is given; None: the section is a list, empty by default
+    stand_in: str | None = None  # the entry behind every "package.module:name"
+    unknown_name: LiteralString = "bad-value"  # the code of that error,
+    wrong_key: LiteralString = "bad-value"  # and of a key that is another entry's, or is missing
+    always: Mapping[str, Any] = field(default_factory=dict)  # see `written`
+    _registered: dict[str, Entry] = field(default_factory=dict, repr=False)
+
+    def register(self, name: str, about: str, options: type[Options] = Options) -> Callable[[Make], Make]:
+        """Decorates the function that makes the thing, once for each of its names."""
+
+        def register(make: Make) -> Make:
+            if name in self._registered:
+                raise ValueError(f"there are two entries {name!r} for [{self.section}]: rename one")
+            self._registered[name] = Entry(name, about, options, make)
+            return make
+
+        return register
+
+    @cached_property
+    def _modules(self) -> list[ModuleType]:
+        """All modules of the package. Importing them registers their entries."""
+        found = pkgutil.iter_modules(import_module(self.package).__path__)
+        return [import_module(f"{self.package}.{module.name}") for module in found]
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """All entries by name, in an order that does not depend on the order of imports."""
+        assert self._modules
+        return {name: self._registered[name] for name in sorted(self._registered, key=_order)}
+
+    def find(self, name: str) -> Entry | None:
+        return self.entries.get(self.stand_in if self.stand_in and ":" in name else name)
+
+    def unknown(self, name: str) -> tuple[str, str]:
+        """What is wrong with an unknown name, and what to write instead."""
+        return f"unknown {self.word} {name!r}", suggest(name, self.entries)
+
+    def read(self, given: Any) -> Any:
+        """Checks a section, and returns the options of the entry that it names."""
+        if not isinstance(given, Mapping):
+            return given  # pydantic will say what is wrong with it
+        name = given.get("name", self.default)
+        if not isinstance(name, str):
+            return Options.model_validate({key: given[key] for key in given if key == "name"})
+        entry = self.find(name)
+        if entry is None:
+            raise refused(self.unknown_name, "name", *self.unknown(name))
+        kept = {key: value for key, value in given.items() if key in entry.keys or self.always.get(key, ...) != value}
+        self._check_keys(name, entry, kept)
+        return entry.options.model_validate({**kept, "name": name})
+
+    def _check_keys(self, name: str, entry: Entry, given: Mapping[str, Any]) -> None:
+        takes = ", ".join(entry.keys) or "nothing but its name"
+        for key in given:
+            if key in ("name", *entry.keys):
+                continue
+            if owners := [other.name for other in self.entries.values() if key in other.keys]:
+                what = f"{key} belongs to {', '.join(owners)}, not to {name}"
+                todo = f"Remove it, or choose another {self.word}: {name} takes {takes}."
+                raise refused(self.wrong_key, key, what, todo)
+            known = {each for other in self.entries.values() for each in other.options.model_fields}
+            raise refused(UNKNOWN_KEY, str(key), "unknown key", suggest(str(key), known))
+        for key, info in entry.keys.items():
+            if info.is_required() and key not in given:
+                todo = f"Write {key} = ... below its name."
+                raise refused(self.wrong_key, key, f"{name} needs {key}", todo)
+
+    def written(self, plain: Mapping[str, Any]) -> dict[str, Any]:
+        """A section as it is stored and hashed.
+
+        The first version stored the keys of `always` with every run, whatever the name. They are still accepted and
+        written with every name, so that runs of that version keep the hash of their configuration.
+        """
+        return {**plain, **{key: value for key, value in self.always.items() if key not in plain}}
+
+
+DATA = Family(
+    section="data",
+    plural="data",
+    package="fedaudit.data",
+    word="data set",
+    about="The data that the parties train on.",
+    default="baskets",
+    unknown_name="unknown-data",
+    always={
+        "task": "classification",
+        "x_key": "x",
+        "y_key": "y",
+        "id_key": "id",
+        "subject_key": "subject",
+        "attribute_key": "attribute",
+    },
+)
+MODELS = Family(
+    section="model",
+    plural="models",
+    package="fedaudit.learn.models",
+    word="model",
+    about="The model: one from `fedaudit list models`, or your own as `package.module:factory`.",
+    default="mlp",
+    stand_in="package.module:factory",
+    always={"options": {}},
+)
+DEFENCES = Family(
+    section="defences",
+    plural="defences",
+    package="fedaudit.defences",
+    word="defence",
+    about="Defences against leaks: one such section for each.",
+    wrong_key="defence-key",
+)
+FAMILIES = {family.plural: family for family in (DATA, DEFENCES, MODELS)}

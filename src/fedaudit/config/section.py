@@ -1,0 +1,35 @@
+"""What all sections of a configuration share: types of numbers, and errors with a code, a place and a remedy."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, LiteralString
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from fedaudit.errors import suggest
+
+Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+UNKNOWN_KEY = "unknown-key"
+
+
+def refused(code: LiteralString, key: str, what: str, todo: str) -> ValidationError:
+    """An error with our own code and remedy, as a pydantic error, which also knows the key that it is about."""
+    kind = PydanticCustomError(code, "{what}", {"what": what, "todo": todo})
+    return ValidationError.from_exception_data("configuration", [{"type": kind, "loc": (key,), "input": None}])
+
+
+class Section(BaseModel):
+    """A table in TOML. An unknown key is an error with a suggestion."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_its_keys(cls, given: Any) -> Any:
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in cls.model_fields:
+                raise refused(UNKNOWN_KEY, str(key), "unknown key", suggest(str(key), cls.model_fields))
+        return given

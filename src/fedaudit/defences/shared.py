@@ -1,0 +1,120 @@
+"""What several defences share: common options, noise from epsilon, and the promise that goes with it.
+
+Given `epsilon` and `delta`, a defence finds the noise for the planned rounds. Given `noise`, it states the epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field
+
+from fedaudit.config.registry import Options
+from fedaudit.errors import FedauditError
+
+if TYPE_CHECKING:
+    from fedaudit.config.schema import Federation
+    from fedaudit.defences.slots import Slot
+    from fedaudit.learn.tasks import TorchTask, Training
+    from fedaudit.privacy.statement import Process, Promise
+    from fedaudit.types import Records, State
+
+DELTA = 1e-5  # unless given
+
+COUNTS = "The number of records behind each party's update is taken as public: the weighted mean uses it without noise."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a defence must know about the federation, to find its noise and to refuse what it cannot protect."""
+
+    task: TorchTask
+    initial: State
+    sources: Mapping[str, Callable[[], Records]]  # what each party trains on
+    training: Training
+    federation: Federation  # how many rounds are planned, and who takes part in them
+
+    @property
+    def rounds(self) -> int:
+        return self.federation.rounds
+
+    @property
+    def few(self) -> Records:
+        """A few records to try a model on."""
+        records = next(iter(self.sources.values()))()
+        return records.take(np.arange(min(4, len(records))))
+
+
+class DefenceOptions(Options):
+    """Numbers are checked when the defence is built, so that each error has its own code."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots that it fills, in the order in which they act. If it adds noise, it does so in the last of them."""
+        return ("gradient",)
+
+
+class NoisyOptions(DefenceOptions):
+    """The options of a defence that adds noise: epsilon (and delta) or noise, and clip."""
+
+    epsilon: float | None = Field(None, description="the guarantee to reach over all rounds; or set noise instead")
+    delta: float | None = Field(None, description=f"delta of the guarantee; not set: {DELTA:g}")
+    noise: float | None = Field(None, description="noise in units of clip; or set epsilon instead")
+    clip: float = Field(description="the largest norm allowed; larger ones are scaled down")
+
+
+def noise_of(asked: NoisyOptions, processes: Iterable[Process], rounds: int) -> float:
+    """The given noise, or the least that keeps the given epsilon for every unit over the planned rounds."""
+    from fedaudit.privacy.accounting import check_target, epsilon, noise_for
+    from fedaudit.privacy.statement import check_noise
+    from fedaudit.stats.gaussian import check_delta
+
+    delta = delta_of(asked)
+    if (asked.epsilon is None) == (asked.noise is None):
+        raise FedauditError(
+            "dp-claim",
+            f"{asked.name!r} needs either epsilon or noise",
+            "Set one of the two; the other follows from it.",
+        )
+    if asked.noise is not None:
+        check_noise(asked.noise)
+        check_delta(delta, zero=False)
+        return asked.noise
+    assert asked.epsilon is not None
+    check_target(asked.epsilon, delta)
+    # The unit that is drawn most often comes first: its noise nearly always suffices for the others.
+    noise = 0.0
+    for process in sorted(processes, key=lambda p: -p.rate * p.releases):
+        if not noise or epsilon(replace(process, noise=noise), rounds, delta) > asked.epsilon:
+            noise = noise_for(asked.epsilon, delta, process, rounds)
+    return noise
+
+
+def delta_of(asked: NoisyOptions) -> float:
+    return DELTA if asked.delta is None else asked.delta
+
+
+def promise_of(
+    asked: NoisyOptions, processes: Iterable[Process], noise: float, rounds: int, units: int, against: str
+) -> tuple[Promise, ...]:
+    """The promise for the unit that is worst off."""
+    from fedaudit.privacy.accounting import epsilon
+    from fedaudit.privacy.statement import Promise
+
+    noisy = [replace(process, noise=noise) for process in processes]
+    worst = max(noisy, key=lambda p: epsilon(p, rounds, delta_of(asked))) if len(noisy) > 1 else noisy[0]
+    return (Promise(asked.name, worst, delta_of(asked), units, against),)
+
+
+def within(name: str, strength: float, low: float, high: float) -> float:
+    """Returns the strength, or refuses it if it is out of range."""
+    if not low < strength < high:
+        raise FedauditError(
+            "defence-strength",
+            f"{name!r}: strength must lie between {low:g} and {high:g}, got {strength:g}",
+            "Correct it.",
+        )
+    return strength

@@ -1,0 +1,127 @@
+"""The options of all Python entry points, checked by the same rules as a configuration file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedaudit.adversary import attacks as registry
+from fedaudit.audit import Auditor, Settings
+from fedaudit.config.schema import Config, parse
+from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask
+from fedaudit.results.document import REPORT
+from fedaudit.session.about import About
+from fedaudit.session.events import Event, Finished, Listener
+from fedaudit.session.prepare import fitting
+from fedaudit.session.recording import Recording
+from fedaudit.session.session import Session, nobody
+from fedaudit.types import Game, Vantage
+
+Model = TorchTask | nn.Module | Callable[[], nn.Module]
+Keep = Literal["signals", "snapshots"]
+
+
+class PartyOptions(TypedDict, total=False):
+    """Of a party that audits itself.
+
+    attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
+    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training.
+    """
+
+    attacks: Iterable[str] | None
+    fpr: Sequence[float] | None
+    confidence: float
+    seed: int
+    strict: bool
+
+
+class Options(PartyOptions, total=False):
+    """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round."""
+
+    vantages: Iterable[str]
+    keep: Keep
+
+
+FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
+
+
+def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
+    """The arguments as a configuration, or an error that names the wrong one."""
+    given: dict[str, Any] = {"rounds": rounds, **options}
+    given.pop("strict", None)
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
+    try:
+        return parse({"federation": federation, "audit": plain})
+    except FedauditError as error:
+        what = error.what.removeprefix("federation.").removeprefix("audit.")
+        raise FedauditError(error.code, what, "Correct this argument.") from None
+
+
+def make_auditor(
+    model: Model, game: Game, asked: Config, vantages: Iterable[Vantage] | None = None, default: Sequence[str] = ()
+) -> Auditor:
+    """Everything that can be refused is refused here. `default`: the attacks where none are asked for by name."""
+    audit, federation = asked.audit, asked.federation
+    named = audit.attacks is not None
+    settings = Settings(
+        tuple(vantages or audit.vantages),
+        registry.choose(audit.attacks if named else default or None),
+        federation.rounds,
+        audit.fpr or None,
+        audit.confidence,
+        federation.seed,
+    )
+    task = as_task(model, game)
+    initial = task.initial(0)
+    rows = game.candidates.rows
+    settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
+    task.check(initial, rows)
+    return Auditor(task, game, fitting(settings, task, game, 0, named))
+
+
+def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
+    """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
+    training goes on. Results and report are written there."""
+    about = About.foreign(out.name, auditor) if auditor else None
+    known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
+    trace = Recording.start(out, {**known, "guarantee": None}, force=False)
+    session = Session(auditor, trace, about, strict=strict, listen=report_into(out))
+    session.resume()
+    return session
+
+
+def report_into(out: Path | None) -> Listener:
+    """Whoever waits for the results and makes a page of them."""
+
+    def listen(event: Event) -> None:
+        from fedaudit.report.html import write
+
+        if isinstance(event, Finished) and out is not None:
+            write(event.document, out / REPORT)
+
+    return listen if out is not None else nobody
+
+
+def as_task(model: Model, game: Game) -> TorchTask:
+    """The model as a task. A module is copied, so that the audit never changes the one being trained."""
+    if isinstance(model, TorchTask):
+        return model
+    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
+        own = (copy.deepcopy(model) if isinstance(model, nn.Module) else model()).cpu()
+    rows = game.candidates.rows
+    if rows.y.dtype.kind == "f":
+        return TorchTask(lambda: copy.deepcopy(own), 0)
+    with torch.inference_mode():
+        width = own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1]))).shape[-1]
+    if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
+        what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
+        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")
+    return TorchTask(lambda: copy.deepcopy(own), int(width))

@@ -1,0 +1,46 @@
+"""A stacked LSTM that predicts the next character at every position, as in the LEAF benchmark (Caldas et al. 2018).
+
+Deviation: LEAF predicts the one character that follows a window; here every position of a window is learnt from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedaudit.config.registry import MODELS, Options
+from fedaudit.config.section import Count
+from fedaudit.errors import FedauditError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+EMBEDDING, UNITS, LAYERS = 8, 256, 2  # LEAF's
+
+
+class LstmOptions(Options):
+    embedding: Count | None = Field(None, description=f"numbers that stand for a character; not set: {EMBEDDING}")
+    units: Count | None = Field(None, description=f"of each LSTM layer; not set: {UNITS}")
+    layers: Count | None = Field(None, description=f"LSTM layers; not set: {LAYERS}")
+
+
+@MODELS.register(
+    "lstm",
+    f"for text, the next character at every position: embedding ({EMBEDDING} unless set), {LAYERS} layers of {UNITS} "
+    "units, linear",
+    LstmOptions,
+)
+def lstm(
+    input_shape: tuple[int, ...], classes: int, embedding: int = EMBEDDING, units: int = UNITS, layers: int = LAYERS
+) -> nn.Module:
+    from fedaudit.learn.layers import Recurrent
+
+    if len(input_shape) != 1 or not classes:
+        what = "values to predict" if not classes else f"records of shape {input_shape}"
+        raise FedauditError(
+            "model-shape",
+            f"lstm needs sequences of tokens, each with the next one as its label, and these are {what}",
+            "Use `mlp`, or data such as `shakespeare` (npz: tokens = true, and y in the shape of x).",
+        )
+    return Recurrent(classes, embedding, units, layers)

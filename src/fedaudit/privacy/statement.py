@@ -1,0 +1,102 @@
+"""What a run promises and states about privacy. `accounting` computes it; these types need no scipy."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fedaudit.errors import FedauditError
+from fedaudit.types import ALWAYS, Unit
+
+LEAST_NOISE = 1e-6
+
+Sampler = Literal["poisson", "shuffled", "full"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """`noise` is the standard deviation divided by the sensitivity. A unit can influence `releases` releases a
+    round."""
+
+    unit: Unit
+    noise: float
+    releases: int
+    sampler: Sampler
+    # the chance of a unit to be drawn into a release; below 1 for Poisson sampling only
+    rate: float = field(default=1.0, metadata=ALWAYS)
+
+    def check(self) -> None:
+        check_noise(self.noise)
+        if not 0 < self.rate <= 1:
+            raise FedauditError(
+                "dp-rate", f"the sampling rate must be above 0 and at most 1, got {self.rate}", "Correct it."
+            )
+        if self.sampler != "poisson" and self.rate < 1:
+            raise FedauditError(
+                "dp-sampler",
+                f"{self.sampler} sampling gives no amplification, but a rate of {self.rate:g} is given",
+                "Sample each unit independently (Poisson), or account with rate 1.",
+            )
+        if self.releases < 1:
+            raise FedauditError("dp-releases", f"there are {self.releases} releases in a round", "Give at least 1.")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A claim about noise: the process of the unit that is worst off, the delta, and the number of units."""
+
+    defence: str
+    process: Process
+    delta: float
+    units: int
+    against: str  # the adversaries that it holds against
+
+
+def check_noise(noise: float) -> None:
+    if not (math.isfinite(noise) and noise >= 0):
+        raise FedauditError(
+            "dp-noise", f"noise must be a finite number above 0, got {noise}", "Set, for example, noise = 1.0."
+        )
+    if noise == 0:
+        raise FedauditError(
+            "dp-noise-zero",
+            "noise 0 gives no finite epsilon",
+            "Set noise above 0, or use clip-only, which claims nothing.",
+        )
+    if noise < LEAST_NOISE:
+        raise FedauditError(
+            "dp-noise-small",
+            f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
+            f"Set noise of at least {LEAST_NOISE:g}, or use clip-only, which claims nothing.",
+        )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Epsilon over the rounds: what had been spent after each."""
+
+    round: Sequence[int]
+    epsilon: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`run.guarantee` of results.json: a promise with its epsilon, which is None if it is not finite.
+
+    A file may hold null for unit or adjacency, so that `fedaudit verify` can read it and report the failure.
+    """
+
+    unit: Unit | None
+    epsilon: float | None
+    delta: float
+    adjacency: Literal["add-remove", "replace"] | None
+    accountant: str
+    scope: str
+    epsilon_one_round: float | None
+    epsilon_rdp: float | None
+    defence: str
+    against: str
+    process: Process
+    curve: Spent
+    problems: Sequence[str] = field(default=(), metadata=ALWAYS)
+    further: "Sequence[Statement]" = ()  # promises for other units

@@ -1,0 +1,194 @@
+"""From a configuration to a federation that is ready to train. What cannot work is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedaudit import data
+from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.updates import FilterOptions
+from fedaudit.audit import Auditor, Settings
+from fedaudit.config.schema import Config, Matched
+from fedaudit.data import partition
+from fedaudit.federation.sampling import plans as sampled
+from fedaudit.privacy.statement import Promise
+from fedaudit.session import adversaries, attributes
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
+
+if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
+    from fedaudit.defences.slots import Defence
+    from fedaudit.learn.tasks import TorchTask
+    from fedaudit.session.isolation import Isolation
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The game that the configuration describes, without a model."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    settings: Settings
+    promises: tuple[Promise, ...] = ()  # of its defences, where these are known
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A federation that has passed all checks and may start training."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    task: TorchTask
+    parties: list[Party]
+    settings: Settings
+    auditor: Auditor
+    defence: Defence
+    isolation: Isolation | None = None  # what a malicious aggregator does instead
+    gaps: list[str] = field(default_factory=list)  # planned work that an engine could not do
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        return self.defence.promises
+
+    def snapshot(self) -> Audit:
+        """The results, including those of isolated parties if there are any."""
+        found = self.auditor.snapshot()
+        return self.isolation.add_to(found) if self.isolation else found
+
+
+def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
+    """`recorded`: the attacks of a run that goes on, where its configuration names none."""
+    federation, audit = config.federation, config.audit
+    chosen = adversaries.chosen(config, recorded)
+    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
+    dataset, asked = data.load(config.data), audit.attribute
+    config = decided(config, dataset)
+    federation = config.federation
+    if asked:
+        dataset = attributes.with_attribute(dataset, asked.name, asked.column)
+    dataset, own = adversaries.reserved(dataset, chosen, config)
+    rng = np.random.default_rng([federation.seed, 0])
+    game = partition.build(dataset, federation, rng)
+    how = training(config, len(dataset.records))
+    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    shadow = adversaries.shadow(config, game, own, how)
+    settings = replace(settings, references=references, shadow=shadow)
+    if asked and shadow:
+        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
+    return Staged(config, dataset, game, settings)
+
+
+def decided(config: Config, dataset: Dataset) -> Config:
+    """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
+    known = dataset.records.subject is not None
+    return config.splitting(bool(config.federation.split_subjects) if known else None)
+
+
+def training(config: Config, records: int) -> dict[str, Any]:
+    """How a party trains: the fields of `tasks.Training`."""
+    federation = config.federation
+    if federation.algorithm == "fedsgd":  # one step on all records of a party
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
+    return {
+        "optimizer": federation.optimizer,
+        "lr": federation.lr,
+        "epochs": federation.local_epochs,
+        "batch_size": federation.batch_size,
+    }
+
+
+def build(staged: Staged) -> TorchTask:
+    from fedaudit.learn.tasks import build_task
+
+    model, dataset = staged.config.model, staged.dataset
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+
+
+def defend(staged: Staged, task: TorchTask) -> Defence:
+    """The configured defences, in their slots."""
+    from fedaudit import defences
+    from fedaudit.learn.tasks import Training
+
+    config, game = staged.config, staged.game
+    sources = {name: partial(game.members, name) for name in game.parties}
+    how = Training(**training(config, len(staged.dataset.records)))
+    initial = task.initial(config.federation.seed)
+    return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
+
+
+def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
+    """`recorded`: the attacks of a run that goes on: what is default may have changed since it began."""
+    from fedaudit import defences
+    from fedaudit.federation.simulate import Trainer
+    from fedaudit.learn.tasks import Training
+    from fedaudit.session.isolation import Isolation
+
+    staged = stage(config, recorded)
+    config, dataset, game = staged.config, staged.dataset, staged.game
+    federation = config.federation
+    asked = config.audit.attacks is not None
+    staged.settings.checked(asked)
+    task = build(staged)
+    initial = task.initial(federation.seed)
+    task.check(initial, dataset.records)
+    how = Training(**training(config, len(dataset.records)))
+    sources = {name: partial(game.members, name) for name in game.parties}
+    defence = defend(staged, task)
+    settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
+    settings = fitting(settings, task, game, federation.seed, asked)
+    settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
+    parties: list[Party] = [
+        defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
+        for name, source in sources.items()
+    ]
+    isolation = None
+    if config.audit.adversary == "agg-mal":
+        learning = [attack for attack in settings.attacks if attack.learns]
+        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
+        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
+    return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings), defence, isolation)
+
+
+# By what noise is added to: records and people inside the parties, or whole updates (docs/matched-filter.md).
+DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
+
+
+def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptions:
+    """How the matched filter is set: what is not said follows from the configuration, never from a result."""
+    asked, federation = config.audit.matched or Matched(), config.federation
+    noisy = [DAMPING[promise.process.unit] for promise in promises if promise.process.unit in DAMPING]
+    damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
+    adam = federation.algorithm == "fedavg" and federation.optimizer == "adam"
+    return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
+
+
+def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
+    """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
+    suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
+    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer))
+
+
+def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, float]:
+    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'."""
+    from fedaudit.adversary.signals.matched import largest_linear, rules
+
+    module = getattr(task, "architecture", None)
+    if module is None or not rules(module):
+        return {}
+    weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
+    member = game.truth.mask(Role.MEMBER)
+    counts = [int((member & (game.candidates.party == party)).sum()) for party in game.parties]
+    return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
+
+
+def planned(prepared: Prepared) -> list[Plan]:
+    federation = prepared.config.federation
+    names = [party.name for party in prepared.parties]
+    sampling = federation.sampling or "uniform"
+    return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)

@@ -1,0 +1,298 @@
+"""One audit of one federation, from the first round to the results. Everything that watches rounds uses it: `run`,
+`audit`, `import`, training loops, Flower's mod and strategy.
+
+Unless `strict` is set, nothing that goes wrong here disturbs the training: an error in the audit, a full disk, a round
+that arrives twice, is empty or starts from an older model. What is missing is listed in the results.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedaudit.adversary.reductions import flatten, unflatten
+from fedaudit.audit import Auditor
+from fedaudit.audit.collect import say
+from fedaudit.data.outsiders import understated
+from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import START
+from fedaudit.results import document as results
+from fedaudit.results.document import Document
+from fedaudit.results.exposure import most_exposed
+from fedaudit.session.about import About
+from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
+from fedaudit.session.recording import Recording, feed, fingerprint, unbroken
+from fedaudit.trace.lineage import Place
+from fedaudit.trace.segments import digest, digest_of_seen
+from fedaudit.trace.store import Store
+from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, Stored, Vantage
+
+log = logging.getLogger("fedaudit")
+
+NO_LOCAL_MODEL = "no party's own model was observed, so there is no result for the server"
+TOLD = 50  # number of gaps listed in the results; further ones are only counted
+
+
+def nobody(event: Event) -> None:
+    """A listener that ignores all events."""
+
+
+class Session:
+    """Without an auditor it only records; without a trace it only audits. `snapshot` replaces the auditor's own, if
+    more was found than the auditor knows."""
+
+    def __init__(
+        self,
+        auditor: Auditor | None,
+        trace: Recording | None = None,
+        about: About | None = None,
+        *,
+        strict: bool = False,
+        listen: Listener = nobody,
+        snapshot: Callable[[], Audit] | None = None,
+    ):
+        self.auditor, self.trace, self.strict, self.listen = auditor, trace, strict, listen
+        self.about = about or (About.foreign("recorded", auditor) if auditor else None)
+        self.snapshot = snapshot
+        self.gaps: list[str] = []  # what is missing from the audit
+        self.notes: list[str] = []  # events that cost nothing
+        self.odd: list[str] = []  # warnings about stored rounds
+        self.seen: dict[Moment, str] = {}  # digests of what was exchanged, if no trace keeps them
+        self.document: Document | None = None
+        self.started = time.perf_counter()
+        self.closed = False
+
+    @property
+    def last(self) -> int:
+        """The last round that was observed."""
+        stored = self.trace.store.lineage.newest if self.trace else 0
+        return max([stored, *(moment.round for moment in self.seen)])
+
+    # ------------------------------------------------------------------ gaps and notes
+
+    @contextmanager
+    def guard(self, doing: str) -> Iterator[None]:
+        """An error inside the block becomes a gap, so that the training is not disturbed, unless `strict` is set."""
+        try:
+            yield
+        except Exception as error:
+            if self.strict:
+                raise
+            self.gap(f"{doing}: {_in_words(error)}")
+
+    def gap(self, what: str) -> None:
+        log.warning("fedaudit: %s", what)
+        self.gaps.append(what)
+        self.listen(Gap(what))
+
+    def note(self, what: str) -> None:
+        log.info("fedaudit: %s", what)
+        self.notes.append(what)
+        self.listen(Note(what))
+
+    def broke_off(self, error: type[BaseException]) -> None:
+        """The training itself failed. Errors of the audit must not hide that one."""
+        self.gap(f"the training ended with {error.__name__} after round {self.last}")
+        self.strict = False
+
+    # ------------------------------------------------------------------ resuming
+
+    def resume(self) -> tuple[Moment, State | None]:
+        """Brings the audit to the end of the trace. Returns the moment and the model from which training continues."""
+        if self.trace is None or self.auditor is None:
+            return START, None
+        # That one of our runs was resumed is not noted in its results: they are the same as without the interruption.
+        ours = self.about is not None and self.about.is_ours
+        return self.trace.resume(self.auditor, (lambda what: self.listen(Note(what))) if ours else self.note)
+
+    def replay(self, store: Store) -> None:
+        """All rounds of a recorded trace, as if they happened now."""
+        if self.auditor is not None:
+            self.odd += [*store.warnings(), *feed(store, self.auditor)]
+
+    def remark(self, lines: Iterable[str]) -> None:
+        """Adds warnings about stored rounds."""
+        self.odd += lines
+
+    def account(self) -> Stored:
+        """The gaps, notes and digests so far."""
+        seen = [[moment.round, moment.probe, digests] for moment, digests in self.seen.items()]
+        return {"gaps": list(self.gaps), "notes": list(self.notes), "seen": seen}
+
+    def state(self, account: Stored | None = None) -> tuple[dict[str, NDArray[Any]], str]:
+        """Everything needed to continue in another process: arrays, and the rest as JSON."""
+        assert self.auditor is not None
+        arrays, rest = flatten({"auditor": self.auditor.state(), "account": account or self.account()})
+        return arrays, json.dumps(rest)
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], text: str) -> None:
+        assert self.auditor is not None
+        kept = unflatten(arrays, json.loads(text))
+        self.auditor.restore(kept["auditor"])
+        account = kept["account"]
+        self.gaps, self.notes = list(account["gaps"]), list(account["notes"])
+        self.seen = {Moment(round, probe): digests for round, probe, digests in account["seen"]}
+
+    # ------------------------------------------------------------------ rounds
+
+    def watch(self, rounds: Iterable[Round]) -> None:
+        """Observes all rounds as they happen. After Ctrl-C, the rounds so far are reported."""
+        try:
+            for round in rounds:
+                self.observe(round)
+        except KeyboardInterrupt:
+            if self.auditor is None or self.auditor.last_round < 2:
+                raise  # nothing to report yet
+
+    def observe(self, round: Round) -> None:
+        """Takes in one round, or one probe, when it ends."""
+        with self.guard(f"round {round.index} is missing"):
+            start, made = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
+            place = self.trace.store.lineage.place(round.moment, start, made) if self.trace else Place()
+            if self._is_repeated(round, place, start, made):
+                return
+            seen = self.auditor.measure(round) if self.auditor else None
+            with unbroken():
+                if self.auditor and not place.opens:
+                    seen = self.auditor.absorb(seen, round)
+                self._record(round, seen)
+            if self.auditor and place.opens:
+                self._start_over(self.auditor)
+            self._tell(round)
+
+    def _is_repeated(self, round: Round, place: Place, start: str, made: str) -> bool:
+        """Was this round delivered before? The first delivery counts; the trace also keeps what a later one changes."""
+        if self.trace is not None and not self.trace.trouble:
+            if place.known is None:
+                return False
+            sent = {name: digest(trained.state) for name, trained in round.sent.items()}
+            same = {name: of.state for name, of in place.known.parties.items()} == sent
+            self.trace.append(round, None)
+        else:
+            sent = {name: digest(trained.state) for name, trained in round.sent.items()}
+            whole = json.dumps([start, sent, made], sort_keys=True)
+            before = self.seen.setdefault(round.moment, whole)
+            if place.known is None and before is whole:
+                return False
+            same = before == whole
+        if same:
+            self.note(f"round {round.index} arrived twice, with the same content: it is counted once")
+        else:
+            self.gap(f"round {round.index} arrived again with other content: only the first delivery is audited")
+        return True
+
+    def _record(self, round: Round, seen: Observation | None) -> None:
+        if self.trace is not None:
+            before = self.trace.trouble
+            self.trace.append(round, seen)
+            if self.trace.trouble and not before:
+                log.warning("fedaudit: %s", self.trace.trouble)
+                self.listen(Gap(self.trace.trouble))
+
+    def _start_over(self, former: Auditor) -> None:
+        """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
+        assert self.trace is not None
+        self.auditor = Auditor(former.task, former.game, former.settings)
+        for line in feed(self.trace.store, self.auditor):
+            self.gap(line.rstrip("."))
+
+    def _tell(self, round: Round) -> None:
+        if self.auditor is None:
+            return
+        if not round.probe:
+            for (vantage, attack, model), found in self.auditor.history.items():
+                if round.index in found:
+                    kind: ModelKind = "local" if model == "local" else "global"
+                    self.listen(Finding(round.index, Vantage(vantage), attack, kind, found[round.index]))
+        self.listen(RoundDone(round.moment, self.auditor.settings.rounds))
+
+    # ------------------------------------------------------------------ the end
+
+    def finish(self, out: Path | None, incomplete: str | None = None) -> Document | None:
+        """Writes the results to `out`. Returns None if there are none; `gaps` then says why.
+
+        `incomplete`: why the run is not complete although all rounds were seen.
+        """
+        self.document = None
+        with self.guard("there are no results"):
+            self.document = self._document(incomplete)
+        if self.document is not None and out is not None:
+            self.document = self._saved(self.document, out)
+        if self.trace is not None:
+            right = self.auditor.right_answers() if self.auditor else None
+            self.trace.end(self._ended(), right)
+            self.trace.store.close()
+        self.closed = True
+        if self.document is not None:
+            with self.guard("the results could not be passed on"):
+                self.listen(Finished(self.document))
+        return self.document
+
+    def _ended(self) -> str:
+        if self.about is not None and self.about.is_ours and self.document is not None:
+            return self.document.run.status
+        return "with gaps" if self.gaps else "complete"
+
+    def _document(self, incomplete: str | None) -> Document | None:
+        auditor, about, trace = self.auditor, self.about, self.trace
+        if auditor is None or about is None:
+            return None
+        found = self.snapshot() if self.snapshot else auditor.snapshot()
+        exposed = None
+        if about.is_ours:
+            mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
+            exposed = most_exposed(auditor, mine, fingerprint(auditor.game))
+        odd = [*self.odd, *([*trace.store.warnings(), *trace.warnings] if trace else [])]
+        missing = sentences([*self.gaps, *([NO_LOCAL_MODEL] if auditor.unseen else [])])
+        missing += [trace.trouble] if trace and trace.trouble else []
+        seen, planned = auditor.last_round, auditor.settings.rounds
+        partly = f"up to round {seen} of {planned}" if seen < planned else ""
+        if about.is_ours:
+            status = f"interrupted at round {seen}" if partly else incomplete or "complete"
+        else:
+            short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
+            status = f"recorded {', '.join(short)}" if short else "complete"
+            missing += [f"Seen {partly} planned rounds."] if partly else []
+        understates = understated(auditor.game)
+        warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
+        found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
+        info = about.info(auditor, status, time.perf_counter() - self.started)
+        return Document.of(found, info, missing, exposed, understates)
+
+    def _saved(self, document: Document, out: Path) -> Document:
+        """Writes the results. If that fails, it returns them with a warning."""
+        assert self.auditor is not None
+        try:
+            results.save_scores(self.auditor.score_parts(), out)
+            results.save(document, out)
+        except OSError as error:
+            if self.strict and not (self.about and self.about.is_ours):
+                raise
+            lost = f"The results could not be written to {out} ({error.strerror}): they are only shown here."
+            self.gap(lost.rstrip("."))
+            return replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
+        return document
+
+
+def sentences(lines: list[str]) -> list[str]:
+    told = lines[:TOLD]
+    if len(lines) > TOLD:
+        told = [*told, f"and {len(lines) - TOLD} more like these"]
+    return [line[0].upper() + line[1:].rstrip(".") + "." for line in told]
+
+
+def _in_words(error: Exception) -> str:
+    """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
+    if isinstance(error, FedauditError):
+        return f"{error.what} [{error.code}]"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return say(error)

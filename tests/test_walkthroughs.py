@@ -1,0 +1,199 @@
+"""docs/architecture.md is followed: its names exist, and its three walk-throughs are carried out in a copy of the
+package, as a contributor would, and then used from the command line."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedaudit
+from tests.test_layers import LAYERS
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+FEDERATION = """
+[federation]
+parties = 2
+rounds = 3
+[model]
+hidden = [32]
+"""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def new_files() -> dict[str, str]:
+    """The code of the walk-throughs by the file that its first line names: `# PATH`."""
+    named = [block.split("\n", 1) for block in blocks("python")]
+    return {first.removeprefix("# "): code for first, code in named if ", in " not in first}
+
+
+def additions() -> dict[tuple[str, str], str]:
+    """Lines for a file that is there, by the file and the list in it: `# PATH, in LIST`."""
+    named = [block.split("\n", 1) for block in blocks("python")]
+    places = {first.removeprefix("# "): code for first, code in named if ", in " in first}
+    return {(place.split(", in ")[0], place.split(", in ")[1]): code for place, code in places.items()}
+
+
+def added(text: str, into: str, code: str) -> str:
+    """Imports go below the last import of the file, the other lines to the top of the list."""
+    imports = [line for line in code.splitlines() if line.startswith("from ")]
+    entries = [line for line in code.splitlines() if line.startswith("    ")]
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(rf"{into}\b.* = {{$", line))
+    lines[start + 1 : start + 1] = entries
+    last = max(i for i, line in enumerate(lines[:start]) if line.startswith("from "))
+    lines[last:last] = imports
+    return "\n".join(lines) + "\n"
+
+
+# ------------------------------------------------------------------ the text
+
+NAMES = sorted(
+    {name for name in re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE) if name.split(".")[0] in LAYERS} - {"results.json"}
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_on_the_page_exists(name: str) -> None:
+    assert found(f"fedaudit.{name}") is not None
+
+
+def found(name: str) -> Any:
+    """A module, or what it holds."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        owner, _, last = name.rpartition(".")
+        return getattr(found(owner), last)
+
+
+def test_the_path_of_a_record_is_named_step_by_step() -> None:
+    """So that the test above cannot pass on a page without names."""
+    assert len(NAMES) > 50
+
+
+def test_every_room_has_a_line() -> None:
+    table = PAGE.split("## The rooms")[1].split("\n## ")[0]
+    rooms = [
+        name for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
+    ]
+    there = {path.name.removesuffix(".py") for path in Path(fedaudit.__file__).parent.iterdir()}
+    assert rooms == [layer for layer in LAYERS if layer in there - {"__main__"}]
+
+
+# ------------------------------------------------------------------ the walk-throughs
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package and of the test table, in which the steps have been followed."""
+    root = tmp_path_factory.mktemp("walkthroughs")
+    shutil.copytree(
+        Path(fedaudit.__file__).parent, root / "src" / "fedaudit", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for path, code in new_files().items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(code)
+    for (path, into), code in additions().items():
+        (root / path).write_text(added((ROOT / path).read_text(encoding="utf-8"), into, code))
+    return root
+
+
+def call(copy: Path, *arguments: str) -> str:
+    """A command in the copy. A wide terminal, so that tables are not wrapped."""
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "250", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_only_the_list_of_attacks_and_the_test_table_are_touched() -> None:
+    assert not [path for path in new_files() if (ROOT / path).exists()]
+    assert set(additions()) == {
+        ("src/fedaudit/adversary/attacks/__init__.py", "REGISTRY"),
+        ("tests/adversary/attacks/test_registry.py", "ROWS"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("attacks", r"lowest-loss +the lowest loss of the record in any round"),
+        ("defences", r"sparsify +small changes of weights are not sent \(strength = their share\) +strength"),
+        ("data", r"table +a CSV file of numbers with a header \(path, label\) +path, label, subject"),
+    ],
+)
+def test_what_was_added_is_listed(copy: Path, what: str, says: str) -> None:
+    assert re.search(says, call(copy, "fedaudit", "list", what))
+
+
+def test_the_template_explains_what_was_added(copy: Path) -> None:
+    call(copy, "fedaudit", "init", "template.toml")
+    written = (copy / "template.toml").read_text()
+    assert "the share of the weights whose change is not sent" in written
+    assert "the column that holds the class" in written
+
+
+def test_the_tests_of_the_page_pass(copy: Path) -> None:
+    ours = [path for path in new_files() if path.startswith("tests/")]
+    table = [path for path, _ in additions() if path.startswith("tests/")]
+    assert (len(ours), len(table)) == (3, 1)
+    chosen = "lowest or largest or columns or every_attack"
+    said = call(copy, "pytest", "-p", "no:cacheprovider", "-q", *ours, *table, "-k", chosen)
+    assert "6 passed" in said  # one for each of ours; of the table, its contract, its sign, and that none is missing
+
+
+def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    header = ",".join(["digit", *(f"pixel{i}" for i in range(x.shape[1]))])
+    np.savetxt(copy / "digits.csv", np.column_stack([y, x / 16]), "%g", ",", header=header, comments="")
+    (copy / "my.toml").write_text("\n".join([FEDERATION, *blocks("toml")]))
+    call(copy, "fedaudit", "run", "my.toml")
+    results = json.loads((copy / "runs" / "my" / "results.json").read_text())
+    assert results["run"]["data"] | {"input_shape": None} == {
+        "name": "digits", "records": 1797, "classes": 10, "subjects": None, "input_shape": None,
+    }  # fmt: skip
+    assert results["run"]["config"]["defences"] == [{"name": "sparsify", "strength": 0.9}]
+    pooled = {(r["attack"], r["model"]): r["estimates"]["auc"] for r in results["results"] if r["party"] is None}
+    for model in ("global", "local"):
+        lowest = pooled["lowest-loss", model]
+        assert lowest["low"] < lowest["value"] < lowest["high"]
+    assert results["degraded"] == []
+
+
+# ------------------------------------------------------------------ docs/codes.md
+
+
+def test_every_code_in_the_name_of_a_test_is_explained() -> None:
+    page = (ROOT / "docs" / "codes.md").read_text(encoding="utf-8")
+    explained = {
+        code for row in re.findall(r"^\| ([A-Z][0-9, A-Z]*) \|", page, re.MULTILINE) for code in row.split(", ")
+    }
+    named = [
+        re.findall(r"def test_((?:[A-Z][0-9]+_)+)", path.read_text()) for path in (ROOT / "tests").rglob("test_*.py")
+    ]
+    used = {code for names in named for name in names for code in name.strip("_").split("_")}
+    assert len(used) > 50
+    assert used <= explained
+
+
+def test_codes_stay_out_of_the_sources() -> None:
+    """But for the ten checks of `fedaudit verify`, whose codes are shown to the user."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        found = re.findall(r"\((?:[TFBK][0-9]{1,2})\)|\b[TFBK][0-9]{1,2}:", path.read_text(encoding="utf-8"))
+        assert not found, path.name
