@@ -13,7 +13,7 @@ from tests.worlds import config, watch
 
 
 def test_one_table_for_one_party_and_round() -> None:
-    ((title, rows),) = plan(3000, 4000, 3000)
+    ((title, rows),) = plan(3000, 3600, 3000)
     assert "one threshold" in title
     assert [row[:3] for row in rows[:3]] == [
         ("TPR at FPR 0.01", "100", "368"),

@@ -7,30 +7,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
-    from fedaudit.stats.calibration import needed_for_value, tied_share
+    from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
     from fedaudit.stats.halves import random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
+    from fedaudit.stats.paired import auc_difference, tpr_difference
     from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
-    from fedaudit.stats.roc import needed_for_lower_end, roc_curve, tpr_at_fpr
+    from fedaudit.stats.repeats import over_runs
+    from fedaudit.stats.roc import roc_curve, tpr_at_fpr
 
 _HOME = {
+    "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
     "Explicit": "epsilon",
     "Split": "epsilon",
     "auc": "ranking",
+    "auc_difference": "paired",
+    "band_confidences": "bands",
     "clopper_pearson": "intervals",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
     "maximised_epsilon": "epsilon",
-    "needed_for_lower_end": "roc",
+    "needed_for_lower_end": "calibration",
     "needed_for_value": "calibration",
     "one_run_epsilon": "onerun",
+    "over_runs": "repeats",
     "party_differences": "compare",
     "proportion": "proportions",
     "proved_epsilon": "epsilon",
@@ -38,14 +45,18 @@ _HOME = {
     "roc_curve": "roc",
     "tied_share": "calibration",
     "tpr_at_fpr": "roc",
+    "tpr_difference": "paired",
 }
 
 __all__ = [
+    "Band",
     "Block",
     "Bonferroni",
     "Explicit",
     "Split",
     "auc",
+    "auc_difference",
+    "band_confidences",
     "clopper_pearson",
     "design_effect",
     "gdp_epsilon",
@@ -53,6 +64,7 @@ __all__ = [
     "needed_for_lower_end",
     "needed_for_value",
     "one_run_epsilon",
+    "over_runs",
     "party_differences",
     "proportion",
     "proved_epsilon",
@@ -60,6 +72,7 @@ __all__ = [
     "roc_curve",
     "tied_share",
     "tpr_at_fpr",
+    "tpr_difference",
 ]
 
 

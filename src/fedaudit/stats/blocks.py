@@ -28,12 +28,14 @@ class Block:
     """Scores that may be compared with one another. Local models of several parties are several blocks.
 
     `subjects` names whose each score is, for members, evaluation and calibration in turn; None: all independent.
+    `ids` names the records, in the same order: only comparisons on the same records need them.
     """
 
     members: Floats
     evaluation: Floats
     calibration: Floats
     subjects: tuple[Groups, Groups, Groups] | None = None
+    ids: tuple[Groups, Groups, Groups] | None = None
 
     @cached_property
     def calibration_numbers(self) -> Ints | None:

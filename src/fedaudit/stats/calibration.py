@@ -24,6 +24,14 @@ def needed_for_value(fpr: float) -> int:
     return math.ceil(1 / fpr - 1e-9)
 
 
+def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, guaranteed: bool = False) -> int:
+    """Independent calibration non-members in each of so many equal blocks from which a TPR's lower end, or the
+    guaranteed one, can be above 0: so many that hardly ever none of them all lies above its block's true threshold."""
+    alpha = (1 - confidence) / (4 if guaranteed else 2)
+    together = math.ceil(math.log(alpha) / math.log1p(-fpr) - 1e-9)
+    return max(math.ceil(together / blocks), needed_for_value(fpr))
+
+
 @dataclass(frozen=True)
 class Ranked:
     """One block at one FPR: the rank of the threshold in use, and what its calibration scores are worth."""
@@ -41,6 +49,11 @@ class Ranked:
     def effective(self) -> int:
         """As many independent scores would be worth as much."""
         return int(self.size / self.spread)
+
+    def first_hit(self) -> int:
+        """The smallest rank at which a member is accused."""
+        best = self.block.rising[-1] if len(self.block.rising) else -math.inf
+        return 1 + int(np.count_nonzero(self.block.calibration > best))
 
     def at_least(self, ahead: Ints) -> Floats:
         """Members above the true quantile, at least, if so many effective calibration scores lie above it."""

@@ -8,17 +8,21 @@ shift between them (the ROC curve of the Gaussian mechanism). The counts matter 
 can be.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
-from fedaudit.stats.intervals import clopper_pearson, hanley_mcneil_variance, quantile_ranks
-from fedaudit.types import Floats
+from fedaudit.stats.calibration import needed_for_value
+from fedaudit.stats.fiducial import rank_chances
+from fedaudit.stats.intervals import hanley_mcneil_variance
+from fedaudit.types import Floats, Ints
 
 POWER = 0.8
-_NODES = 200  # quantiles of the threshold's true FPR over which the power is averaged
+_CERTAIN = 0.99
+_CELLS = 64
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,30 @@ class Sizes:
         k = self.thresholds
         return Sizes(self.members // k, self.evaluation // k, self.calibration // k)
 
+    def after_fitting(self) -> "Sizes":
+        """For an attack that is fitted on a random half of the calibration records: what remains to set thresholds, in
+        99 of 100 draws."""
+        each = self.calibration // self.thresholds
+        kept = int(special.bdtrik(1 - _CERTAIN, each, 0.5)) + 1 if each > 1 else 0
+        return replace(self, calibration=kept * self.thresholds)
+
+
+def before_fitting(needed: int) -> int:
+    """Calibration records of which at least `needed` remain when an attack is fitted on a random half, in 99 of 100
+    draws."""
+    count = 2 * needed
+    while special.bdtr(needed - 1, count, 0.5) > 1 - _CERTAIN:
+        count += 1
+    return count
+
+
+def corrected(confidence: float, compared: int) -> float:
+    """The confidence of each interval when the largest of several estimates is quoted (Bonferroni)."""
+    return 1 - (1 - confidence) / compared
+
+
+# ------------------------------------------------------------------ TPR
+
 
 def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95, power: float = POWER) -> float | None:
     """None: no TPR can be seen; the calibration set is too small for a lower end above 0, or the members too few."""
@@ -48,47 +76,75 @@ def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95, pow
     return float(special.ndtr(special.ndtri(fpr) + _crossing(reached, furthest)))
 
 
-def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95) -> float:
+def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95, seed: int = 0) -> float:
     """Chance that `tpr_at_fpr` gives a lower end above `fpr` when the true TPR at that FPR is `tpr`.
 
-    Its lower end counts the members above an order statistic of the calibration scores, whose own FPR follows a beta
-    distribution. The hits of one party are thus a mixture of binomials; parties add up.
+    Audits of this size are simulated, always the same ones. A lower end lies above `fpr` where the distribution of
+    which it is a quantile has less than its share of the error below `fpr`; so it need not be computed.
     """
-    alpha = (1 - confidence) / 4
-    each = sizes.of_each()
-    above, _ = quantile_ranks(each.calibration, fpr, alpha / sizes.thresholds) if each.calibration else (0, 0)
-    if above == 0 or each.members == 0:
+    each, parties = sizes.of_each(), sizes.thresholds
+    if each.calibration < needed_for_value(fpr) or each.members == 0:
         return 0.0
-    members = each.members * sizes.thresholds
-    enough = _smallest_count(members, fpr, alpha)
-    if enough > members:
-        return 0.0
-    middles = (np.arange(_NODES) + 0.5) / _NODES
-    true_fpr = special.betaincinv(above, each.calibration - above + 1, middles)
-    shift = special.ndtri(tpr) - special.ndtri(fpr)
-    hit = special.ndtr(special.ndtri(true_fpr) + shift)
-    if sizes.thresholds == 1:
-        return float(np.mean(stats.binom.sf(enough - 1, members, hit)))
-    return float(_sum_of_parties(each.members, hit, sizes.thresholds)[enough:].sum())
+    audits = 500 if parties <= 8 else 150
+    rng = np.random.default_rng(seed)
+    tails = _tails(each.members * parties, fpr)
+    ranks, chances = _thinned_ranks(each.calibration, fpr)
+    spread, moved = np.zeros((audits, len(tails))), np.zeros(audits)
+    spread[:, 0] = 1.0
+    for _ in range(parties):
+        hits = _simulated_hits(each, ranks, fpr, tpr, audits, rng)
+        spread = _added(spread, np.minimum(hits, len(tails)), chances)
+        moved += hits @ chances - [np.interp(each.calibration * fpr, ranks, own) for own in hits]
+    back = np.maximum(moved, 0.0) if parties > 1 else np.zeros(audits)  # as `fiducial` moves it
+    at = np.arange(len(tails))
+    below = [own @ np.interp(at - shift, at, tails) for own, shift in zip(spread, back, strict=True)]
+    return float(np.mean(np.array(below) <= (1 - confidence) / 2))
 
 
-def _sum_of_parties(members: int, hit: Floats, parties: int) -> Floats:
-    """The distribution of the sum of as many independent mixtures of binomials: a power in the Fourier domain."""
-    counts = np.arange(members + 1)
-    one = np.zeros(members + 1)
-    for chance in hit:
-        one += stats.binom.pmf(counts, members, chance) / len(hit)
-    length = members * parties + 1
-    return np.asarray(np.fft.irfft(np.fft.rfft(one, length) ** parties, length))
+def _tails(total: int, fpr: float) -> Floats:
+    """P(Bin(total, fpr) >= hits) = P(Beta(hits, total - hits + 1) <= fpr) for hits from 0 on, as long as it matters."""
+    most = min(total, math.ceil(total * fpr + 12 * math.sqrt(total * fpr) + 16))
+    return np.concatenate([[1.0], special.bdtrc(np.arange(most), total, fpr)])
 
 
-def _smallest_count(n: int, fpr: float, alpha: float) -> int:
-    """The fewest hits among n whose lower end lies above `fpr`; n + 1 where even n are not enough."""
-    few, many = 0, n + 1
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if clopper_pearson(middle, n, alpha, alpha)[0] > fpr else (middle, many)
-    return many
+def _thinned_ranks(n: int, fpr: float) -> tuple[Ints, Floats]:
+    """The ranks a true threshold may have and their chances; where there are many, neighbours together."""
+    ranks, chances = rank_chances(n, fpr)
+    cells = np.arange(len(ranks)) * min(_CELLS, len(ranks)) // len(ranks)
+    together = np.asarray(np.bincount(cells, chances), np.float64)
+    middles = np.rint(np.bincount(cells, chances * ranks) / together).astype(np.int64)
+    return middles, together
+
+
+def _simulated_hits(sizes: Sizes, ranks: Ints, fpr: float, tpr: float, audits: int, rng: np.random.Generator) -> Floats:
+    """Audits x ranks: the members above the calibration scores of these ranks, in one party.
+
+    The FPR of the calibration scores, from the highest on, are sorted uniform draws; the members that lie between two
+    of them are binomial.
+    """
+    steps = np.diff(ranks, prepend=0)
+    highest = np.cumsum(rng.standard_gamma(steps, (audits, len(ranks))), axis=1)
+    highest /= highest[:, -1:] + rng.standard_gamma(sizes.calibration + 1 - ranks[-1], (audits, 1))
+    shift = min(float(special.ndtri(tpr) - special.ndtri(fpr)), 40.0)  # finite, so that nothing lies above rank 0
+    caught = special.ndtr(special.ndtri(highest) + shift)
+    hits, so_far, before = np.zeros((audits, len(ranks))), np.zeros(audits, np.int64), np.zeros(audits)
+    for at in range(len(ranks)):
+        chance = np.clip((caught[:, at] - before) / np.maximum(1 - before, 1e-12), 0.0, 1.0)
+        so_far = so_far + rng.binomial(sizes.members - so_far, chance)
+        hits[:, at], before = so_far, caught[:, at]
+    return hits
+
+
+def _added(spread: Floats, hits: Floats, chances: Floats) -> Floats:
+    """The distribution of the hits so far plus those of one more party, cut off where no tail is left."""
+    audits, length = spread.shape
+    cells = (hits.astype(np.int64) + (length + 1) * np.arange(audits)[:, None]).ravel()
+    own = np.bincount(cells, np.tile(chances, audits), audits * (length + 1)).reshape(audits, length + 1)[:, :length]
+    size = 2 * length
+    return np.asarray(np.fft.irfft(np.fft.rfft(spread, size) * np.fft.rfft(own, size), size)[:, :length])
+
+
+# ------------------------------------------------------------------ AUC
 
 
 def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = POWER) -> float | None:
@@ -100,7 +156,7 @@ def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = 
     def deviation(theta: float) -> float:
         return float(np.sqrt(hanley_mcneil_variance(theta, each.members, each.evaluation) / sizes.thresholds))
 
-    seen = 0.5 + float(stats.norm.isf((1 - confidence) / 2)) * deviation(0.5)
+    seen = 0.5 + float(special.ndtri(1 - (1 - confidence) / 2)) * deviation(0.5)
 
     def reached(theta: float) -> float:
         return float(special.ndtr((theta - seen) / max(deviation(theta), 1e-12))) - power
@@ -109,4 +165,4 @@ def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = 
 
 
 def _crossing(reached: Callable[[float], float], furthest: float, start: float = 0.0) -> float:
-    return float(optimize.brentq(reached, start, furthest, xtol=1e-6))
+    return float(optimize.brentq(reached, start, furthest, xtol=1e-3))

@@ -18,15 +18,18 @@ def proportion(
     confidence: float = 0.95,
     name: str = "accuracy",
     method: str = "",
+    by: str = "subject",
 ) -> Estimate:
     """The share of hits over all groups together; `subjects` says whose each record is (None: all independent).
 
     Clopper-Pearson with counts divided by the design effect, which counts for more where it was measured on few
-    subjects. `method` says what was counted.
+    subjects. `method` says what was counted, `by` what the subjects are called.
     """
     n, k = sum(len(own) for own in hits), sum(int(np.count_nonzero(own)) for own in hits)
-    several = len({name for own in subjects if own is not None for name in np.unique(own).tolist()}) > 1
-    told = (f"{method}; " if method else "") + "Clopper-Pearson" + BY_SUBJECT * several
+    known = [own for own in subjects if own is not None]
+    people = len(np.unique(np.concatenate(known))) if known else 0
+    several = 1 < people < sum(len(own) for own in known)
+    told = (f"{method}; " if method else "") + "Clopper-Pearson" + f"; clustered by {by}" * several
     if n == 0:
         return Estimate(name, None, None, None, confidence, told, "measured", 0, 0, reason="nobody is left to count")
     alpha = 1 - confidence

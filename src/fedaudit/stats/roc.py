@@ -5,11 +5,13 @@ are broken as an adversary with a coin would, so that a tied score is accused in
 and ranks enter the intervals divided by design effects.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from fedaudit.stats.blocks import Block, Numbers, design_effect, effective_subjects, lowest, numbered, too_few
 from fedaudit.stats.calibration import Ranked, judged, needed_for_value, ranked
@@ -20,14 +22,8 @@ from fedaudit.stats.proportions import BY_SUBJECT
 from fedaudit.types import Curve, Estimate, Floats
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
+_MOST_MISSING = 10_000_000
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
-
-
-def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, guaranteed: bool = False) -> int:
-    """Independent calibration non-members in each of so many equal blocks from which a TPR's lower end, or the
-    guaranteed one, can be above 0: too many for all of them together to lie below every true threshold by chance."""
-    alpha = (1 - confidence) / (4 if guaranteed else 2)
-    return math.ceil(math.ceil(math.log(alpha) / math.log1p(-fpr)) / blocks)
 
 
 def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
@@ -85,7 +81,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
         realised_fpr=realised,
         realised_fpr_interval=around,
-        reason=_why_no_lower_end(parts, fpr, confidence) if low <= 0 else None,
+        reason=_why_no_lower_end(parts, alpha) if low <= 0 else None,
         guaranteed=(min(low, proved[0]), max(high, proved[1])) if proved else None,
     )
 
@@ -142,12 +138,26 @@ def _realised_fpr(
     return hits / n, clopper_pearson(hits / spread, n / spread, alpha / 2, alpha / 2)
 
 
-def _why_no_lower_end(parts: Sequence[Ranked], fpr: float, confidence: float) -> str | None:
-    wanted = needed_for_lower_end(fpr, confidence, len(parts))
-    missing = max(math.ceil(wanted * part.spread) - part.size for part in parts)
-    if missing <= 0:
-        return None
-    where = " in the smallest party" if len(parts) > 1 else ""
+def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
+    """How many more calibration non-members it takes, if the members' scores stay where they are among them; None where
+    no number would do, because the members are not above the outsiders."""
+
+    def chance_of_none(more: int) -> float:
+        """That all the true thresholds lie above every member."""
+        chance = 1.0
+        for part in parts:
+            size = part.size + more
+            ahead = (part.first_hit() - 1) * size / part.size  # calibration scores above the highest member
+            chance *= float(special.bdtr(math.floor(ahead / part.spread), int(size / part.spread), part.fpr))
+        return chance
+
+    most = 1
+    while chance_of_none(most) >= alpha / 2:
+        most *= 2
+        if most > _MOST_MISSING:
+            return None
+    missing = bisect.bisect_left(range(most), True, key=lambda more: chance_of_none(more) < alpha / 2)
+    where = " in every party" if len(parts) > 1 else ""
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedaudit.adversary.signals.outputs import parts
-from fedaudit.stats import clopper_pearson, design_effect
-from fedaudit.stats.blocks import numbered
+from fedaudit.stats import proportion
 from fedaudit.stats.wording import share
 from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
 
@@ -57,13 +56,8 @@ def clusters(candidates: Candidates) -> tuple[Ints, str]:
 
 def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
     hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
-    spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
-    of = f"share of {positions} positions a record; " * (positions > 1)
-    clustered = f"; clustered by {by}" * (len(np.unique(whose)) < len(hits))  # several answers of one of them
-    method = f"{of}Clopper-Pearson{clustered}"
-    k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
-    return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
+    of = f"share of {positions} positions a record" * (positions > 1)
+    return proportion([hits], [np.repeat(whose, positions)], confidence, "accuracy", of, by)
 
 
 def useless(game: Game, found: Mapping[str, Estimate]) -> str:

@@ -18,7 +18,7 @@ from fedaudit.adversary.attacks.attribute import Classifier
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge.case import Case, Verdict
-from fedaudit.stats import Block, auc, clopper_pearson, design_effect
+from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import (
     AuditResult,
     Bools,
@@ -160,13 +160,7 @@ def people(case: Case, attack: BaseAttack, sight: Sight, known: Bools) -> tuple[
 
 def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:
     right = [g.said.argmax(axis=1) == g.true for g in guesses]
-    spread = design_effect(right, [g.subject for g in guesses])
-    k, n, tail = int(sum(r.sum() for r in right)), sum(len(r) for r in right), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, tail, tail)
-    value = k / n if n else None
-    reason = None if n else "nobody is left to guess"
-    method = "Clopper-Pearson" + "; clustered by subject" * any(g.subject is not None for g in guesses)
-    return Estimate(name, value, low, high, confidence, method, "measured", k, n - k, reason=reason)
+    return proportion(right, [g.subject for g in guesses], confidence, name)
 
 
 def difference(name: str, first: Estimate, second: Estimate) -> Estimate:

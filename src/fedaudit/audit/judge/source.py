@@ -15,7 +15,7 @@ from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge import membership
 from fedaudit.audit.judge.attribute import difference
 from fedaudit.audit.judge.case import Case, Verdict
-from fedaudit.stats import Block, auc, clopper_pearson, design_effect
+from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import Bools, Estimate, Floats, Ints, ModelKind, Role, Vantage
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
@@ -144,16 +144,9 @@ def accuracy(
     name: str, held: Sequence[_Held], guess: Callable[[_Held], Bools] | None, parties: int, confidence: float
 ) -> Estimate:
     """The share whose party is named rightly: by the attack, or as `guess` says."""
-    hits = np.concatenate([guess(one) if guess else one.named() for one in held])
-    subjects = [one.subject for one in held if one.subject is not None]
-    spread = design_effect([hits], [np.concatenate(subjects) if subjects else None])
-    k, n, alpha = int(hits.sum()), len(hits), (1 - confidence) / 2
-    low, high = clopper_pearson(k / spread, n / spread, alpha, alpha)
-    clustered = "; clustered by subject" if subjects else ""
-    method = (
-        f"share of records whose party is named among {parties} (chance {1 / parties:.3g}); Clopper-Pearson{clustered}"
-    )
-    return Estimate(name, k / n, low, high, confidence, method, "measured", k, n - k)
+    hits = [guess(one) if guess else one.named() for one in held]
+    counted = f"share of records whose party is named among {parties} (chance {1 / parties:.3g})"
+    return proportion(hits, [one.subject for one in held], confidence, name, counted)
 
 
 def conclusion(found: Mapping[str, Estimate], parties: int) -> list[str]:

@@ -1,0 +1,58 @@
+"""One estimate minus another on the same records: attack against attack, defence against defence, round against round.
+
+Two intervals that overlap say nothing of a difference: both err on the same records, and mostly together. The interval
+of a difference follows from the two intervals and from the correlation of their errors (Zou and Donner's MOVER), which
+is known from what each record, or each subject, adds to either. With half-widths a and b the difference's is the root
+of a^2 + b^2 - 2 r a b. Where the intervals are lopsided, the part of it that r takes away is reckoned with their mean
+half-widths: two estimates that err together in everything differ by 0, however lopsided they are. Records are joined
+by id; what only one side has counts as independent.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedaudit.stats.blocks import Block
+from fedaudit.stats.influence import Influence, auc_influence, by_unit, tpr_influence
+from fedaudit.stats.ranking import auc
+from fedaudit.stats.roc import tpr_at_fpr
+from fedaudit.types import Estimate
+
+
+def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
+    """The first AUC minus the second."""
+    pair = auc(first, confidence), auc(second, confidence)
+    return _difference(pair, [(auc_influence(first), first), (auc_influence(second), second)])
+
+
+def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
+    """The first TPR at an FPR minus the second."""
+    pair = tpr_at_fpr(first, fpr, confidence), tpr_at_fpr(second, fpr, confidence)
+    return _difference(pair, [(tpr_influence(first, fpr), first), (tpr_influence(second, fpr), second)])
+
+
+def _difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
+    one, two = pair
+    name, counts = f"{one.name}-difference", (min(one.n_pos, two.n_pos), min(one.n_neg, two.n_neg))
+    together = correlation(influences)
+    method = (
+        f"difference on the same records; the two intervals combined at the correlation {together:.3f} of their errors "
+        f"(MOVER) of: {one.method}"
+    )
+    ends = (one.value, one.low, one.high, two.value, two.low, two.high)
+    if any(end is None for end in ends):
+        reason = one.reason or two.reason
+        return Estimate(name, None, None, None, one.confidence, method, "measured", *counts, reason=reason)
+    a, a_low, a_high, b, b_low, b_high = (float(end) for end in ends if end is not None)
+    unlike = together * ((a_high - a_low) - (b_high - b_low)) ** 2 / 4
+    low = a - b - math.sqrt(max((1 - together) * ((a - a_low) ** 2 + (b_high - b) ** 2) + unlike, 0.0))
+    high = a - b + math.sqrt(max((1 - together) * ((a_high - a) ** 2 + (b - b_low) ** 2) + unlike, 0.0))
+    return Estimate(name, a - b, max(low, -1.0), min(high, 1.0), one.confidence, method, "measured", *counts)
+
+
+def correlation(influences: Sequence[tuple[Influence, Sequence[Block]]]) -> float:
+    """How two estimates err together; 0 where one of them does not vary."""
+    one, two = by_unit(influences)
+    size = math.sqrt(float(one @ one) * float(two @ two))
+    return float(np.clip(one @ two / size, -1.0, 1.0)) if size > 0 else 0.0

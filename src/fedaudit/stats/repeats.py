@@ -1,0 +1,36 @@
+"""What training again would change: an interval that includes the spread over runs, beside that of a single run.
+
+Random effects: a run's estimate is the mean over all runs that could have been, plus what is particular to this run,
+plus the error of measuring it on so many records. The interval of one run covers the last alone. Repeated runs may
+measure on the same records, in which case that error does not average out over them; nothing is counted on here: the
+half-width of a single run's interval and Student's t for the spread over runs are added as squares.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from fedaudit.types import Estimate
+
+
+def over_runs(runs: Sequence[Estimate]) -> Estimate:
+    """The mean over training runs, with an interval for the mean over all that could have been. Runs without a value
+    are left out; fewer than two with one have no spread."""
+    measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
+    name, confidence = runs[0].name, runs[0].confidence
+    counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)
+    if len(measured) < 2:
+        method = "mean over training runs"
+        reason = f"needs two runs that have a value, and there are {len(measured)}"
+        return Estimate(name, None, None, None, confidence, method, "measured", *counts, reason=reason)
+    values, low, high = (np.array([getattr(run, end) for run in measured], float) for end in ("value", "low", "high"))
+    mean, count, deviation = float(values.mean()), len(values), float(values.std(ddof=1))
+    over = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
+    below, above = math.hypot(float(np.mean(values - low)), over), math.hypot(float(np.mean(high - values)), over)
+    method = (
+        f"mean over {count} training runs (standard deviation {deviation:.3g}); random effects: Student's t over the "
+        f"runs, and the error of measuring each: {measured[0].method}"
+    )
+    return Estimate(name, mean, max(mean - below, 0.0), min(mean + above, 1.0), confidence, method, "measured", *counts)
