@@ -302,6 +302,8 @@ class Rule:
 # These marks change that: always written, written together with another field, or written as the key of a mapping.
 ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 
+# What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
+Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 Kind = Literal["measured", "proved", "model-based", "heuristic"]
 Count = Annotated[int, Rule("minimum", 0)]
 VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
@@ -326,11 +328,13 @@ class Estimate:
     realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
     reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
     ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+    guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
 
 
 _ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
-_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_ATTRIBUTES})$"})
+_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
 Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
@@ -379,6 +383,8 @@ class Headline:
     model: ModelKind
     estimates: Estimates
     compared: Annotated[int, Rule("minimum", 1)]
+    sentence: Annotated[str, "what may be said, the same everywhere"] = ""
+    tone: Tone = "unknown"
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,19 @@ def test_the_difference_is_as_wide_as_both_together() -> None:
     assert "a classifier that never sees a model does better" in conclusion("area", better)
 
 
+def test_a_verdict_needs_members_above_chance() -> None:
+    """A guess of .5 "beat" a blind guess of .3, and non-members of .3, and was called a leak."""
+
+    def estimate(value: float) -> Estimate:
+        return Estimate("auc", value, value - 0.02, value + 0.02, 0.95, "m", "measured", 10, 20)
+
+    for value, verdict in ((0.5, "not above chance: no leak is shown"), (0.7, "training gives it away")):
+        found = {"members-auc": estimate(value), "blind-auc": estimate(0.3), "nonmembers-auc": estimate(0.3)}
+        found["excess-over-blind"] = difference("e", found["members-auc"], found["blind-auc"])
+        found["members-minus-nonmembers"] = difference("g", found["members-auc"], found["nonmembers-auc"])
+        assert verdict in conclusion("area", found)
+
+
 def test_wrong_use_is_refused_before_training() -> None:
     def asked(**audit: Any) -> None:
         prepare(config(data={"name": "breast-cancer"}, audit={"attacks": ["loss"]} | audit))

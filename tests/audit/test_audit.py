@@ -186,7 +186,7 @@ def test_T4_T12_an_alarm_pays_for_all_that_was_looked_at() -> None:
 def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
     audit = watch(prepare(config()))
     client, server = audit.headlines
-    assert (client.attack, client.model, client.compared) == ("fta-confidence", "global", 1)
+    assert (client.attack, client.model, client.compared) == ("fusion", "global", 1)
     assert (server.attack, server.compared) == ("fusion", 2)
     plain = find(audit, "fusion", server.model)["auc"]
     quoted = server.estimates["auc"]
@@ -223,7 +223,7 @@ def test_an_attack_that_is_fitted_leaves_fewer_records_to_calibrate() -> None:
 
 
 def test_T5_the_band_over_rounds_shares_its_error() -> None:
-    prepared = prepare(config())
+    prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"]}))
     audit = watch(prepared)
     (entry,) = [r for r in pooled(audit) if (r.attack, r.model) == ("fta-confidence", "global")]
     curve, final = entry.curves["auc"], entry.estimates["auc"]

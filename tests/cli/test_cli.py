@@ -252,7 +252,8 @@ def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> 
     document = json.loads((tmp_path / "runs/six/results.json").read_text())
     assert [entry["seed"] for entry in document["run"]["repeats"]] == [0]
     assert document["degraded"] == [
-        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. Give the same command again to continue.",
+        f"Repeat with seed 1: {stopped['run']['status']}, left out of the spread. "
+        "Give the same command again to continue.",
         "Repeat with seed 2: not trained.",
     ]
     assert "Repeat with seed 1: interrupted" in " ".join(done.stdout.split())

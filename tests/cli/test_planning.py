@@ -1,21 +1,27 @@
 """The tables of `fedaudit plan`."""
 
+from pathlib import Path
+
 import pytest
 
-from fedaudit.cli.planning import plan
+from fedaudit.cli.commands import plan as command
+from fedaudit.cli.planning import plan, plan_of
 from fedaudit.errors import FedauditError
+from fedaudit.session.prepare import prepare, stage
+from fedaudit.types import Role
+from tests.worlds import config, watch
 
 
 def test_one_table_for_one_party_and_round() -> None:
     ((title, rows),) = plan(3000, 4000, 3000)
     assert "one threshold" in title
     assert [row[:3] for row in rows[:3]] == [
-        ("TPR at FPR 0.01", "100", "437"),
-        ("TPR at FPR 0.001", "1,000", "4,380"),
-        ("TPR at FPR 0.0001", "10,000", "43,819"),
+        ("TPR at FPR 0.01", "100", "368"),
+        ("TPR at FPR 0.001", "1,000", "3,688"),
+        ("TPR at FPR 0.0001", "10,000", "36,887"),
     ]
     assert rows[0][3].startswith("TPR 2.")
-    assert rows[1][3] == "none: 380 too few"
+    assert rows[1][3].startswith("none")
     assert rows[3][3].startswith("AUC 0.52")
 
 
@@ -30,3 +36,37 @@ def test_parties_and_rounds_add_tables() -> None:
 def test_wrong_numbers_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(FedauditError, match="bad-value"):
         plan(3000, 4000, 3000, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_old_meaning_of_nonmembers_is_refused_with_the_new_names() -> None:
+    """--nonmembers meant calibration records, and `nonmembers` in a configuration those that are reported on."""
+    with pytest.raises(FedauditError, match="--calibration is missing") as caught:
+        command(None, members=100, nonmembers=1000)
+    assert "--nonmembers and --calibration" in str(caught.value)
+
+
+def test_numbers_and_a_configuration_are_refused_together(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="Leave out the numbers"):
+        command(tmp_path / "my.toml", members=100)
+
+
+def test_a_configuration_is_planned_as_it_is_run() -> None:
+    """An attack that is fitted spends half of the calibration records: the plan promised what the run did not have."""
+    keys = {"parties": 3, "members": 0.3, "nonmembers": 0.565, "rounds": 2}
+    settings = config(federation=keys, audit={"attacks": ["loss", "fusion"]})
+    staged = stage(settings)
+    tables = dict(plan_of(staged))
+    audit = watch(prepare(settings))
+    for title, rows in tables.items():
+        if "stronger of" in title:
+            continue
+        model = "local" if title.startswith("Local") else "global"
+        attack = "fusion" if "fusion" in title else "loss"
+        (found,) = [r for r in audit.results if (r.attack, r.model, r.party) == (attack, model, None)]
+        estimate = found.estimates["tpr@0.01"]
+        calibration = int(title.split(" and ")[1].split(" ")[0].replace(",", ""))
+        needed = int(rows[0][1].replace(",", ""))
+        assert (estimate.value is not None) == (calibration >= needed), title
+        assert calibration == pytest.approx(estimate.n_cal, abs=20)
+    assert {("fusion" in title, title.startswith("Local")) for title in tables} >= {(True, True), (False, False)}
+    assert staged.game.truth.mask(Role.CALIBRATION).sum() > 0

@@ -1,18 +1,22 @@
 """Who holds what, and which of it is trained on."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedaudit.config.schema import Federation
+from fedaudit.data.outsiders import split_people
 from fedaudit.data.partition import (
     LEAST,
     build,
     by_column,
+    by_person,
     dirichlet,
     game,
+    game_by_subject,
     iid,
     party_name,
-    refuse_split_subjects,
 )
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -150,26 +154,90 @@ def test_unfit_columns_are_refused() -> None:
         by_column(records, 40, "age")
 
 
-def test_subjects_are_whole() -> None:
+PARTITIONS: list[dict[str, Any]] = [
+    {"partition": "iid"},
+    {"partition": "dirichlet", "beta": 0.5},
+    {"partition": "column", "column": "label"},
+    {"partition": "column", "column": "subject"},
+    {"partition": "subjects"},
+]
+
+
+@pytest.mark.parametrize("keys", PARTITIONS)
+def test_a_person_has_one_role_in_all_parties(keys: dict[str, Any]) -> None:
+    """Under iid, dirichlet and column a person's other records used to be its outsiders: 94 % of the demo's."""
+    for seed in range(5):
+        split = build(skewed_classes(), Federation(parties=3, **keys), np.random.default_rng(seed))
+        subject = split.candidates.subject
+        assert subject is not None
+        people = [set(subject[split.truth.mask(role)].tolist()) for role in Role]
+        assert sum(map(len, people)) == len(set.union(*people)) == 300
+        assert [len(p) for p in people] == pytest.approx([90, 90, 120], abs=3)  # shares of people, a rounding a party
+        for party in split.parties:
+            mine = split.candidates.party == party
+            assert all((mine & split.truth.mask(role)).any() for role in Role)
+
+
+def test_iid_scatters_a_person_and_subjects_keeps_it_in_one_party() -> None:
+    """`partition = "subjects"` used to deal a person's records to all parties."""
+    held = {}
+    for keys in ({"partition": "iid"}, {"partition": "subjects"}):
+        split = build(skewed_classes(), Federation(parties=3, **keys), np.random.default_rng(0))
+        subject, party = split.candidates.subject, split.candidates.party
+        assert subject is not None
+        pairs = set(zip(subject.tolist(), party.tolist(), strict=True))
+        held[keys["partition"]] = len(pairs) / 300
+    assert held["subjects"] == 1
+    assert held["iid"] > 2.5
+
+
+def test_whole_people_are_dealt_evenly_by_their_records() -> None:
     data = skewed_classes()
-    settings = Federation(parties=3, partition="subjects", member_subjects=0.2, held_out=0.3)
-    split = build(data, settings, np.random.default_rng(0))
-    subject = split.candidates.subject
-    assert subject is not None
-    people = [set(subject[split.truth.mask(role)].tolist()) for role in Role]
-    assert [len(p) for p in people] == [60, 90, 150]
-    assert len(set.union(*people)) == 300
-    # One person's records may lie with several parties; each party has all three kinds.
-    for party in split.parties:
-        mine = split.candidates.party == party
-        assert all((mine & split.truth.mask(role)).any() for role in Role)
+    parts = by_person(data.records, 4, np.random.default_rng(0))
+    assert [len(part) for part in parts] == pytest.approx([1000] * 4, abs=40)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(4000))
 
 
-def test_B13_a_subject_both_in_and_out_is_refused() -> None:
-    data, rng = skewed_classes(), np.random.default_rng(0)
-    with pytest.raises(FedauditError, match="both sides") as caught:
-        refuse_split_subjects(game(data.records, iid(data.records, 3, rng), 0.3, 0.3, rng))
-    assert caught.value.code == "subject-both"
+def test_every_party_has_all_roles_however_few_people_it_has() -> None:
+    """Drawn without regard to parties, three people a party would leave a role empty most of the time."""
+    people = np.repeat(np.arange(30), 4)
+    data = dataset("a", np.zeros((120, 1)), np.arange(120) % 2, id=np.arange(120), subject=people)
+    keys = Federation(parties=10, partition="column", column="subject", members=0.6, nonmembers=0.2)
+    for seed in range(20):
+        split = build(data, keys, np.random.default_rng(seed))
+        for party in split.parties:
+            assert set(split.truth.role[split.candidates.party == party].tolist()) == {role.value for role in Role}
+
+
+def test_a_person_a_party_is_refused_and_may_be_split_on_request() -> None:
+    """Used to make members and outsiders of one person without a word."""
+    people = np.repeat(np.arange(4), 30)
+    data = dataset("a", np.zeros((120, 1)), np.arange(120) % 2, id=np.arange(120), subject=people)
+    keys: dict[str, Any] = {"parties": 4, "partition": "column", "column": "subject"}
+    with pytest.raises(FedauditError, match="split_subjects = true") as caught:
+        build(data, Federation(**keys), np.random.default_rng(0))
+    assert caught.value.code == "few-people"
+    split = build(data, Federation(**keys, split_subjects=True), np.random.default_rng(0))
+    assert split_people(split) != []
+
+
+@pytest.mark.parametrize("keys", PARTITIONS)
+def test_split_on_request_is_the_game_that_it_used_to_be(keys: dict[str, Any]) -> None:
+    """The slow twin is the former code: parts, then records inside each part, from one generator."""
+    data, settings = skewed_classes(), Federation(parties=3, split_subjects=True, **keys)
+    split, rng = build(data, settings, np.random.default_rng(7)), np.random.default_rng(7)
+    if keys["partition"] == "subjects":
+        expected = game_by_subject(data.records, iid(data.records, 3, rng), 0.3, 0.3, rng)
+    else:
+        parts = {
+            "iid": lambda: iid(data.records, 3, rng),
+            "dirichlet": lambda: dirichlet(data, 3, 0.5, rng),
+            "column": lambda: by_column(data.records, 3, keys["column"]),
+        }[keys["partition"]]()
+        expected = game(data.records, parts, 0.3, 0.3, rng)
+        assert split_people(split) != []
+    assert np.array_equal(split.truth.role, expected.truth.role)
+    assert np.array_equal(split.candidates.party, expected.candidates.party)
 
 
 def test_subjects_need_subjects() -> None:

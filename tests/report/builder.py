@@ -4,13 +4,13 @@ import math
 from typing import Any
 
 from fedaudit.report.values import Results, cleaned
-from fedaudit.results.document import Document
+from fedaudit.results.document import Document, with_sentences
 
 Json = dict[str, Any]
 
 
 def read(results: Json) -> Document:
-    return Document.from_json(results)
+    return with_sentences(Document.from_json(results))
 
 
 def quotable(results: Json) -> Results:

@@ -154,7 +154,7 @@ def test_every_party_and_every_metric(leaky: Path) -> None:
 
 
 def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(leaky: Path) -> None:
-    assert stored(leaky, "loss", "local", metric="tpr@0.1")["low"] > 0.02
+    assert stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][0] > 0.02
     gate = check(leaky, "tpr@0.1[attack=loss] > 0.02")
     (local,) = [f for f in gate.findings if f.model == "local"]
     scores = load_scores(leaky)
@@ -164,7 +164,10 @@ def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(l
         mine = (scores["attack"] == "loss") & (scores["model"] == "local") & (scores["party"] == party)
         sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
         blocks.append(Block(*sets))
-    assert local.low == tpr_at_fpr(blocks, 0.1, 1 - 0.05 / 2).low
+    corrected = tpr_at_fpr(blocks, 0.1, 1 - 0.05 / 2)
+    assert corrected.guaranteed is not None
+    assert local.low == corrected.guaranteed[0]
+    assert local.high == stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][1]
 
 
 # ------------------------------------------------------------------ what is not safe, and what is refused
@@ -233,3 +236,51 @@ def test_the_command_says_it_by_its_exit_code_and_without_torch(leaky: Path, rul
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert json.dumps(rule)[1:-1].split(" >")[0] in done.stdout + done.stderr
+
+
+# ------------------------------------------------------------------ what the audit says against its own figures
+
+
+def under(document: dict[str, Any]) -> None:
+    document["understates"] = ["5,753 of 6,152 non-members belong to people who were trained on: ..."]
+
+
+def above_chance(document: dict[str, Any]) -> None:
+    (blind,) = [r for r in document["results"] if r["attack"] == "blind"]
+    blind["estimates"]["auc"] |= {"value": 0.7, "low": 0.6, "high": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "before", "after", "why"),
+    [
+        (under, "auc > 0.9999", PASSED, UNDECIDED, "5,753 of 6,152 non-members"),
+        (under, "auc > 0.0001", FAILED, FAILED, ""),
+        (above_chance, "auc > 0.0001", FAILED, UNDECIDED, "a blind guess"),
+        (above_chance, "auc > 0.9999", PASSED, PASSED, ""),
+    ],
+)
+def test_the_gate_listens_to_the_audit(
+    leaky: Path, tmp_path: Path, change: Any, rule: str, before: int, after: int, why: str
+) -> None:
+    """It said "safe" beside the audit's own warning that the risk is understated, and "violated" beside "the sets
+    differ without any model"."""
+    assert check(leaky, rule).exit_code == before
+    gate = check(changed(leaky, tmp_path, change), rule)
+    assert gate.exit_code == after
+    assert all(why in finding.note for finding in gate.findings)
+
+
+def test_a_rate_that_the_run_was_too_small_for_is_undecided(leaky: Path, tmp_path: Path) -> None:
+    """It was wrong use, exit code 2: a pipeline that asks small and large runs alike could not tell."""
+
+    def too_small(document: dict[str, Any]) -> None:
+        document["run"]["config"]["audit"]["fpr"] = [0.001, 0.01, 0.1]
+
+    gate = check(changed(leaky, tmp_path, too_small), "tpr@0.001 > 0.05")
+    assert gate.exit_code == UNDECIDED
+    assert {finding.note for finding in gate.findings} == {"this run was too small to measure tpr@0.001"}
+
+
+def test_the_gate_says_that_it_looks_at_the_primary_attacks(leaky: Path) -> None:
+    assert check(leaky, "auc > 0.999").primary == {"client": "fta-confidence", "server": "fta-confidence"}
+    assert check(leaky, "auc[attack=loss] > 0.999").primary == {}

@@ -12,10 +12,11 @@ from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight, say
 from fedaudit.audit.judge import JUDGES, Case
-from fedaudit.audit.judge.accuracy import accuracy, right_answers
+from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
-from fedaudit.audit.judge.quoted import compared_parties, headlines, unseen_parties
+from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
+from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.audit.notices import references_notices, sets_differ
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
@@ -163,12 +164,18 @@ class Auditor:
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
         quoted, by_auc = headlines(case)
+        beyond = beyond_chance(case, quoted)
         results = [result for result in results if result.attack not in case.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
+        warnings += [warning for result in results for warning in result.warnings]
+        worth = self.accuracy()
+        worthless = useless(self.game, worth)
+        warnings += [worthless] if worthless else []
+        quoted = worded(quoted, Scene(results, self.last_round, beyond, worthless))
         notices = [*concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
-        return Audit(results, quoted, self.accuracy(), warnings, notices, case.failed)
+        return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
 
     def accuracy(self) -> Estimates:
         """The accuracy of the released model on members and on outsiders."""

@@ -6,8 +6,10 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import Scores
-from fedaudit.stats import Block, auc
+from fedaudit.stats import Block, auc, needed_for_value, tied_share
 from fedaudit.types import Estimate
+
+MANY_TIES = 0.03  # of members and calibration records
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[str]:
@@ -33,10 +35,33 @@ def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> lis
     return [told] if count else []
 
 
+def tied(attack: str, blocks: Sequence[Block], fprs: Sequence[float]) -> list[str]:
+    """Many scores that equal their threshold: coins decide about them, and the figure is right all the same."""
+    able = [(fpr, tied_share(blocks, fpr)) for fpr in fprs if blocks and _calibrates(blocks, fpr)]
+    return [
+        f"{attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are accused in part. The score "
+        "saturates or takes few values: are the features scaled?"
+        for fpr, share in able
+        if share > MANY_TIES
+    ][:1]
+
+
+def _calibrates(blocks: Sequence[Block], fpr: float) -> bool:
+    return all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
+
+
 def sets_differ(blind: Estimate) -> list[str]:
-    """A warning if the blind baseline succeeds: members and non-members were then drawn differently."""
+    """A blind baseline that succeeds: members and non-members were drawn differently.
+
+    One below chance is told and not turned round: it was fitted with the truth, so that the other way is no better.
+    """
     if blind.low is None or blind.high is None or blind.low <= 0.5 <= blind.high:
         return []
+    if blind.high < 0.5:
+        return [
+            f"The blind baseline ranks outsiders above members (AUC {blind.value:.3f}, {blind.low:.3f}-{blind.high:.3f}"
+            "): the half that it was fitted on is unlike the other. It is not turned round."
+        ]
     return [
         f"Members and non-members differ without any model (blind AUC {blind.value:.3f}, "
         f"{blind.low:.3f}-{blind.high:.3f}): only what attacks find beyond that can come from training."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
-# Fixed before looking at results. A vantage that cannot run its primary attack uses the first attack that it can run.
-PRIMARY = dict.fromkeys(Vantage, "fta-confidence") | {Vantage.SERVER: "fusion"}
+# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
+# of these, the first that was asked for.
+# The matched filter is the strongest where its layer has this many weights for each member in the sum.
+ENOUGH_WEIGHTS = 20.0
+PRIMARY = ("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Settings:
     attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
+    # Weights of the layer that the filter looks at for each member in the sum, by model: what decides how much it finds.
+    weights_per_member: Mapping[str, float] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ who can run what
 
@@ -64,10 +69,12 @@ class Settings:
         """The attacks that this vantage can run on this kind of model, in the order in which they were asked for."""
         return [attack for attack in self.attacks if self.feeds(vantage, model, attack)]
 
-    def primary(self, vantage: Vantage) -> BaseAttack | None:
-        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute"]
-        named = [attack for attack in usable if attack.name == PRIMARY[vantage]]
-        return next(iter(named or usable), None)
+    def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
+        """Never chosen by its result. One that failed is replaced by the next kind."""
+        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
+        enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
+        order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
+        return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
         """The pairs of vantage and model to audit. The global models appear under the server only if there is no

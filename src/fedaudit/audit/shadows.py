@@ -85,12 +85,17 @@ def own_game(own: Records, member: Bools) -> Game:
     return Game(candidates, Truth(own.id, role))
 
 
-def split_own(own: Records, members: float, seed: int) -> Game:
-    """An aggregator's records. The shadow is trained on the same share of them as the parties train on of theirs."""
+def split_own(own: Records, members: float, seed: int, split_subjects: bool = True) -> Game:
+    """An aggregator's records: as large a share for training its shadow as the parties train on, the rest not.
+
+    Unless people may be split the share is of people, as in the federation that it imitates.
+    """
     rng = np.random.default_rng([seed, 2])
-    member = np.zeros(len(own), bool)
-    member[rng.permutation(len(own))[: max(1, min(round(members * len(own)), len(own) - 1))]] = True
-    return own_game(own, member)
+    whose = own.id if own.subject is None or split_subjects else own.subject
+    unique, number = np.unique(whose, return_inverse=True)
+    member = np.zeros(len(unique), bool)
+    member[rng.permutation(len(unique))[: max(1, min(round(members * len(unique)), len(unique) - 1))]] = True
+    return own_game(own, member[number])
 
 
 def own_of_party(game: Game, party: str) -> Game:

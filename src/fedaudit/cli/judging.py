@@ -77,7 +77,8 @@ def gate(
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
     otherwise undecided. By default it looks at the primary attack of every vantage, pooled over the parties;
     "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects other results; * means all of them. Several results
-    share the error of their lower ends.
+    share the error of their lower ends. No run is safe whose audit understates the risk (people or twins on both sides,
+    a part that is missing), and none is violated if a blind guess without any model beats chance.
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused.
     """
@@ -91,6 +92,9 @@ def gate(
         cells = (rule, f.attack, who, f.party or "all", number(f.value), interval, f.verdict.value)
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
+    if found.primary:
+        quoted = ", ".join(f"{attack} ({vantage})" for vantage, attack in found.primary.items())
+        console.print(escape(f"Looked at the primary attack of each vantage: {quoted}."))
     for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
         console.print(f"[yellow]![/yellow] {escape(note)}")
     if found.looked_at > 1:

@@ -1,10 +1,20 @@
 """The tables of `fedaudit plan`: for each false-positive rate, how many records are needed and what can be seen."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
+from fedaudit.types import Game, Ints, Role
+
+if TYPE_CHECKING:
+    from fedaudit.session.prepare import Staged
 
 FPRS = (0.01, 0.001, 0.0001)
 Rows = list[tuple[str, str, str, str]]
@@ -55,3 +65,46 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
         rows.append((f"TPR at FPR {fpr:.4g}", f"{needed[0]:,}", f"{needed[1]:,}", shown))
     value = smallest_visible_auc(sizes, confidence)
     return [*rows, ("AUC", "–", "–", f"AUC {value:.3f}" if value is not None else "none: too few")]
+
+
+# ------------------------------------------------------------------ of a configuration
+
+
+def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
+    """The tables for the game that a configuration describes: its own sizes, people where it knows them, and what its
+    attacks leave of the calibration records when they are fitted on half of them."""
+    game, settings = staged.game, staged.settings
+    fprs, confidence = settings.fpr or FPRS, settings.confidence
+    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits)
+    who = "records" if game.candidates.subject is None else "people"
+    parties = [game.candidates.of_party(party) for party in game.parties]
+    tables = []
+    for where, panels, compared in (
+        ("Global models, one threshold for all", [np.arange(len(game.candidates))], 1),
+        (f"Local models, {len(parties)} parties with a threshold each", parties, 2),
+    ):
+        for spent, of in ((False, ""), (True, f"; {fitted}: fitted on half of the calibration records")):
+            if spent and not fitted:
+                continue
+            sizes = _sizes(game, panels, spent)
+            counts = f"{sizes.members:,} members, {sizes.evaluation:,} and {sizes.calibration:,} outsiders, in {who}"
+            title = f"{where} ({counts}{of})"
+            tables.append((title, _rows(sizes, fprs, confidence)))
+            if compared > 1:
+                shared = 1 - (1 - confidence) / compared
+                quoted = f"The same as the server's headline, the stronger of {compared} kinds of models{of}"
+                tables.append((quoted, _rows(sizes, fprs, shared)))
+    return tables
+
+
+def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
+    """Those of the smallest panel, times their number: thresholds are set where records are fewest."""
+    role, whose = game.truth.role, game.candidates.subject
+    each: dict[Role, list[int]] = {wanted: [] for wanted in Role}
+    for index in panels:
+        free = ~reference_half(game, index) if fitted else np.ones(len(index), bool)
+        for wanted, counts in each.items():
+            mine = index[(role[index] == wanted.value) & free]
+            counts.append(len(mine) if whose is None else len(np.unique(whose[mine])))
+    k = len(panels)
+    return Sizes(k * min(each[Role.MEMBER]), k * min(each[Role.EVALUATION]), k * min(each[Role.CALIBRATION]), k)

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedaudit.cli.terminal import console
+from fedaudit.errors import FedauditError
 
 
 def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or models")]) -> None:
@@ -33,31 +34,49 @@ def init(
 
 
 def plan(
-    members: Annotated[int, typer.Option(min=1, help="Records (or subjects) trained on, all parties together.")],
-    nonmembers: Annotated[int, typer.Option(min=1, help="Calibration non-members: they set the thresholds.")],
-    evaluation: Annotated[
-        int | None, typer.Option(min=1, help="Evaluation non-members (default: as many as members).")
+    config: Annotated[Path | None, typer.Argument(help="A TOML file: plan for the game that it describes.")] = None,
+    members: Annotated[int | None, typer.Option(min=1, help="Records (or people) trained on, in all parties.")] = None,
+    nonmembers: Annotated[
+        int | None, typer.Option(min=1, help="Evaluation non-members: reported on, as in a configuration.")
+    ] = None,
+    calibration: Annotated[
+        int | None, typer.Option(min=1, help="Calibration non-members: they set the thresholds.")
     ] = None,
     fpr: Annotated[
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.01, 0.001, 0.0001).")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds in the curve over rounds.")] = 1,
-    parties: Annotated[
-        int, typer.Option(min=1, help="Number of parties of equal size; local models have one threshold each.")
-    ] = 1,
-    confidence: Annotated[float, typer.Option(help="Confidence of every interval.")] = 0.95,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
+    parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
+    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
 ) -> None:
     """Before training: what an audit of this size can show, and how many non-members it takes.
 
     A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
     is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
-    than one each: where there are subjects, plan with their number.
+    than one each: where there are subjects, plan with their number. With CONFIG the data are read and all numbers are
+    those of its game; attacks that are fitted on half of the calibration records have tables of their own.
     """
     from fedaudit.cli.planning import plan as planned
+    from fedaudit.cli.planning import plan_of
 
-    for title, rows in planned(members, nonmembers, evaluation or members, fpr, rounds, parties, confidence):
+    if config is not None:
+        from fedaudit.config.schema import load_config
+        from fedaudit.session.prepare import stage
+
+        if members or nonmembers or calibration or fpr:
+            what = "CONFIG says how many records there are, and at which rates"
+            raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
+        tables = plan_of(stage(load_config(config)))
+    elif members and nonmembers and calibration:
+        tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
+    else:
+        given = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
+        missing = next(name for name, number_of in given.items() if not number_of)
+        what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
+        raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
+    for title, rows in tables:
         titles = ("risk", "needed for a value", "for a lower end", "smallest visible risk")
-        table = Table(*titles, box=SIMPLE_HEAD, title=title, title_justify="left")
+        table = Table(*titles, box=SIMPLE_HEAD, title=escape(title), title_justify="left")
         for row in rows:
             table.add_row(*row)
         console.print(table)

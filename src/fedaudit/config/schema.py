@@ -56,7 +56,9 @@ class Federation(Section):
     thresholds.
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
-    "subjects" (all records of a person are members, or none: member_subjects and held_out are fractions of the people).
+    "subjects" (each person lies in one party: member_subjects and held_out are fractions of the people).
+    Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
+    of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     secagg = true: the updates are masked, and the server sees only their sum.
     """
 
@@ -66,7 +68,7 @@ class Federation(Section):
     )
     beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
     column: str | None = Field(None, description='partition "column": label, subject or an attribute')
-    members: Fraction = Field(0.3, description="the fraction of its records that a party trains on")
+    members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
     nonmembers: Fraction = Field(
         0.3, description="the fraction that is held out and reported on; the rest sets thresholds"
     )
@@ -75,6 +77,9 @@ class Federation(Section):
     )
     held_out: Fraction | None = Field(
         None, description='partition "subjects": the fraction that is reported on as outsiders'
+    )
+    split_subjects: bool | None = Field(
+        None, description="may one person have records that are trained on and others that are not? not set: false"
     )
     participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         1.0, description="the fraction of parties that take part in a round"
@@ -252,7 +257,15 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        """Of what is written down. Splitting people was once the only way, and has the hash that it had then."""
+        plain = self.as_dict()
+        if self.federation.split_subjects:
+            plain["federation"] = {k: v for k, v in plain["federation"].items() if k != "split_subjects"}
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+    def splitting(self, people: bool | None) -> "Config":
+        """The same with `split_subjects` decided, or, where records are nobody's, without it."""
+        return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:

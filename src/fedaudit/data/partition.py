@@ -15,13 +15,16 @@ LEAST = 10  # records of a party: fewer cannot be split into members and two kin
 
 
 def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) -> Game:
-    """The game that a configuration describes."""
+    """The game that a configuration describes. Where people are known each has one role, unless they may be split."""
     records, parties = dataset.records, federation.parties
+    whole = records.subject is not None and not federation.split_subjects
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
         assert federation.held_out is not None
-        parts = iid(records, parties, rng)
-        return game_by_subject(records, parts, federation.member_subjects, federation.held_out, rng)
+        shares = federation.member_subjects, federation.held_out
+        if whole:
+            return game_of_people(records, by_person(records, parties, rng), shares, rng)
+        return game_by_subject(records, iid(records, parties, rng), *shares, rng)
     if federation.partition == "dirichlet":
         assert federation.beta is not None
         parts = dirichlet(dataset, parties, federation.beta, rng)
@@ -30,6 +33,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) ->
         parts = by_column(records, parties, federation.column)
     else:
         parts = iid(records, parties, rng)
+    if whole:
+        return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
     return game(records, parts, federation.members, federation.nonmembers, rng)
 
 
@@ -81,6 +86,17 @@ def by_column(records: Records, parties: int, column: str) -> list[Ints]:
     return _parts(owner[rows], parties)
 
 
+def by_person(records: Records, parties: int, rng: np.random.Generator) -> list[Ints]:
+    """Whole people to parties, at random, so that each party has about as many records."""
+    assert records.subject is not None
+    _, rows, sizes = np.unique(records.subject, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(sizes))
+    middle = np.cumsum(sizes[order]) - sizes[order] / 2  # of each person's records, laid end to end
+    party = np.empty(len(sizes), np.int64)
+    party[order] = (middle * parties / len(records)).astype(np.int64)
+    return _parts(party[rows], parties)
+
+
 def column_of(records: Records, column: str) -> NDArray[Any]:
     """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
     known: dict[str, NDArray[Any]] = dict(records.attributes)
@@ -114,10 +130,53 @@ def game(records: Records, parts: list[Ints], members: float, nonmembers: float,
     return _game(records, parts, role)
 
 
+def game_of_people(records: Records, parts: list[Ints], shares: tuple[float, float], rng: np.random.Generator) -> Game:
+    """A person has one role in all parties; `shares` are of people: members, and evaluation non-members.
+
+    People are drawn in strata, by the party that holds most of their records, so that every party gets all three
+    roles; where chance leaves a party without one, it is drawn again.
+    """
+    assert records.subject is not None
+    people, person = np.unique(records.subject, return_inverse=True)
+    held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts])
+    short = next((number for number, counts in enumerate(held) if np.count_nonzero(counts) < len(Role)), None)
+    if short is not None:
+        few = f"has records of {np.count_nonzero(held[short])} people"
+        raise _one_role_each(f"{party_name(short, len(parts))} {few}, and takes {len(Role)} at least")
+    home = held.argmax(axis=0)
+    for _ in range(REDRAWS):
+        role = _roles_of_people(home, len(parts), shares, rng)[person]
+        if all(set(role[part].tolist()) == {each.value for each in Role} for part in parts):
+            return _game(records, parts, role)
+    raise _one_role_each(f"after {REDRAWS} draws some of {len(parts)} parties always lacked a role")
+
+
+def _roles_of_people(home: Ints, parties: int, shares: tuple[float, float], rng: np.random.Generator) -> Strings:
+    role = np.full(len(home), Role.CALIBRATION.value, dtype="U11")
+    for party in range(parties):
+        order = rng.permutation(np.flatnonzero(home == party))
+        first, second = round(shares[0] * len(order)), round(sum(shares) * len(order))
+        if len(order) >= len(Role):  # one of each at least
+            first = min(max(first, 1), len(order) - 2)
+            second = min(max(second, first + 1), len(order) - 1)
+        role[order[:first]] = Role.MEMBER.value
+        role[order[first:second]] = Role.EVALUATION.value
+    return role
+
+
+def _one_role_each(why: str) -> FedauditError:
+    return FedauditError(
+        "few-people",
+        f"a person is trained on, evaluates or calibrates, in all parties alike: {why}",
+        "Use fewer parties or another partition; or set federation.split_subjects = true, under which outsiders are "
+        "other records of the same people, and the risk is understated.",
+    )
+
+
 def game_by_subject(
     records: Records, parts: list[Ints], members: float, held_out: float, rng: np.random.Generator
 ) -> Game:
-    """Subjects are whole: all records of one are members, or evaluate, or calibrate, whichever party holds them."""
+    """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
     if records.subject is None:
         raise FedauditError(
             "no-subjects",
@@ -134,21 +193,7 @@ def game_by_subject(
     role = role_of[rows]
     for number, part in enumerate(parts):
         _no_empty_set(party_name(number, len(parts)), role[part], "`member_subjects` and `held_out`")
-    return refuse_split_subjects(_game(records, parts, role))
-
-
-def refuse_split_subjects(split: Game) -> Game:
-    """Refuses a subject with both members and non-members among its records: it would be its own outsider."""
-    subject, member = split.candidates.subject, split.truth.mask(Role.MEMBER)
-    assert subject is not None
-    both = np.intersect1d(subject[member], subject[~member])
-    if len(both):
-        raise FedauditError(
-            "subject-both",
-            f"{len(both)} of {len(np.unique(subject))} subjects have records both trained on and not",
-            'Use partition = "subjects", which keeps subjects whole.',
-        )
-    return split
+    return _game(records, parts, role)
 
 
 def _game(records: Records, parts: list[Ints], role: Strings) -> Game:

@@ -56,7 +56,7 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: St
     settings = Settings(
         audit.vantages, attacks.choose(audit.attacks), planned, audit.fpr, audit.confidence, config.federation.seed
     )
-    return Auditor(task, game, fitting(settings, task, initial, rows, asked=audit.attacks is not None))
+    return Auditor(task, game, fitting(settings, task, game, 0, asked=audit.attacks is not None))
 
 
 def _outputs(model: State, like: State) -> int:

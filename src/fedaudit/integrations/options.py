@@ -84,7 +84,7 @@ def make_auditor(
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
     task.check(initial, rows)
-    return Auditor(task, game, fitting(settings, task, initial, rows, named))
+    return Auditor(task, game, fitting(settings, task, game, 0, named))
 
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Adversary:
     title: str  # as a label
-    who: str  # as the subject of a sentence
     sees: str
     knows: str
     hidden: str
@@ -18,7 +17,6 @@ CANDIDATE = "The candidate itself: the complete data and label of the record it 
 ADVERSARIES = {
     "client": Adversary(
         "Any party",
-        "Any party that sees the global models",
         "The global model of every round, weights included, exactly as the federation sends it to its members.",
         f"{CANDIDATE} It also knows the model's architecture and can compute any output of the models it received.",
         "The other parties' own updates, their data, and in which party a record lies.",
@@ -26,7 +24,6 @@ ADVERSARIES = {
     ),
     "server": Adversary(
         "The server",
-        "Whoever runs the server",
         "Every party's own model in every round, as it arrives before averaging, and the global models as well.",
         f"{CANDIDATE} It also knows which party sent which update, so whatever it finds is about that party.",
         "The data themselves, and what happens inside a party between two rounds.",
@@ -34,7 +31,6 @@ ADVERSARIES = {
     ),
     "outsider": Adversary(
         "An outsider",
-        "Anyone who can query the final model",
         "The outputs (scores for every class) of the final model only.",
         CANDIDATE,
         "The models of earlier rounds, any weights, any update, and who took part.",
@@ -42,7 +38,6 @@ ADVERSARIES = {
     ),
     "label-only-client": Adversary(
         "A party that sees labels only",
-        "A party that sees nothing but predicted labels",
         "The predicted label, without scores, of every round's global model.",
         CANDIDATE,
         "Scores, weights, the other parties' updates and data.",
@@ -50,7 +45,6 @@ ADVERSARIES = {
     ),
     "secagg-server": Adversary(
         "The server under secure aggregation",
-        "A server that sees only the sum of all updates",
         "The sum of the parties' updates in every round, with whatever noise was added before summing.",
         f"{CANDIDATE} It also knows who took part in which round.",
         "Any single party's update, and so in which party a record lies.",
@@ -65,7 +59,6 @@ def adversary(vantage: str) -> Adversary:
         return known
     return Adversary(
         f"Vantage “{vantage}”",
-        f"An adversary at the vantage “{vantage}”",
         "As this audit's configuration defines it.",
         CANDIDATE,
         "Everything its vantage does not grant.",

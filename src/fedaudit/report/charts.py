@@ -11,20 +11,22 @@ from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.figures import Point, Series
 from fedaudit.report.sections import Table
-from fedaudit.report.values import (
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
+from fedaudit.stats.wording import (
     NONE,
-    Results,
     count,
+    fpr_of,
     full_text,
     is_share,
     number_text,
     point_text,
     rate,
     share,
+    since_round,
     span_text,
     value_of,
 )
-from fedaudit.report.words import Finding, fpr_of
 from fedaudit.types import AuditResult, Estimate, Headline
 
 
@@ -103,7 +105,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
         chance = fpr or 0.5
         series = []
         for f in found:
-            one = _series(f, key, "round", words.since_round(f.curves.get(key), chance))
+            one = _series(f, key, "round", since_round(f.curves.get(key), chance))
             series += [one] if one is not None else []
         if not series:
             continue

@@ -9,9 +9,10 @@ from fedaudit.report.adversaries import adversary
 from fedaudit.report.charts import Figure, metric_of, point, value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.sections import Table, level
-from fedaudit.report.values import Results, count, full_text, number_text, value_of
-from fedaudit.report.words import Finding, fpr_of
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
 from fedaudit.results.document import PartyInfo
+from fedaudit.stats.wording import count, fpr_of, full_text, number_text, value_of
 from fedaudit.types import AuditResult
 
 MOST_NAMED = 30  # parties that get a row each; more are drawn by rank

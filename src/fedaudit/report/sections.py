@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
-from fedaudit.report.values import (
+from fedaudit.report.values import Results, toml
+from fedaudit.report.words import Finding
+from fedaudit.stats.wording import (
     NONE,
-    Results,
     confidence,
     count,
+    fpr_of,
     full_text,
     interval_text,
     plain_span,
     rate,
     share,
     share_span,
-    toml,
     value_of,
     value_text,
 )
-from fedaudit.report.words import Finding
 from fedaudit.types import AuditResult, Estimate
 
 MOST_ROWS = 50
@@ -105,7 +105,7 @@ def tone(results: Results, found: Sequence[Finding]) -> str:
 
 def tiles(found: Finding, name: str | None) -> list[Tile]:
     """The three numbers of a vantage."""
-    fpr = words.fpr_of(name or "")
+    fpr = fpr_of(name or "")
     tpr, auc = found.headline.estimates.get(name or ""), found.headline.estimates.get("auc")
     shown = []
     if name and fpr:
@@ -137,8 +137,8 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
 
 
 def level(name: str, est: Estimate | None) -> int:
-    """How far the interval's lower end lies above chance, from 0 (not at all) to 5; -1 without a value."""
-    fpr = words.fpr_of(name)
+    """How far the interval's lower end lies above chance, 0 (not at all) to 5; -1 without a value."""
+    fpr = fpr_of(name)
     if est is None or est.low is None:
         return -1
     low = est.low
@@ -179,14 +179,14 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
             cells.append(Cell(words.cost_text(entry.cost.epochs), "", "plain"))
         rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
-    return Matrix(groups, rows, rate(words.fpr_of(name) or 0) if name else "", _everything(entries))
+    return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", _everything(entries))
 
 
 def _everything(entries: Sequence[AuditResult]) -> Table:
     rows = []
     for entry in entries:
         for name, est in entry.estimates.items():
-            fpr = words.fpr_of(name)
+            fpr = fpr_of(name)
             label = f"TPR at {rate(fpr)} FPR" if fpr else name.upper()
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
@@ -326,7 +326,7 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
         *(("Problem", problem) for problem in claim.problems),
     ]
     shown += [(title, value) for title, value in extra if value]
-    fpr = words.fpr_of(name or "")
+    fpr = fpr_of(name or "")
     if epsilon is not None and fpr:
         most = min(math.exp(min(epsilon, 50)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
         shown.append((f"Most it allows at {rate(fpr)} FPR", f"{share(most)} picked out"))

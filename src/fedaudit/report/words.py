@@ -3,37 +3,23 @@
 Everything here works on cleaned results (`values.cleaned`), so its output may be printed.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from fedaudit.report.adversaries import adversary
-from fedaudit.report.values import (
+from fedaudit.report.values import Results
+from fedaudit.stats import wording
+from fedaudit.stats.wording import (
     NONE,
-    Results,
     confidence,
-    count,
+    fpr_of,
     full_text,
     interval_text,
-    plain_span,
     rate,
     share,
-    value_of,
+    since_round,
     value_text,
 )
-from fedaudit.types import AuditResult, Curve, Estimate, Headline
-
-Tone = Literal["found", "weak", "none", "unknown", "alarm"]
-
-PRIMARY = ("fta-confidence", "gradient-cosine", "fusion", "tear")
-UNITS = {
-    "record": ("training records", "a training record"),
-    "subject": ("subjects in the training data", "a subject of the training data"),
-    "user": ("users behind the training data", "a user behind the training data"),
-    "attribute": ("hidden attribute values", "a true attribute value"),
-}
-TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
+from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
 
 
 @dataclass(frozen=True)
@@ -70,13 +56,6 @@ class Row:
 
 
 # ------------------------------------------------------------------ finding one's way in the results
-
-
-def fpr_of(name: str) -> float | None:
-    """The false-positive rate in an estimate's name, `tpr@0.01`."""
-    found = TPR.fullmatch(name)
-    value = float(found[1]) if found else 0.0
-    return value if 0 < value < 1 else None
 
 
 def measure(name: str) -> str:
@@ -122,15 +101,8 @@ def blind(results: Results) -> AuditResult | None:
 
 
 def headlines(results: Results) -> list[Headline]:
-    """One for each vantage. If none were stored: the primary attack, or else the first; never the strongest."""
-    stored = [h for h in results.headlines if h.attack != "blind"]
-    if stored:
-        return stored
-    chosen: dict[str, Headline] = {}
-    order = {name: place for place, name in enumerate(PRIMARY)}
-    for entry in sorted(pooled(results), key=lambda r: order.get(r.attack, len(order))):
-        chosen.setdefault(entry.vantage, as_headline(entry))
-    return list(chosen.values())
+    """One per vantage."""
+    return [headline for headline in results.headlines if headline.attack != "blind"]
 
 
 def as_headline(entry: AuditResult) -> Headline:
@@ -138,29 +110,11 @@ def as_headline(entry: AuditResult) -> Headline:
 
 
 def behind(results: Results, headline: Headline) -> AuditResult | None:
-    """The pooled result behind a headline. For global models the server's is stored under `client`."""
-    same = [r for r in pooled(results) if (r.attack, r.model) == (headline.attack, headline.model)]
-    return next((r for r in same if r.vantage == headline.vantage), same[0] if same else None)
+    return wording.behind(results.results, headline)
 
 
 def main_tpr(results: Results) -> str | None:
-    """The TPR to quote: at 1 % FPR if that has a value, else at the nearest rate that has one."""
-    entries = headlines(results)
-    names = {n: f for e in entries for n in e.estimates if (f := fpr_of(n)) is not None}
-    valued = {n for n in names if any(value_of(e.estimates.get(n)) is not None for e in entries)}
-    ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
-    return ranked[0] if ranked else None
-
-
-def since_round(curve: Curve | None, chance: float) -> int | None:
-    """The round since which the lower end of the simultaneous band has stayed above chance. Gaps are skipped."""
-    if curve is None or "simultaneous" not in curve.method.lower():
-        return None
-    first: int | None = None
-    for x, low in zip(curve.x, curve.low, strict=False):
-        if low is not None:
-            first = None if low <= chance else int(x) if first is None else first
-    return first
+    return wording.main_tpr(headlines(results))
 
 
 # ------------------------------------------------------------------ sentences
@@ -201,21 +155,17 @@ def _blind_auc(results: Results) -> Estimate | None:
 
 
 def sets_differ(results: Results) -> bool:
-    """Does the blind baseline's interval exclude 0.5?"""
+    """Does the blind baseline beat chance? Below chance it has learnt nothing that an attack could use."""
     est = _blind_auc(results)
-    if est is None:
-        return False
-    return (est.low is not None and est.low > 0.5) or (est.high is not None and est.high < 0.5)
+    return est is not None and est.low is not None and est.low > 0.5
 
 
 def excess(results: Results, headline: Headline) -> tuple[float, float, float] | None:
-    """The AUC minus that of the blind guess: its value, and the ends that both intervals together allow."""
+    """AUC over the blind guess, or over chance where that is more: value, and the ends that both intervals allow."""
     ours, theirs = _ends(headline.estimates.get("auc")), _ends(_blind_auc(results))
     if ours is None or theirs is None:
         return None
-    (a, a_low, a_high), (b, b_low, b_high) = ours, theirs
-    # A blind AUC below 0.5 is a difference between the sets just as well.
-    b, b_low, b_high = (b, b_low, b_high) if b >= 0.5 else (1 - b, 1 - b_high, 1 - b_low)
+    (a, a_low, a_high), (b, b_low, b_high) = ours, (max(end, 0.5) for end in theirs)
     return a - b, a_low - b_high, a_high - b_low
 
 
@@ -232,18 +182,12 @@ def findings(results: Results) -> list[Finding]:
 
 def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
     entry = behind(results, headline)
-    rounds = (entry.round if entry else 0) or results.run.rounds
-    when = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}"
-    tone, sentence = _claim(headline, name, when, _whose(headline, entry))
     since = None
-    if tone in ("found", "weak"):
-        key, chance = (name, fpr_of(name)) if tone == "found" and name else ("auc", 0.5)
+    if headline.tone in ("found", "weak"):
+        key, chance = (name, fpr_of(name)) if headline.tone == "found" and name else ("auc", 0.5)
         since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
-        if since is not None:
-            sentence += f" It has been so since round {since}."
-        if sets_differ(results):
-            sentence += _over_blind(results, headline)
-    return Finding(headline.vantage, headline.attack, headline.model, tone, sentence, since, headline, entry)
+    who = headline.vantage, headline.attack, headline.model
+    return Finding(*who, headline.tone, headline.sentence, since, headline, entry)
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
@@ -259,61 +203,6 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
         line = Finding(entry.vantage, entry.attack, entry.model, "none", "", None, as_headline(entry), entry)
         lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
-
-
-def _whose(headline: Headline, entry: AuditResult | None) -> tuple[str, str]:
-    many, one = UNITS[entry.unit if entry else "record"]
-    if headline.vantage == "server" and headline.model == "local":
-        many = f"the parties' {many}"
-    elif many == "training records":
-        many = "the training records"
-    return many, one
-
-
-def _claim(headline: Headline, name: str | None, when: str, nouns: tuple[str, str]) -> tuple[Tone, str]:
-    """The sentence for one headline. A result at chance is not called safe, and a missing one is not called chance."""
-    who = adversary(headline.vantage).who
-    auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
-    fpr = fpr_of(name or "") or 0.0
-    value, low, high = (tpr.value, tpr.low, tpr.high) if tpr else (None, None, None)
-    chosen = headline.compared
-    when = (f", wider because the strongest of {count(chosen)} is quoted" if chosen > 1 else "") + when
-    if auc and auc.high is not None and auc.high < 0.5:
-        return "alarm", (
-            f"Alarm: {_lower(who)} ranks outsiders above members (AUC {value_text('auc', auc)}, "
-            f"{interval('auc', auc)}{when}). That should not happen: look for swapped labels or a reversed score."
-        )
-    shares = f"{share(value)} of {nouns[0]} while wrongly accusing {rate(fpr)} of outsiders"
-    shares += f" ({interval(name or 'tpr@', tpr)}{when})"
-    if low is not None and low > fpr > 0:
-        return "found", f"{who} can pick out {shares}."
-    lacking = f" ({tpr.reason})" if tpr and tpr.reason else ""
-    absent = f"The share that {_lower(who)} can pick out could not be measured{lacking or ' in this audit'}."
-    average = (
-        f"shown {nouns[1]} and an outsider, it tells which is which {share(value_of(auc), 1)} of the time "
-        f"({interval('tpr@', auc)}; guessing is 50 %{'' if value is not None else when})"
-    )
-    if auc and auc.low is not None and auc.low > 0.5:
-        start = f"{who} did no better than chance at picking out single cases at this sample size{lacking}: {shares}."
-        return "weak", f"{absent if value is None else start} Yet on average it does better than guessing: {average}."
-    if value is None:
-        rest = f" On average nothing beyond chance was found: {average}." if auc and auc.low is not None else ""
-        return "unknown", absent + rest
-    start = f"Nothing beyond chance was found for {_lower(who)} at this sample size{lacking}: it picked out {shares}."
-    return "none", f"{start} That is no proof of safety: up to {share(high)} remains possible."
-
-
-def _over_blind(results: Results, headline: Headline) -> str:
-    gap = excess(results, headline)
-    if gap is None:
-        return ""
-    if gap[1] <= 0:
-        return " Its AUC is not clearly above the blind guess, so this audit cannot attribute it to the federation."
-    return f" Its AUC exceeds the blind guess by {gap[0]:.3f} (both intervals together allow {plain_span(*gap[1:])})."
-
-
-def _lower(phrase: str) -> str:
-    return phrase[0].lower() + phrase[1:]
 
 
 # ------------------------------------------------------------------ rows and lists

@@ -121,10 +121,20 @@ class Document:
         default=None, metadata=LATER
     )
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
+    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = field(
+        default=(), metadata=LATER
+    )
 
     @classmethod
-    def of(cls, audit: Audit, run: RunInfo, missing: Sequence[str] = (), exposed: Exposed | None = None) -> Self:
-        """The document of an audit. `missing`: what could not be audited, in addition to failed attacks."""
+    def of(
+        cls,
+        audit: Audit,
+        run: RunInfo,
+        missing: Sequence[str] = (),
+        exposed: Exposed | None = None,
+        understates: Sequence[str] = (),
+    ) -> Self:
+        """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
         return cls(
             run=replace(run, accuracy=accuracy),
@@ -135,6 +145,7 @@ class Document:
             failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
             exposed=exposed,
             degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
+            understates=understates,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -207,7 +218,7 @@ def load(directory: Path) -> Document:
         values = json.loads(path.read_text(encoding="utf-8"))
         if (schema := read(Version, values).schema) > SCHEMA:
             raise _newer(path, schema)
-        return Document.from_json(values)
+        return with_sentences(Document.from_json(values))
     except UnreadableError as error:
         why = f" ({error})"
     except (ValueError, RecursionError):
@@ -218,6 +229,16 @@ def load(directory: Path) -> Document:
         "Run `fedaudit run` or `fedaudit audit` again.",
         exit_code=REFUSED,
     ) from None
+
+
+def with_sentences(document: Document) -> Document:
+    """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
+    if all(headline.sentence for headline in document.headlines):
+        return document
+    from fedaudit.audit.judge.sentences import Scene, worded
+
+    scene = Scene(document.results, document.run.rounds)
+    return replace(document, headlines=worded([h for h in document.headlines if h.attack != "blind"], scene))
 
 
 @dataclass(frozen=True)

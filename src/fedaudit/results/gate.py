@@ -1,7 +1,10 @@
 """Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
 
-A rule says what is not allowed: `tpr@0.01 > 0.05`. It is *violated* if the lower end of an interval lies above the
-limit, *safe* if the upper ends of all intervals lie below it, and otherwise *undecided*.
+A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
+*safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
+
+The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
+a blind guess beats chance, nothing is violated, because the sets differ without any model.
 
 A gate that looks at several results fails on the worst of them, so a false alarm has several chances: lower ends are
 then computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni).
@@ -12,7 +15,7 @@ below.
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -21,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
@@ -75,6 +79,7 @@ class Finding:
 class Gate:
     findings: Sequence[Finding]
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
+    primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
 
     @property
     def exit_code(self) -> int:
@@ -142,15 +147,36 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
-    partial = _partial(document)
-    return Gate([_find(rule, entry, looked_at, partial, scores) for rule, entry in chosen], looked_at)
+    doubts = Doubts(_hidden(document), _confounded(document))
+    primary = {headline.vantage: headline.attack for headline in document.headlines}
+    named = primary if any(rule.attack is None for rule in rules) else {}
+    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
 
 
-def _partial(document: Document) -> str:
-    """Why a small risk does not mean that the run is safe: part of the audit is missing. Empty if nothing is."""
+@dataclass(frozen=True)
+class Doubts:
+    """What the audit itself says against a verdict: why nothing is safe, and why nothing is violated."""
+
+    not_safe: str = ""
+    not_violated: str = ""
+
+
+def _hidden(document: Document) -> str:
+    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    return "part of the audit is missing" if document.degraded else ""
+    if document.degraded:
+        return f"part of the audit is missing: {document.degraded[0]}"
+    return document.understates[0] if document.understates else ""
+
+
+def _confounded(document: Document) -> str:
+    """Why not even a large figure is proof of a leak: members and outsiders are told apart without any model."""
+    blind = next((entry for entry in document.results if entry.attack == "blind"), None)
+    found = blind.estimates.get("auc") if blind else None
+    if found is None or found.low is None or found.low <= 0.5:
+        return ""
+    return f"a blind guess that sees no model has AUC {found.value:.3f}: the sets differ, and the figure may show that"
 
 
 def _select(document: Document, rule: Rule) -> list[AuditResult]:
@@ -166,13 +192,15 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
                 if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured:
-        raise FedauditError(
-            "gate-metric",
-            f"--fail-if {rule.text!r}: this run did not measure {rule.metric!r}",
-            suggest(rule.metric, measured),
-        )
+    if rule.metric not in measured and rule.metric not in _asked_for(document):
+        raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
+
+
+def _asked_for(document: Document) -> list[str]:
+    """Rates that belong to this run, whether or not it was large enough to measure them."""
+    asked = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
+    return [f"tpr@{rate:g}" for rate in asked]
 
 
 def _known(what: str, word: str | None, names: Iterable[str]) -> None:
@@ -199,11 +227,14 @@ def _place(entry: AuditResult) -> Place:
     return entry.attack, entry.vantage, entry.model, entry.party
 
 
-def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: Callable[[], Scores | None]) -> Finding:
+def _find(
+    rule: Rule, entry: AuditResult, looked_at: int, doubts: Doubts, scores: Callable[[], Scores | None]
+) -> Finding:
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
-        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, "not measured")
-    low, high, note = estimate.low, estimate.high, ""
+        why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
+        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
+    (low, high), note = proved_ends(estimate), ""
     if low is not None and low > rule.limit and looked_at > 1:
         confidence = 1 - (1 - estimate.confidence) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
@@ -211,12 +242,18 @@ def _find(rule: Rule, entry: AuditResult, looked_at: int, partial: str, scores: 
             note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
     verdict = Verdict.UNDECIDED
     if low is not None and low > rule.limit:
-        verdict = Verdict.VIOLATED
+        why_not = doubts.not_violated
+        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.VIOLATED, note)
     elif high is not None and high < rule.limit:
-        why_not = partial or _below_chance(entry)
+        why_not = doubts.not_safe or _below_chance(entry)
         verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
+
+
+def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
+    """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
+    return estimate.guaranteed or (estimate.low, estimate.high)
 
 
 def _below_chance(entry: AuditResult) -> str:
@@ -276,7 +313,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
             "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
-    return _estimate(blocks, metric, confidence).low
+    corrected = _estimate(blocks, metric, confidence)
+    return corrected.guaranteed[0] if corrected.guaranteed else corrected.low
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:

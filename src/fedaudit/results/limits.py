@@ -29,7 +29,10 @@ def rates(rules: list[Rule | None]) -> set[float]:
 
 def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
     estimate = found.get(rule.metric) if rule is not None else None
-    return rule is not None and estimate is not None and estimate.low is not None and estimate.low > rule.limit
+    if rule is None or estimate is None:
+        return False
+    low = estimate.guaranteed[0] if estimate.guaranteed else estimate.low
+    return low is not None and low > rule.limit
 
 
 def check_reachable(rule: Rule | None, game: Game, confidence: float) -> None:
@@ -37,7 +40,8 @@ def check_reachable(rule: Rule | None, game: Game, confidence: float) -> None:
     rate = None if rule is None else _rate(rule)
     if rule is None or rate is None:
         return
-    available, needed = int(game.truth.mask(Role.CALIBRATION).sum()), needed_for_lower_end(rate, confidence)
+    available = int(game.truth.mask(Role.CALIBRATION).sum())
+    needed = needed_for_lower_end(rate, confidence, guaranteed=True)
     if available < needed:
         raise FedauditError(
             "limit-unreachable",

@@ -83,6 +83,7 @@ class About:
             "attacks": [attack.name for attack in auditor.settings.attacks],
             "notices": list(auditor.settings.notices),
             "data": fingerprint(auditor.game),
+            "weights_per_member": dict(auditor.settings.weights_per_member),
         }
 
 

@@ -110,5 +110,5 @@ def shadow(config: Config, game: Game, own: Records | None, training: Mapping[st
         return Shadow(adversary, own_of_party(game, first), first)
     assert own is not None
     share = federation.member_subjects or federation.members
-    own_game = split_own(own, share, federation.seed)
+    own_game = split_own(own, share, federation.seed, bool(federation.split_subjects))
     return Shadow(adversary, own_game, None, training, federation.seed)

@@ -92,6 +92,7 @@ class Isolation:
             notices.append(self._mean_squared_error())
         failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
         warnings = [*honest.warnings, *(f"{name} failed and has no result: {why}" for name, why in failed.items())]
+        warnings += [warning for result in found for warning in result.warnings if warning not in warnings]
         return replace(
             honest, results=[*honest.results, *found], accuracy=accuracy, notices=notices, warnings=warnings,
             failed={**honest.failed, **failed},

@@ -18,7 +18,7 @@ from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, State, Task
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -68,6 +68,8 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     dataset, asked = data.load(config.data), audit.attribute
+    config = decided(config, dataset)
+    federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
@@ -80,6 +82,12 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
+
+
+def decided(config: Config, dataset: Dataset) -> Config:
+    """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
+    known = dataset.records.subject is not None
+    return config.splitting(bool(config.federation.split_subjects) if known else None)
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -122,7 +130,8 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     from fedaudit.session.isolation import Isolation
 
     staged = stage(config, recorded)
-    federation, dataset, game = config.federation, staged.dataset, staged.game
+    config, dataset, game = staged.config, staged.dataset, staged.game
+    federation = config.federation
     asked = config.audit.attacks is not None
     staged.settings.checked(asked)
     task = build(staged)
@@ -132,7 +141,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
     settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
-    settings = fitting(settings, task, initial, dataset.records, asked)
+    settings = fitting(settings, task, game, federation.seed, asked)
     settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
@@ -159,9 +168,23 @@ def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptio
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
-def fitting(settings: Settings, task: Task, initial: State, rows: Records, asked: bool) -> Settings:
+def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
-    return settings.checked(asked).suited_to(task, initial, rows, asked)
+    suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
+    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer))
+
+
+def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, float]:
+    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'."""
+    from fedaudit.adversary.signals.matched import largest_linear, rules
+
+    module = getattr(task, "architecture", None)
+    if module is None or not rules(module):
+        return {}
+    weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
+    member = game.truth.mask(Role.MEMBER)
+    counts = [int((member & (game.candidates.party == party)).sum()) for party in game.parties]
+    return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 
 def planned(prepared: Prepared) -> list[Plan]:

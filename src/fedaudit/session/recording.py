@@ -36,13 +36,22 @@ def fingerprint(game: Game) -> str:
 
 
 def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
+    """As it was recorded. A run from before `split_subjects` was a key split people wherever it knew them."""
     try:
-        return parse(dict(manifest["config"]))
+        config = parse(dict(manifest["config"]))
+        return config if config.federation.split_subjects is not None else config.splitting(True)
     except (FedauditError, KeyError, TypeError) as error:
         raise FedauditError(
             "run-config", f"the configuration in {directory / RUN} cannot be read: {error}", "Start anew with --force.",
             exit_code=REFUSED,
         ) from None  # fmt: skip
+
+
+def continued(directory: Path, config: Config) -> Config:
+    """A run is gone on with as it began: who does not say whether people are split means what was meant then."""
+    if config.federation.split_subjects is not None or not (directory / RUN).exists():
+        return config
+    return config.splitting(config_of(load_manifest(directory), directory).federation.split_subjects)
 
 
 def check_config(directory: Path, config: Config) -> None:

@@ -74,7 +74,8 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
                 "Run again with it in audit.attacks.",
             )
     options = filter_options(staged.config, staged.promises)
-    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)
+    weights = store.manifest.get("weights_per_member", {})
+    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options, weights_per_member=weights)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))
 

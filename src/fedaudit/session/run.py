@@ -13,7 +13,7 @@ from fedaudit.session.about import About
 from fedaudit.session.engines import Engine, rounds
 from fedaudit.session.events import Event, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.recording import Recording, Tell, check_config
+from fedaudit.session.recording import Recording, Tell, check_config, continued
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, load_manifest
@@ -27,10 +27,12 @@ def run(
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     if not force:
+        config = continued(out, config)
         check_config(out, config)
     going_on = (out / RUN).exists() and not force
     with progress("Reading the data", 0):
         prepared = prepare(config, load_manifest(out).get("attacks", ()) if going_on else ())
+    config = prepared.config
     about = About.configured(out.name, config, prepared.dataset, prepared.promises)
     with Recording.start(out, manifest(prepared, about), force) as recording:
         if finished := recording.finished():

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.collect import say
-from fedaudit.data.twins import twins
+from fedaudit.data.outsiders import understated
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
@@ -261,10 +261,11 @@ class Session:
             short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
             status = f"recorded {', '.join(short)}" if short else "complete"
             missing += [f"Seen {partly} planned rounds."] if partly else []
-        warnings = list(dict.fromkeys([*found.warnings, *twins(auditor.game), *odd, *missing]))
+        understates = understated(auditor.game)
+        warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
         info = about.info(auditor, status, time.perf_counter() - self.started)
-        return Document.of(found, info, missing, exposed)
+        return Document.of(found, info, missing, exposed, understates)
 
     def _saved(self, document: Document, out: Path) -> Document:
         """What cannot be written is still returned, and listed as missing."""

@@ -50,6 +50,40 @@ class Block:
         """The calibration scores by rank: 0 is above all of them, 1 the largest."""
         return np.concatenate([[np.inf], np.sort(self.calibration)[::-1], [-np.inf]])
 
+    @cached_property
+    def rising(self) -> Floats:
+        """The members' scores, sorted."""
+        return np.sort(self.members)
+
+    def tied_share(self, rank: Any) -> Any:
+        """With which weight a score is accused that equals the calibration score of this rank (or these ranks)."""
+        own, rising = self.descending[rank], self.descending[-2:0:-1]
+        above = len(rising) - np.searchsorted(rising, own, side="right")
+        tied = len(rising) - np.searchsorted(rising, own, side="left") - above
+        return (rank - above) / (tied + 1)
+
+    def accused(self, scores: Floats, rank: int) -> Floats:
+        """For each score its weight clip((rank - above) / (tied + 1), 0, 1), by the calibration scores above it and
+        equal to it: the chance that fewer than `rank` of them are ahead of it when coins break the ties."""
+        threshold = self.descending[rank]
+        return np.asarray(np.where(scores == threshold, self.tied_share(rank), (scores > threshold).astype(np.float64)))
+
+    def accusations(self, scores: Floats, rank: int) -> float:
+        """The sum of `accused`, the same bits in whatever order the scores are stored."""
+        threshold = self.descending[rank]
+        tied = np.count_nonzero(scores == threshold)
+        return float(np.count_nonzero(scores > threshold) + tied * self.tied_share(rank))
+
+    def hits(self, ranks: Ints) -> Floats:
+        """How many members are accused at each of these ranks; members tied with the threshold count in part."""
+        thresholds, rising = self.descending[ranks], self.rising
+        above = len(rising) - np.searchsorted(rising, thresholds, side="right")
+        tied = len(rising) - np.searchsorted(rising, thresholds, side="left") - above
+        found = above.astype(np.float64)
+        if tied.any():
+            found += tied * self.tied_share(ranks)
+        return found
+
 
 def numbered(names: Sequence[Groups | None]) -> list[Ints | None]:
     """The subjects of all blocks, numbered together and without gaps: adding up by subject is then one pass."""
@@ -78,21 +112,23 @@ def too_few(people: int | None) -> str | None:
     return f"needs records of {FEW} subjects among members and among non-members, and there are {people}"
 
 
-def design_effect(indicators: Sequence[Bools], numbers: Numbers) -> float:
-    """How many times larger the variance of a count is than if all records were independent; at least 1.
+def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:
+    """How many times larger the variance of a count is than if every record stood for itself; at least 1.
 
-    `numbers` are the same for a subject in all blocks, so that its contributions are summed before squaring.
+    `accused` are 0 or 1, or weights between: the chances of coins, which vary besides. `numbers` count subjects through
+    all blocks: what one subject adds in several of them is summed before squaring.
     """
     measured = nominal = 0.0
     parts, whose = [], []
-    for indicator, own in zip(indicators, numbers, strict=True):
-        share = float(np.mean(indicator)) if len(indicator) else 0.0
-        independent = len(indicator) * share * (1 - share)
+    for weights, own in zip(accused, numbers, strict=True):
+        share = float(np.mean(weights)) if len(weights) else 0.0
+        independent = len(weights) * share * (1 - share)
         nominal += independent
         if own is None:
             measured += independent
         else:
-            parts.append(indicator - share)
+            measured += float(np.sum(weights * (1 - weights)))
+            parts.append(weights - share)
             whose.append(own)
     if parts:
         measured += float(np.sum(np.bincount(np.concatenate(whose), np.concatenate(parts)) ** 2))

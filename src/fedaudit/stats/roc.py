@@ -1,7 +1,8 @@
 """How many members are accused when few outsiders are: TPR at a calibrated false-positive rate.
 
-A threshold accuses only scores strictly above it, so ties never favour anybody. Where subjects are known, counts enter
-exact intervals divided by the design effect.
+With r = floor(fpr (n + 1)) and n calibration scores, a score is accused when fewer than r of them are ahead of it; ties
+are broken as an adversary with a coin would, so that a tied score is accused in part. Where subjects are known, counts
+and ranks enter the intervals divided by design effects.
 """
 
 import math
@@ -11,33 +12,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedaudit.stats.blocks import Block, Numbers, design_effect, fewest, numbered, too_few
-from fedaudit.stats.intervals import clopper_pearson, quantile_ranks
+from fedaudit.stats.calibration import Ranked, needed_for_value, ranked
+from fedaudit.stats.fiducial import fiducial_ends
+from fedaudit.stats.guaranteed import guaranteed_ends
+from fedaudit.stats.intervals import clopper_pearson
 from fedaudit.stats.ranking import BY_SUBJECT
-from fedaudit.types import Curve, Estimate
+from fedaudit.types import Curve, Estimate, Floats
 
-_TPR = "threshold on calibration non-members; order statistic + Clopper-Pearson"
-
-
-def needed_for_value(fpr: float) -> int:
-    """Calibration non-members below which no threshold has an expected FPR of at most `fpr`."""
-    return math.ceil(1 / fpr - 1e-9)
+_TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
+_SEVERAL = ", summed over {} thresholds (generalised interval)"
 
 
-def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1) -> int:
-    """Independent calibration non-members (per block) from which a TPR's lower end can be above 0."""
-    alpha = (1 - confidence) / 4 / blocks
-    return math.ceil(math.log(alpha) / math.log1p(-fpr))
+def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, guaranteed: bool = False) -> int:
+    """Independent calibration non-members in each of so many equal blocks from which a TPR's lower end, or the
+    guaranteed one, can be above 0: too many for all of them together to lie below every true threshold by chance."""
+    alpha = (1 - confidence) / (4 if guaranteed else 2)
+    return math.ceil(math.ceil(math.log(alpha) / math.log1p(-fpr)) / blocks)
 
 
 def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
     """Share of members accused when at most `fpr` of outsiders are, with thresholds set on calibration scores.
 
-    The interval is for the TPR at a *true* FPR of `fpr`: a quarter of the error each for the threshold being too
-    high, too low, and for the members' count at either threshold (Clopper-Pearson). With several blocks each has a
-    threshold of its own, shares the threshold's error, and the counts are summed; a sum of binomials with different
-    chances is never wider spread than one binomial, so Clopper-Pearson still holds.
+    The interval is for the TPR at a *true* FPR of `fpr`, see `fiducial`; the ends that hold whatever the scores'
+    distribution is stand beside it, see `guaranteed`. With several blocks each has a threshold of its own, and the
+    counts are summed.
     """
-    return _tpr(blocks, _whose(blocks), fpr, confidence)
+    return _tpr(blocks, _whose(blocks), fpr, confidence, prove=True)
 
 
 @dataclass(frozen=True)
@@ -57,83 +57,78 @@ def _whose(blocks: Sequence[Block]) -> _Whose:
     return _Whose(members, evaluation, fewest([*everybody, *several]))
 
 
-def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float) -> Estimate:
+def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, prove: bool) -> Estimate:
     n_pos, n_neg = sum(len(b.members) for b in blocks), sum(len(b.evaluation) for b in blocks)
     n_cal = sum(len(b.calibration) for b in blocks)
-    smallest = min((len(b.calibration) for b in blocks), default=0)
-    method = _TPR + BY_SUBJECT * any(b.subjects is not None for b in blocks)
-    name = f"tpr@{fpr:g}"
-    missing = needed_for_value(fpr) - smallest
-    reason = too_few(whose.people)
-    if n_pos == 0:
-        reason = "no members"
-    elif missing > 0:
-        needy = "every party" if len(blocks) > 1 else "the calibration set"
-        reason = (
-            f"needs {missing} more calibration non-members: {needy} must have {needed_for_value(fpr)}, "
-            f"the smallest has {smallest}"
-        )
+    method = _TPR + _SEVERAL.format(len(blocks)) * (len(blocks) > 1)
+    method += BY_SUBJECT * any(b.subjects is not None for b in blocks)
+    name, reason = f"tpr@{fpr:g}", _why_no_value(blocks, whose, fpr)
     if reason:
         return Estimate(name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal, reason=reason)
-    alpha = (1 - confidence) / 4
-    cuts = [_cuts(block, fpr, alpha / len(blocks)) for block in blocks]
-    accused = [block.members > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
-    spread = design_effect(accused, whose.members)
-
-    def hits(threshold: str) -> int:
-        counts = (np.count_nonzero(b.members > getattr(c, threshold)) for b, c in zip(blocks, cuts, strict=True))
-        return int(sum(counts))
-
-    wrongly = [block.evaluation > cut.threshold for block, cut in zip(blocks, cuts, strict=True)]
-    wrongly_spread = design_effect(wrongly, whose.evaluation)
-    false_hits = sum(int(np.count_nonzero(w)) for w in wrongly)
-    realised = clopper_pearson(false_hits / wrongly_spread, n_neg / wrongly_spread, 2 * alpha, 2 * alpha)
+    alpha = 1 - confidence
+    parts = [ranked(block, fpr) for block in blocks]
+    spread = _spread(parts, [block.members for block in blocks], whose.members)
+    low, high = fiducial_ends(parts, n_pos, spread, alpha)
+    proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
+    realised, around = _realised_fpr(parts, whose.evaluation, alpha)
     return Estimate(
         name,
-        hits("threshold") / n_pos,
-        clopper_pearson(hits("highest") / spread, n_pos / spread, alpha, alpha)[0],
-        clopper_pearson(hits("lowest") / spread, n_pos / spread, alpha, alpha)[1],
+        sum(part.block.accusations(part.block.members, part.rank) for part in parts) / n_pos,
+        low,
+        high,
         confidence,
         method,
         "measured",
         n_pos,
         n_neg,
         n_cal,
-        threshold=cuts[0].threshold if len(cuts) == 1 else None,
-        realised_fpr=false_hits / n_neg if n_neg else None,
-        realised_fpr_interval=realised if n_neg else None,
-        reason=_why_no_lower_end(blocks, cuts, needed_for_lower_end(fpr, confidence, len(blocks))),
+        threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
+        realised_fpr=realised,
+        realised_fpr_interval=around,
+        reason=_why_no_lower_end(parts, fpr, confidence) if low <= 0 else None,
+        guaranteed=(min(low, proved[0]), max(high, proved[1])) if proved else None,
     )
 
 
-@dataclass(frozen=True)
-class _Cuts:
-    """The threshold in use, and the two between which the true quantile lies."""
-
-    threshold: float
-    highest: float
-    lowest: float
-    spread: float  # design effect of the calibration scores
-
-
-def _cuts(block: Block, fpr: float, alpha: float) -> _Cuts:
-    n, descending = len(block.calibration), block.descending
-    threshold = float(descending[math.floor(fpr * (n + 1) + 1e-9)])
-    spread = 1.0
-    if block.calibration_numbers is not None:
-        # So few scores lie beyond a small FPR that their clustering is also judged where there are more.
-        looser = float(descending[math.ceil(max(fpr, 0.1) * n)])
-        spread = max(design_effect([block.calibration > t], [block.calibration_numbers]) for t in (threshold, looser))
-    above, below = quantile_ranks(int(n / spread), fpr, alpha)
-    highest, lowest = descending[math.floor(above * spread)], descending[min(math.ceil(below * spread), n + 1)]
-    return _Cuts(threshold, float(highest), float(lowest), spread)
+def _why_no_value(blocks: Sequence[Block], whose: _Whose, fpr: float) -> str | None:
+    smallest = min((len(b.calibration) for b in blocks), default=0)
+    missing = needed_for_value(fpr) - smallest
+    if not any(len(block.members) for block in blocks):
+        return "no members"
+    if missing > 0:
+        needy = "every party" if len(blocks) > 1 else "the calibration set"
+        return (
+            f"needs {missing} more calibration non-members: {needy} must have {needed_for_value(fpr)}, "
+            f"the smallest has {smallest}"
+        )
+    return too_few(whose.people)
 
 
-def _why_no_lower_end(blocks: Sequence[Block], cuts: Sequence[_Cuts], wanted: int) -> str | None:
-    missing = max(math.ceil(wanted * c.spread) - len(b.calibration) for b, c in zip(blocks, cuts, strict=True))
+def _spread(parts: Sequence[Ranked], scores: Sequence[Floats], numbers: Numbers) -> float:
+    """The design effect of how many of these scores are accused."""
+    if all(own is None for own in numbers):
+        return 1.0
+    return design_effect([p.block.accused(own, p.rank) for p, own in zip(parts, scores, strict=True)], numbers)
+
+
+def _realised_fpr(
+    parts: Sequence[Ranked], evaluation: Numbers, alpha: float
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The share of evaluation non-members that are accused, with its own interval."""
+    n = sum(len(part.block.evaluation) for part in parts)
+    if not n:
+        return None, None
+    spread = _spread(parts, [part.block.evaluation for part in parts], evaluation)
+    hits = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts)
+    return hits / n, clopper_pearson(hits / spread, n / spread, alpha / 2, alpha / 2)
+
+
+def _why_no_lower_end(parts: Sequence[Ranked], fpr: float, confidence: float) -> str | None:
+    wanted = needed_for_lower_end(fpr, confidence, len(parts))
+    missing = max(math.ceil(wanted * part.spread) - len(part.block.calibration) for part in parts)
     if missing <= 0:
         return None
-    where = " in the smallest party" if len(blocks) > 1 else ""
+    where = " in the smallest party" if len(parts) > 1 else ""
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 
 
@@ -144,7 +139,7 @@ def roc_curve(blocks: Sequence[Block], points: int = 60, confidence: float = 0.9
         return Curve([], [], [], [], _TPR)
     rates = np.geomspace(max(1.0 / smallest, 1e-4), 0.99, points)
     whose = _whose(blocks)
-    found = [(float(rate), _tpr(blocks, whose, float(rate), confidence)) for rate in rates]
+    found = [(float(rate), _tpr(blocks, whose, float(rate), confidence, prove=False)) for rate in rates]
     kept = [(rate, e) for rate, e in found if e.value is not None]
     return Curve(
         [rate for rate, _ in kept],

@@ -122,6 +122,53 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
 
 
+def test_naming_the_party_counts_for_what_it_exceeds() -> None:
+    """Where labels alone say whose a record is, "names the party in 100 %" was quoted as if training had told it."""
+    skewed = {"parties": 2, "rounds": 3, "partition": "column", "column": "label"}
+    audit = watch(prepare(config(federation=skewed, audit={"attacks": ["loss", "source"]})))
+    found = entries(audit, "source")[None]
+    members = found["accuracy"].n_pos + found["accuracy"].n_neg
+    assert found["label-accuracy"].value == 1
+    assert found["label-accuracy"].n_pos == members
+    largest = found["largest-accuracy"].value
+    assert largest is not None
+    assert 0.5 <= largest < 0.6
+    excess, own = found["excess-over-baselines"], found["accuracy"].value
+    assert own is not None
+    assert excess.value == pytest.approx(own - 1)
+    assert excess.low is not None
+    assert excess.low <= 0
+    assert any("that training gives it away is not shown" in notice for notice in audit.notices)
+
+
+def test_T11_a_leak_exceeds_the_same_attack_on_outsiders() -> None:
+    federation = {"parties": 3, "rounds": 10, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4}
+    audit = watch(prepare(config(federation=federation, audit={"attacks": ["loss", "source"]})))
+    found = entries(audit, "source")[None]
+    low, outside = found["excess-over-baselines"].low, found["nonmembers-accuracy"]
+    assert low is not None
+    assert low > 0
+    assert outside.low is not None
+    assert outside.high is not None
+    assert outside.low <= 1 / 3 <= outside.high
+    assert any("source: training gives the party away" in notice for notice in audit.notices)
+
+
+def test_a_party_without_peers_in_its_rounds_has_no_value_and_costs_no_other() -> None:
+    """One party a round: every margin is NaN, and NaN went into results.json, which was then refused as a whole."""
+    alone = {"parties": 3, "rounds": 6, "participation": 0.34}
+    prepared = prepare(config(federation=alone, audit={"attacks": ["loss", "source"]}))
+    audit = watch(prepared)
+    about = About.foreign("alone", prepared.auditor)
+    document = Document.of(audit, about.info(prepared.auditor, "complete", 1.0))
+    json.dumps(document.to_json(), allow_nan=False)
+    jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
+    for estimates in entries(audit, "source").values():
+        for estimate in estimates.values():
+            assert estimate.value is None or estimate.value == estimate.value
+            assert estimate.value is not None or estimate.reason
+
+
 def test_K8_nobody_is_named_in_a_null_world() -> None:
     audit = watch(null_world(config(federation={"parties": 3, "rounds": 6}, **ASKED)))
     accuracy = entries(audit, "source")[None]["accuracy"]

@@ -7,10 +7,14 @@ clustered: by subject, or by record where there are no subjects.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import clopper_pearson, design_effect
+from fedaudit.stats.blocks import numbered
+from fedaudit.stats.wording import share
 from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
 
 
@@ -34,6 +38,7 @@ def right_on(rows: Records, task: Task, state: State) -> Bools | None:
 
 
 def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:
+    """On members and on outsiders; people are independent of one another, not their records."""
     if right is None:
         return {}
     found, owner = {}, game.candidates.owner
@@ -51,11 +56,26 @@ def clusters(candidates: Candidates) -> tuple[Ints, str]:
 
 
 def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
-    hits, spread, method = right.reshape(-1), 1.0, "Clopper-Pearson"
-    if right.ndim > 1:
-        positions = right.shape[1]
-        spread = design_effect([hits], [np.repeat(whose, positions)])
-        method = f"share of {positions} positions a record; Clopper-Pearson; clustered by {by}"
+    hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
+    spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
+    shared = len(np.unique(whose)) < len(hits)  # several answers of one subject, or of one record
+    of = f"share of {positions} positions a record; " * (positions > 1)
+    method = f"{of}Clopper-Pearson" + f"; clustered by {by}" * shared
     k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
+
+
+def useless(game: Game, found: Mapping[str, Estimate]) -> str:
+    """A model that is no better than naming the commonest label: what a useful one would give away is not known."""
+    outside = found.get("evaluation")
+    if outside is None or outside.low is None:
+        return ""
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]]
+    commonest = float(np.unique(labels, return_counts=True)[1].max() / labels.size)
+    if outside.low > commonest:
+        return ""
+    return (
+        f"The model itself is of no use: it is right on {share(outside.value)} of outsiders, and whoever always names "
+        f"the commonest label on {share(commonest)}; a useful model may give away more."
+    )

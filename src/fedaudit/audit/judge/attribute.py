@@ -193,7 +193,9 @@ def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
         f"{_text(found['nonmembers-auc'])}; {attack.confidence:.0%} intervals)"
     )
     if excess.low is None or excess.high is None or gap.low is None:
-        return f"Attribute {name}: it could not be compared, so there is no conclusion {figures}."
+        return f"Attribute {name}: no comparison, so nothing can be said {figures}."
+    if attack.low is None or attack.low <= 0.5:
+        return f"Attribute {name}: the attack on members is not above chance: no leak is shown {figures}."
     if excess.low > 0 and gap.low > 0:
         return f"Attribute {name}: training reveals it; the attack beats the blind guess, on members only {figures}."
     if gap.low > 0:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import Sight, say
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
@@ -44,10 +43,7 @@ class Case:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
 
     def primary(self, vantage: Vantage) -> BaseAttack | None:
-        """The primary attack, or, if it failed, the first that did not. It is never chosen by its result."""
-        alive = [a for a in self.alive(vantage, MODELS[vantage]) if a.question != "attribute"]
-        named = self.settings.primary(vantage)
-        return named if named in alive else next(iter(alive), None)
+        return self.settings.primary(vantage, self.failed)
 
     @contextmanager
     def blamed_on(self, name: str) -> Iterator[None]:

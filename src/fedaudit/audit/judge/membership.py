@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.judge.case import Case, Verdict, estimates
-from fedaudit.audit.notices import below_chance, unscored
+from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.score import why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Block, roc_curve
@@ -33,7 +33,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
             without = {name: replace(e, reason=why) for name, e in found.estimates.items() if e.value is None}
             found = replace(found, estimates={**found.estimates, **without})
         results.append(found)
-    return Verdict(results)
+    told = [f"{vantage.value}, {model} models: {line}" for line in tied(attack.name, blocks, case.fprs)]
+    return Verdict(results, told)
 
 
 def entry(

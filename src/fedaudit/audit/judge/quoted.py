@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.judge.case import Case
+from fedaudit.audit.judge.sentences import Beyond
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import party_differences
-from fedaudit.types import Headline, ModelKind, Vantage
+from fedaudit.stats.wording import fpr_of
+from fedaudit.types import Estimate, Headline, ModelKind, Vantage
 
 
 def headlines(case: Case) -> tuple[list[Headline], list[str]]:
@@ -32,8 +36,7 @@ def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headlin
 
     The two are compared by TPR if both have one, otherwise by AUC.
     """
-    models: list[ModelKind] = ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
-    models = [model for model in models if attack in case.settings.on(vantage, model)]
+    models = [model for model in _models(vantage) if attack in case.settings.on(vantage, model)]
     confidence = 1 - (1 - case.settings.confidence) / len(models)  # Bonferroni over what is compared
     found = {model: case.pooled(attack, case.panels.of(vantage, model), confidence) for model in models}
     rate = f"tpr@{HEADLINE_FPR:g}"
@@ -51,6 +54,43 @@ def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headlin
 
     best = max(models, key=strength)
     return Headline(vantage.value, attack.name, best, found[best], len(models)), notices
+
+
+def beyond_chance(case: Case, quoted: Sequence[Headline]) -> dict[str, list[Beyond]]:
+    """By vantage, the attacks beside the quoted one that found more than chance, the error shared among all of them.
+
+    Asked only where the quoted attack did not: "nothing was found" is about everything that was tried.
+    """
+    found: dict[str, list[Beyond]] = {}
+    for headline in quoted:
+        if any(_more_than_chance(estimate) for estimate in headline.estimates.values()):
+            continue
+        vantage = Vantage(headline.vantage)
+        tried = [
+            (attack, model)
+            for model in _models(vantage)
+            for attack in case.alive(vantage, model)
+            if attack.question != "attribute"
+        ]
+        looked_at = len(tried) * (1 + len(case.fprs))
+        confidence = 1 - (1 - case.settings.confidence) / max(looked_at, 1)
+        for attack, model in tried:
+            with case.blamed_on(attack.name):
+                again = case.pooled(attack, case.panels.of(vantage, model), confidence)
+                more = [estimate for estimate in again.values() if _more_than_chance(estimate)]
+                beyond = [Beyond(attack.name, model, estimate, looked_at) for estimate in more[:1]]
+                found.setdefault(headline.vantage, []).extend(beyond)
+    return found
+
+
+def _more_than_chance(estimate: Estimate) -> bool:
+    chance = fpr_of(estimate.name) or 0.5
+    return estimate.low is not None and estimate.low > chance
+
+
+def _models(vantage: Vantage) -> list[ModelKind]:
+    """The kinds of models that a vantage sees; a server receives the global ones as well."""
+    return ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
 
 
 def compared_parties(case: Case) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.data.outsiders import split_people, twins
 from fedaudit.data.partition import game as split
 from fedaudit.data.records import dataset
-from fedaudit.data.twins import twins
 from fedaudit.session.run import run
+from fedaudit.types import Game, Role, Truth
 from tests.worlds import config, silent
 
 
@@ -44,3 +45,18 @@ def test_B4_a_run_on_rows_that_are_all_there_twice_says_so(tmp_path: Path) -> No
     keys: dict[str, Any] = {"data": {"name": "npz", "path": tmp_path / "twice.npz"}, "audit": {"attacks": ["loss"]}}
     document = run(config(**keys, federation={"rounds": 2}), tmp_path / "out", silent)
     assert any("have the same content as a non-member" in line for line in document.warnings)
+
+
+def test_non_members_of_people_who_were_trained_on_are_counted() -> None:
+    """They halve the risk that is found, and nobody was told."""
+    people = np.repeat(np.arange(20), 5)
+    given = dataset("a", np.arange(100.0)[:, None], np.arange(100) % 2, id=np.arange(100), subject=people).records
+    made = split(given, [np.arange(100)], 0.3, 0.3, np.random.default_rng(0))
+    subject, member = made.candidates.subject, made.truth.mask(Role.MEMBER)
+    assert subject is not None
+    known = set(subject[member].tolist())
+    count = sum(name in known for name in subject[~member].tolist())
+    (said,) = split_people(made)
+    assert said.startswith(f"{count} of 70 non-members belong to people who were trained on")
+    whole = Game(made.candidates, Truth(made.truth.id, np.where(subject.astype(int) < 6, "member", "calibration")))
+    assert split_people(whole) == []

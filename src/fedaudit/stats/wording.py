@@ -1,0 +1,124 @@
+"""Numbers as people read them, never without their interval: one way of writing them for results, page and terminal."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from fedaudit.types import AuditResult, Curve, Estimate, Headline
+
+NONE = "–"
+TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
+
+
+def count(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """A fixed rate such as an FPR: `1 %`, `0.1 %`."""
+    return f"{100 * value:.4g} %"
+
+
+def decimals(*shares: float | None) -> int:
+    """How many decimals a percentage needs: two significant digits of the smallest, at most three decimals."""
+    positive = [100 * s for s in shares if s]
+    smallest = min(positive, default=1.0)
+    return 1 if smallest >= 1 else min(3, 1 - math.floor(math.log10(smallest)))
+
+
+def share(value: float | None, digits: int | None = None) -> str:
+    """`7.7 %`"""
+    if value is None:
+        return NONE
+    if value in (0, 1):
+        return f"{100 * value:.0f} %"
+    return f"{100 * value:.{decimals(value) if digits is None else digits}f} %"
+
+
+def share_span(low: float | None, high: float | None) -> str:
+    """`6.4–9.2` in percent"""
+    if low is None or high is None:
+        return NONE
+    return f"{share(low)[:-2]}–{share(high)[:-2]}"
+
+
+def plain_span(low: float | None, high: float | None) -> str:
+    return NONE if low is None or high is None else f"{low:.3f}–{high:.3f}"
+
+
+def is_share(name: str) -> bool:
+    return name.startswith("tpr@") or name == "accuracy"
+
+
+def number_text(name: str, value: float | None) -> str:
+    if value is None:
+        return NONE
+    return share(value) if is_share(name) else f"{value:.3f}"
+
+
+def span_text(name: str, low: float | None, high: float | None) -> str:
+    return share_span(low, high) if is_share(name) else plain_span(low, high)
+
+
+def point_text(name: str, value: float | None, low: float | None, high: float | None) -> str:
+    """A value with its interval."""
+    return NONE if value is None else f"{number_text(name, value)} ({span_text(name, low, high)})"
+
+
+def value_of(est: Estimate | None) -> float | None:
+    return None if est is None else est.value
+
+
+def value_text(name: str, est: Estimate | None) -> str:
+    return number_text(name, value_of(est))
+
+
+def interval_text(name: str, est: Estimate | None) -> str:
+    return NONE if est is None else span_text(name, est.low, est.high)
+
+
+def full_text(name: str, est: Estimate | None) -> str:
+    """Value with its interval, or a dash with the reason."""
+    if est is None or est.value is None:
+        return f"{NONE} ({est.reason})" if est and est.reason else NONE
+    return point_text(name, est.value, est.low, est.high)
+
+
+def confidence(est: Estimate | None) -> str:
+    return f"{100 * (est.confidence if est else 0.95):.4g} %"
+
+
+# ------------------------------------------------------------------ finding one's way in results
+
+
+def fpr_of(name: str) -> float | None:
+    """The false-positive rate in an estimate's name, `tpr@0.01`."""
+    found = TPR.fullmatch(name)
+    value = float(found[1]) if found else 0.0
+    return value if 0 < value < 1 else None
+
+
+def since_round(curve: Curve | None, chance: float) -> int | None:
+    """The first round from which on the simultaneous band's lower end exceeds chance; unobserved rounds are gaps."""
+    if curve is None or "simultaneous" not in curve.method.lower():
+        return None
+    first: int | None = None
+    for x, low in zip(curve.x, curve.low, strict=False):
+        if low is not None:
+            first = None if low <= chance else int(x) if first is None else first
+    return first
+
+
+def main_tpr(headlines: Sequence[Headline]) -> str | None:
+    """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one."""
+    names = {n: f for h in headlines for n in h.estimates if (f := fpr_of(n)) is not None}
+    valued = {n for n in names if any(value_of(h.estimates.get(n)) is not None for h in headlines)}
+    ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
+    return ranked[0] if ranked else None
+
+
+def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | None:
+    """The pooled result a headline rests on; results on global models stand under `client` for the server too."""
+    pooled = [r for r in results if r.party is None and r.attack != "attribute"]
+    same = [r for r in pooled if (r.attack, r.model) == (headline.attack, headline.model)]
+    return next((r for r in same if r.vantage == headline.vantage), same[0] if same else None)

@@ -1,0 +1,148 @@
+"""What may be said of a whole audit: which attack is quoted, what the others found, and what the model is worth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedaudit.adversary import attacks
+from fedaudit.adversary.reductions import Last
+from fedaudit.audit import Settings
+from fedaudit.audit.judge.accuracy import accuracy, useless
+from fedaudit.audit.judge.quoted import beyond_chance
+from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.notices import sets_differ, tied
+from fedaudit.data.partition import game as split
+from fedaudit.data.partition import game_of_people, iid
+from fedaudit.data.records import dataset
+from fedaudit.session.prepare import prepare
+from fedaudit.stats import Block, auc
+from fedaudit.types import Role, Vantage
+from tests.worlds import config, null_world, watch
+
+
+@pytest.mark.parametrize(
+    ("names", "failed", "expected"),
+    [
+        (["loss", "fta-logit", "gradient-cosine", "fta-confidence"], (), "gradient-cosine"),
+        (["loss", "fta-logit", "fta-confidence"], (), "fta-confidence"),
+        (["modified-entropy", "fta-loss", "loss"], (), "fta-loss"),
+        (["fta-logit", "fusion", "loss"], ("fusion",), "loss"),
+        (["fta-logit", "modified-entropy"], (), "fta-logit"),
+    ],
+)
+@pytest.mark.parametrize("vantage", [Vantage.CLIENT, Vantage.SERVER])
+def test_the_strongest_kind_that_can_be_fed_is_quoted(
+    vantage: Vantage, names: list[str], failed: tuple[str, ...], expected: str
+) -> None:
+    """A primary attack that dropped out was replaced by whichever was listed first."""
+    chosen = Settings((vantage,), attacks.choose(names), 5).primary(vantage, failed)
+    assert chosen is not None
+    assert chosen.name == expected
+
+
+def test_a_regression_without_fusion_quotes_the_next_kind() -> None:
+    keys = {"rounds": 2, "parties": 2, "members": 0.4, "nonmembers": 0.3}
+    audit = watch(prepare(config(data={"name": "diabetes"}, federation=keys)))
+    assert {headline.attack for headline in audit.headlines} == {"gradient-cosine"}
+
+
+def test_every_headline_has_its_sentence_with_attack_and_counts() -> None:
+    audit = watch(prepare(config(audit={"attacks": ["loss", "fta-confidence"]})))
+    assert [headline.vantage for headline in audit.headlines] == ["client", "server"]
+    for headline in audit.headlines:
+        members = headline.estimates["auc"].n_pos
+        assert "fta-confidence, after 5 rounds" in headline.sentence
+        assert f"of {members:,})" in headline.sentence or "could not be measured" in headline.sentence
+
+
+def test_warnings_of_results_are_among_the_warnings_of_the_audit() -> None:
+    """They stood beside their results alone."""
+    prepared = prepare(config(audit={"attacks": ["loss"], "vantages": ["client"]}))
+    watch(prepared)
+    for sight in prepared.auditor.panels.sights.values():
+        kept, member = sight.reductions["loss"], sight.role == Role.MEMBER.value
+        assert isinstance(kept, Last)
+        kept.values = kept.values - 100.0 * member
+    audit = prepared.auditor.snapshot()
+    (said,) = {warning for result in audit.results for warning in result.warnings}
+    assert "ranks outsiders above members" in said
+    assert said in audit.warnings
+
+
+def test_nothing_was_found_is_about_all_attacks_with_their_correction() -> None:
+    """The quoted attack alone was asked; another one beside it could have an AUC of 1."""
+    prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"], "vantages": ["client"]}))
+    audit = watch(prepared)
+    for sight in prepared.auditor.panels.sights.values():
+        kept, member = sight.reductions["loss"], sight.role == Role.MEMBER.value
+        assert isinstance(kept, Last)
+        kept.values = kept.values + 100.0 * member
+    case = prepared.auditor.case()
+    (headline,) = audit.headlines
+    at_chance = {name: replace(estimate, low=0.0) for name, estimate in headline.estimates.items()}
+    found = beyond_chance(case, [replace(headline, estimates=at_chance)])["client"]
+    looked_at = 2 * (1 + len(case.fprs))
+    assert {each.attack for each in found} == {"loss"}
+    assert {each.looked_at for each in found} == {looked_at}
+    assert [each.estimate.confidence for each in found] == [pytest.approx(1 - 0.05 / looked_at)] * len(found)
+    more = {name: replace(estimate, low=0.9) for name, estimate in headline.estimates.items()}
+    assert beyond_chance(case, [replace(headline, estimates=more)]) == {}
+    quoted = worded([replace(headline, estimates=at_chance)], Scene(audit.results, 5, {"client": found}))[0]
+    assert f"loss on global models (AUC 1.000, {100 - 5 / looked_at:.4g} % interval" in quoted.sentence
+    assert f"corrected for {looked_at} looked at" in quoted.sentence
+
+
+def test_a_null_world_says_nothing_was_found() -> None:
+    audit = watch(null_world(config(audit={"attacks": ["loss", "fta-confidence"]})))
+    assert not {headline.tone for headline in audit.headlines} & {"found", "weak"}
+    assert not [headline.sentence for headline in audit.headlines if "Yet other attacks" in headline.sentence]
+
+
+@pytest.mark.parametrize("share_right", [0.1, 0.9])
+def test_a_useless_model_is_called_so(share_right: float) -> None:
+    """Ten even classes: a model that is right on one record in ten has nothing to leak."""
+    rng = np.random.default_rng(0)
+    records = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 10, id=np.arange(2000)).records
+    game = split(records, [np.arange(2000)], 0.3, 0.3, rng)
+    right = rng.random(2000) < share_right
+    said = useless(game, accuracy(game, right, 0.95))
+    assert ("of no use" in said) == (share_right == 0.1)
+
+
+def test_accuracy_counts_people() -> None:
+    """The interval took every record for independent: ten records of a person that are all right, or all wrong."""
+    rng, people = np.random.default_rng(1), np.repeat(np.arange(200), 10)
+    records = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 2, id=np.arange(2000), subject=people).records
+    game = game_of_people(records, iid(records, 1, rng), (0.3, 0.3), rng)
+    subject = game.candidates.subject
+    assert subject is not None
+    right = rng.random(200)[subject.astype(int)] < 0.5
+    whole = accuracy(game, right, 0.95)["evaluation"]
+    alone = accuracy(replace(game, candidates=replace(game.candidates, subject=None)), right, 0.95)["evaluation"]
+    assert whole.low is not None
+    assert whole.high is not None
+    assert alone.low is not None
+    assert alone.high is not None
+    assert whole.value == alone.value
+    assert (whole.high - whole.low) / (alone.high - alone.low) == pytest.approx(np.sqrt(10), rel=0.1)
+    assert "clustered by subject" in whole.method
+
+
+def test_a_blind_guess_below_chance_is_told_and_not_turned_round() -> None:
+    """It was taken for a difference between the sets, as if guessing the other way round had been fitted."""
+    rng = np.random.default_rng(0)
+    below = auc([Block(rng.normal(0, 1, 300), rng.normal(1, 1, 300), np.empty(0))])
+    (said,) = sets_differ(below)
+    assert "not turned round" in said
+    assert "only what attacks find beyond" not in said
+
+
+@pytest.mark.parametrize("values", [2, 1000])
+def test_many_ties_at_the_threshold_are_told(values: int) -> None:
+    """A score that takes two values had TPR 0, and nobody was told why; now it is exact, and told."""
+    rng = np.random.default_rng(0)
+    members, others = (np.floor(values * rng.random(2000) ** power) for power in (0.5, 1.0))
+    told = tied("loss", [Block(members, others[:1000], others[1000:])], (0.01,))
+    assert len(told) == (values == 2)
+    assert all("equal the threshold at 0.01 FPR" in line for line in told)
