@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.signals import GRADIENTS
+from fedaudit.adversary.signals import DEAR
 from fedaudit.audit import Auditor, Settings
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
@@ -66,7 +66,7 @@ def stream(records: int, rounds: int) -> dict[str, float]:
     rows = dataset("stream", rng.normal(size=(records, INPUTS)), rng.integers(0, CLASSES, records)).records
     split = game(rows, iid(rows, PARTIES, rng), 0.3, 0.3, rng)
     # The task below has outputs only, so: the attacks that read outputs.
-    forward = [attack for attack in attacks.choose(None) if not set(attack.signals) & GRADIENTS]
+    forward = [attack for attack in attacks.choose(None) if not set(attack.signals) & DEAR]
     settings = Settings((Vantage.CLIENT, Vantage.SERVER), forward, rounds)
     task = Linear()
     started, early = time.perf_counter(), 0.0

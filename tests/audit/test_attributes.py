@@ -181,7 +181,7 @@ def test_a_verdict_needs_members_above_chance() -> None:
     def estimate(value: float) -> Estimate:
         return Estimate("auc", value, value - 0.02, value + 0.02, 0.95, "m", "measured", 10, 20)
 
-    for value, verdict in ((0.5, "not above chance: no leak is shown"), (0.7, "training gives it away")):
+    for value, verdict in ((0.5, "not above chance: no leak is shown"), (0.7, "training reveals it")):
         found = {"members-auc": estimate(value), "blind-auc": estimate(0.3), "nonmembers-auc": estimate(0.3)}
         found["excess-over-blind"] = difference("e", found["members-auc"], found["blind-auc"])
         found["members-minus-nonmembers"] = difference("g", found["members-auc"], found["nonmembers-auc"])
@@ -192,7 +192,7 @@ def test_wrong_use_is_refused_before_training() -> None:
     def asked(**audit: Any) -> None:
         prepare(config(data={"name": "breast-cancer"}, audit={"attacks": ["loss"]} | audit))
 
-    with pytest.raises(FedauditError, match="guessed by a semi-honest adversary"):
+    with pytest.raises(FedauditError, match="needs a semi-honest adversary"):
         asked(attribute={"name": "area"})
     with pytest.raises(FedauditError, match="has no attribute 'size'"):
         asked(attribute={"name": "size"}, adversary="agg-sh")

@@ -158,7 +158,7 @@ def test_regression_has_gradients_only() -> None:
 def test_wrong_use_is_refused_before_training() -> None:
     with pytest.raises(FedauditError, match="no-adversary"):
         prepare(config(audit={"attacks": ["gradient-series"]}))
-    with pytest.raises(FedauditError, match="agg-sh looks from 'server'"):
+    with pytest.raises(FedauditError, match="'agg-sh' needs the vantage 'server'"):
         prepare(config(audit={"adversary": "agg-sh", "vantages": ["client"]}))
     with pytest.raises(FedauditError, match=r"audit\.adversary"):
         config(audit={"adversary": "agg"})

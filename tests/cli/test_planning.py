@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedaudit.cli.commands import plan as command
 from fedaudit.cli.planning import plan, plan_of
+from fedaudit.cli.preparing import plan as command
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
 from fedaudit.types import Role

@@ -88,7 +88,7 @@ def test_F5_F6_few_of_many_parties_take_part() -> None:
     assert pooled.n_pos == sum(judged)
     assert any("took part too seldom" in notice for notice in audit.notices)
     assert prepared.auditor.last_round == 9
-    curve = next(r for r in audit.results if (r.attack, r.model) == ("fta-confidence", "global")).curves["auc"]
+    curve = next(r for r in audit.results if (r.attack, r.model) == ("fusion", "global")).curves["auc"]
     taken = [r.index for r in seen if r.sent]
     assert list(curve.x) == taken[1:]  # a gap where nobody took part
 

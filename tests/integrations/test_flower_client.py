@@ -17,7 +17,6 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.judge import Case
 from fedaudit.audit.judge.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, PartyAudit
@@ -248,7 +247,7 @@ def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Pat
 
 def test_strict_withholds_when_every_attack_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     audit = PartyAudit(net, game_of, rounds=3, attacks=QUICK, strict=True)
-    monkeypatch.setattr(Case, "alive", lambda *_: [])
+    monkeypatch.setattr(Settings, "primary", lambda *_: None)
     (reply,) = send(client_app([audit]), [1])
     assert "every attack failed" in str(reply.error.reason)
 
@@ -263,7 +262,7 @@ def test_strict_withholds_another_answer_to_a_round_that_was_answered(tmp_path: 
     audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.99", strict=True)
     replies = send(client_app([audit, other_seed]), [1, 2, 2, 2])
     assert [reply.has_content() for reply in replies] == [True, True, True, False]
-    assert "round 2 came again with other content" in str(replies[-1].error.reason)
+    assert "round 2 arrived again with other content" in str(replies[-1].error.reason)
 
 
 def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path) -> None:
@@ -311,7 +310,7 @@ def test_a_limit_that_is_none_is_refused_at_once(text: str) -> None:
 
 @pytest.mark.parametrize("wrong", [{"confidence": 1.5}, {"fpr": [float("nan")]}, {"fpr": 2}, {"rounds": 1}])
 def test_an_argument_that_means_nothing_is_refused_at_once(wrong: dict[str, Any]) -> None:
-    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Change this argument"):
+    with pytest.raises(FedauditError, match=f"{next(iter(wrong))}.*Correct this argument"):
         PartyAudit(net, game_of, **wrong)
 
 
@@ -355,7 +354,7 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
         reply = app(copy.deepcopy(message), grid.contexts[101])
         assert reply.has_content()
     document = json.loads((tmp_path / "north/results.json").read_text())
-    assert "Round 2 came twice, the same both times: counted once." in document["notices"]
+    assert "Round 2 arrived twice, with the same content: it is counted once." in document["notices"]
     assert document["run"]["rounds"] == 3
 
 

@@ -203,7 +203,7 @@ def test_F7_a_restarted_server_goes_on_counting(tmp_path: Path) -> None:
     assert scores(again) == scores(whole)
     run(again, 2)  # the same object, from the very first model: what came after it is left out
     assert [entry.round for entry in Store.read(tmp_path / "run").entries()] == [1, 2, 3]
-    assert "Round 1 came twice, the same both times" in text(again)
+    assert "Round 1 arrived twice, with the same content" in text(again)
     start = initial()
     run(again, 2, start=arrays({name: array.numpy() * 1.5 for name, array in start.items()}))
     assert "Round 1 started from an unknown model, not from the last one: the server went back" in text(again)
@@ -232,7 +232,7 @@ def test_F5_a_round_that_is_sent_again(tmp_path: Path) -> None:
             start = made
     assert strategy.session.last == 2
     strategy.session.finish(tmp_path)
-    assert any("round 1 came twice, the same both times" in note for note in strategy.session.notes)
+    assert any("round 1 arrived twice, with the same content" in note for note in strategy.session.notes)
 
 
 def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

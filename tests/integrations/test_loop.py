@@ -138,7 +138,7 @@ def test_F5_a_repeated_round_counts_once(tmp_path: Path) -> None:
         audit.observe(2, model)  # the same global model, but no updates: other content
         assert scores(audit) == before
     assert audit.document is not None
-    assert "Round 2 came again with other content" in text(audit.document)
+    assert "Round 2 arrived again with other content" in text(audit.document)
 
 
 def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
             audit.observe(round, model)
     assert audit.document is not None
     assert {e.vantage for e in audit.document.results} == {"client"}
-    assert "nothing is said about the server" in text(audit.document)
+    assert "there is no result for the server" in text(audit.document)
 
 
 def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_vantage_without_an_attack_is_left_out(attack: str, plain: Path, tmp_p
 
 
 def test_data_that_were_never_set_aside_are_missed(plain: Path, tmp_path: Path) -> None:
-    with pytest.raises(FedauditError, match=r"Run again with it in audit\.attacks"):
+    with pytest.raises(FedauditError, match=r"Run again with this attack in audit\.attacks"):
         replay(plain, ["outside-lira"], tmp_path, silent)
 
 

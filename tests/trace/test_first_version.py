@@ -31,7 +31,11 @@ def test_results_are_read_and_shown(kept: str) -> None:
     document = load(MADE / kept)
     stored = json.loads((MADE / kept / "results.json").read_text())
     assert len(document.results) == len(stored["results"])
-    assert document.to_json()["headlines"] == stored["headlines"]
+    worded = document.to_json()["headlines"]
+    assert [{key: of[key] for key in old} for of, old in zip(worded, stored["headlines"], strict=True)] == stored[
+        "headlines"
+    ]
+    assert all(headline["sentence"] for headline in worded)
     assert "fta-confidence" in render(document)
 
 

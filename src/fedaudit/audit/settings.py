@@ -47,7 +47,7 @@ class Settings:
     attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
-    # Weights of the layer that the filter looks at for each member in the sum, by model: what decides how much it finds.
+    # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ who can run what

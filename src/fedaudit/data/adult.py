@@ -1,6 +1,6 @@
 """The census of income (Adult, Kohavi 1996) from the user's own copy: who earns more than 50,000 dollars a year?
 
-Read is the file `adult.data` as it is published, or an npz file with numeric, categorical, y and, as JSON text,
+It reads the file `adult.data` as published, or an npz file with numeric, categorical, y and, as JSON text,
 `categories`: the names that the codes in `categorical` stand for, column by column.
 
 Numbers are standardised, categories become one column for each value ("?" is a value). Sex, which has two values, is
@@ -62,7 +62,7 @@ def _from_npz(path: Path) -> Table:
     try:
         names = {name: [str(value) for value in json.loads(str(stored["categories"]))[name]] for name in CATEGORICAL}
     except (ValueError, KeyError, TypeError):
-        raise _wrong(path, f"`categories` is no JSON text with a list for each of {', '.join(CATEGORICAL)}") from None
+        raise _wrong(path, f"`categories` is not JSON text with a list for each of {', '.join(CATEGORICAL)}") from None
     shapes = [(len(y), len(NUMERIC)), (len(y), len(CATEGORICAL))] if y.ndim == 1 else []
     if [numeric.shape, categorical.shape] != shapes or categorical.dtype.kind not in "iu":
         raise _wrong(path, f"numeric has shape {numeric.shape}, categorical {categorical.shape}, y {y.shape}")
@@ -86,12 +86,12 @@ def _from_text(path: Path) -> Table:
         raise _wrong(path, f"it cannot be read as text ({type(error).__name__})") from None
     odd = [number for number, row in enumerate(rows, 1) if len(row) != len(COLUMNS) + 1]
     if odd:
-        raise _wrong(path, f"record {odd[0]} has not {len(COLUMNS) + 1} fields")
+        raise _wrong(path, f"record {odd[0]} does not have {len(COLUMNS) + 1} fields")
     text = {name: np.array([row[i] for row in rows], dtype=np.str_) for i, name in enumerate(COLUMNS)}
     try:
         numeric = np.stack([text[name].astype(np.float64) for name in NUMERIC], axis=1)
     except ValueError:
-        raise _wrong(path, f"one of {', '.join(NUMERIC)} is no number in some record") from None
+        raise _wrong(path, f"one of {', '.join(NUMERIC)} is not a number in some record") from None
     coded = {name: np.unique(text[name], return_inverse=True) for name in CATEGORICAL}
     if many := [name for name, (values, _) in coded.items() if len(values) > MAX_CATEGORIES]:
         raise _wrong(path, f"{many[0]} has more than {MAX_CATEGORIES} values")

@@ -1,6 +1,6 @@
 """MNIST (LeCun et al. 1998) from the user's own copy: training and test images together, with their writers if known.
 
-Read is an npz file with x_train, y_train, x_test and y_test, and, where it has them, writer_train and writer_test: who
+It reads an npz file with x_train, y_train, x_test and y_test, and, if there are any, writer_train and writer_test: who
 wrote each digit, as QMNIST (Yadav and Bottou 2019) found out. The writers are the subjects.
 """
 

@@ -1,6 +1,6 @@
 """What the roles of Shakespeare's plays say, from the user's own copy: predict the next character.
 
-Read is a JSON file, plain or gzipped, {"play|ROLE": [speech, ...], ...}. The speeches of a role, one a line, are cut
+It reads a JSON file, plain or gzipped, {"play|ROLE": [speech, ...], ...}. The speeches of a role, one a line, are cut
 into windows that share no character; what is left at the end is dropped. A record is a window without its last
 character, its label at every position the character that follows there. Roles are the subjects; the classes are the
 characters that occur, in the order of their code points.
@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, list[str]]:
     try:
         "".join([*plays, *(speech for speeches in plays.values() for speech in speeches)]).encode()
     except UnicodeEncodeError:
-        raise _wrong(path, "some of it is no valid text") from None
+        raise _wrong(path, "some of it is not valid text") from None
     return plays
 
 

@@ -1,4 +1,4 @@
-"""Work that the training does not wait for: one thing after another, in a thread of its own."""
+"""Runs jobs one after another in a background thread, so that the training does not wait for them."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +8,9 @@ Job = Callable[[], None]
 
 
 class Behind:
-    """At most one job waits while another is done: who brings a third waits, so that memory stays bounded.
+    """At most one job waits while another runs; adding a third blocks, so that memory stays bounded.
 
-    What a job raises comes out at the next call, in the caller's thread.
+    An exception in a job is raised at the next call, in the caller's thread.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Behind:
         self._jobs.put(job)
 
     def wait(self) -> None:
-        """Until everything is done."""
+        """Waits until all jobs are done."""
         self._jobs.join()
         self._raise()
 

@@ -1,4 +1,4 @@
-"""A directory of checkpoints becomes a trace, and is audited where the game is known.
+"""Reads a directory of checkpoints as rounds.
 
     DIR/round-0.safetensors          the model before the first round (needed where parties' models are given)
     DIR/round-1.safetensors          the global model after round 1; any name that ends in the round's number
@@ -26,7 +26,7 @@ from fedaudit.types import UNSEEN, Round, State, Trained
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
 TORCH = (".pt", ".pth")
-UNKNOWN = 1.0  # how long an epoch took is not in a checkpoint: costs come out in seconds
+UNKNOWN = 1.0  # a checkpoint does not say how long an epoch took, so costs are given in seconds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def rounds(directory: Path, *, like: State | None = None, torch: bool = False, d
             if found.broadcast is not None:
                 start = matched(read(found.broadcast, torch), like, f"round {index}, {found.broadcast.name}")
             if start is None and found.parties:
-                what = f"what the parties of round {index} started from is not there"
+                what = f"the model that the parties of round {index} started from is missing"
                 todo = f"Add round {index - 1}, or {BROADCAST}.safetensors to round {index}."
                 raise FedauditError("no-broadcast", what, todo, where=str(directory))
             sent = {}
@@ -82,7 +82,7 @@ def find(directory: Path, torch: bool) -> dict[int, Found]:
         found[index] = _folder(entry, index, torch) if entry.is_dir() else Found(entry)
     if sum(index > 0 for index in found) < 2:
         what = f"{directory} holds {sum(index > 0 for index in found)} rounds of checkpoints"
-        todo = "Two are needed: files or folders whose names end in the round's number, like round-1.safetensors."
+        todo = "Give at least two: files or folders whose names end in the round's number, like round-1.safetensors."
         raise FedauditError("no-checkpoints", what, todo)
     return found
 
@@ -92,7 +92,9 @@ def _folder(folder: Path, index: int, torch: bool) -> Found:
     made = next((models.pop(name) for name in GLOBAL if name in models), None)
     if made is None:
         what = f"round {index} has no global model: there is neither {' nor '.join(GLOBAL)} in {folder.name}"
-        raise FedauditError("no-global", what, "Save the model after aggregation, too.", where=str(folder.parent))
+        raise FedauditError(
+            "no-global", what, "Save the model after aggregation as global.safetensors.", where=str(folder.parent)
+        )
     broadcast = models.pop(BROADCAST, None)
     return Found(made, broadcast, {name.removeprefix("party-"): path for name, path in models.items()})
 
@@ -102,23 +104,25 @@ def _is_model(path: Path, torch: bool) -> bool:
         return False
     if path.suffix in TORCH and not torch:
         what = f"{path.name} is a torch file, which may hold code"
-        todo = "Save as safetensors, or say --torch: it is then read as plain tensors, and refused if it holds more."
+        todo = "Save it as safetensors, or add --torch to read it as plain tensors (anything else in it is refused)."
         raise FedauditError("torch-file", what, todo, where=str(path.parent), exit_code=REFUSED)
     return path.suffix == ".safetensors" or path.suffix in TORCH
 
 
 def read(path: Path, torch: bool) -> State:
-    """The tensors of a file, and nothing but tensors."""
+    """The tensors of a file. A file with anything else is refused."""
     if path.stat().st_size > MAX_BYTES:
-        raise FedauditError("checkpoint-size", f"{path} is larger than 16 GiB", "Leave it out.", exit_code=REFUSED)
+        raise FedauditError(
+            "checkpoint-size", f"{path} is larger than 16 GiB", "Remove it from the folder.", exit_code=REFUSED
+        )
     try:
         return numpy_state(_torch(path) if path.suffix in TORCH and torch else _safetensors(path))
     except FedauditError:
         raise
     except Exception as error:  # whatever a hostile file makes a parser say
-        what = f"{path.name} holds something else than tensors by name ({type(error).__name__})"
+        what = f"{path.name} holds something other than named tensors ({type(error).__name__})"
         raise FedauditError(
-            "checkpoint", what, "Save the state_dict alone.", where=str(path), exit_code=REFUSED
+            "checkpoint", what, "Save only the state_dict.", where=str(path), exit_code=REFUSED
         ) from None
 
 
@@ -142,17 +146,19 @@ def _torch(path: Path) -> Mapping[str, Any]:
 
 
 def _sent(given: State, start: State, deltas: bool, path: Path) -> Trained:
-    """A party's model as sent. Weights and changes are told apart by their size, because a mix-up audits nonsense."""
+    """A party's model as sent. A mix-up of weights and changes is detected by their size."""
     where = f"{path.parent.name}, {path.stem}"
     given = matched(given, start, where)
     floats = [name for name, value in start.items() if value.dtype.kind == "f"]
     size, moved = (_norm(start, floats), _norm({n: given[n] - start[n] for n in floats}, floats))
     if deltas and moved < 0.5 * size:
-        what = "this is close to the model it started from, so it holds weights, and changes were declared"
-        raise FedauditError("weights-for-deltas", what, "Leave out --deltas.", where=where)
+        what = (
+            "this is close to the model it started from, so it holds weights, but --deltas says that files hold changes"
+        )
+        raise FedauditError("weights-for-deltas", what, "Remove --deltas.", where=where)
     if not deltas and moved > 0.5 * size and _norm(given, floats) < 0.5 * size:
-        what = "this is much smaller than the model it started from, so it holds a change, and weights were expected"
-        raise FedauditError("deltas-for-weights", what, "Say --deltas.", where=where)
+        what = "this is much smaller than the model it started from, so it holds a change of the weights"
+        raise FedauditError("deltas-for-weights", what, "Add --deltas.", where=where)
     state = {n: (start[n] + v).astype(start[n].dtype) if deltas and n in floats else v for n, v in given.items()}
     return Trained(state, 1, UNKNOWN)
 

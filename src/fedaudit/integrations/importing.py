@@ -1,4 +1,4 @@
-"""`fedaudit import`: checkpoints into a trace, and an audit of it where the game is known."""
+"""`fedaudit import`: turns checkpoints into a trace, and audits it if the game is known."""
 
 from functools import partial
 from pathlib import Path
@@ -17,13 +17,13 @@ from fedaudit.session.prepare import fitting
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Game, State
 
-COSTS = "costs are in seconds a round, not in epochs: how long an epoch took is not in a checkpoint"
+COSTS = "costs are in seconds a round, not in epochs, because a checkpoint does not say how long an epoch took"
 
 
 def import_checkpoints(
     directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
 ) -> Document | None:
-    """The trace goes to `out`; with a game also results and report. What is wrong is refused before that."""
+    """Writes the trace to `out`, and, with a game, results and report. Wrong files are refused before that."""
     stored = partial(checkpoints.rounds, directory, torch=torch, deltas=deltas)
     auditor = None
     if game is not None:
@@ -60,7 +60,7 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: St
 
 
 def _outputs(model: State, like: State) -> int:
-    """How many classes the checkpoint's last layer tells apart: a game need not have a record of every class."""
+    """The number of classes of the checkpoint's last layer: the game may not have records of every class."""
     name, last = str(len(like) - 1), list(like)[-1]  # without names, parameters are numbered
     found = model.get(last, model.get(name, like[last]))
     return int(found.shape[0]) if found.ndim == like[last].ndim > 0 else 0

@@ -32,8 +32,8 @@ def record(
 ) -> "Recording":
     """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training.
 
-    `out` also holds the trace (`keep="snapshots"`: with all models). A loop that is started again on the same folder,
-    from a model that it left there, goes on with the same audit. The other words are those of `Options`.
+    `out` also holds the trace (with all models if `keep="snapshots"`). A loop that is restarted with the same folder,
+    from a model that it left there, continues the same audit. The other arguments are those of `Options`.
     """
     whole = game if isinstance(game, Game) else joined(*game)
     asked = checked(rounds, **options)
@@ -44,7 +44,7 @@ def record(
 
 
 class Recording:
-    """`observe` once a round, as it ends. Faults of the audit stay inside, unless `strict`."""
+    """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
     def __init__(self, session: Session, auditor: Auditor, out: Path, start: State | None):
         self.session, self.game, self.out = session, auditor.game, out
@@ -81,7 +81,7 @@ class Recording:
             raise FedauditError(
                 "unknown-party",
                 f"{', '.join(unknown)} is not a party of the game",
-                f"Parties: {', '.join(self.game.parties)}.",
+                f"The parties of the game are: {', '.join(self.game.parties)}.",
                 where=f"round {round}",
             )
         sent = {}

@@ -1,4 +1,4 @@
-"""What every way in from Python may be asked for: one list of words, checked by the rules of a configuration file."""
+"""The options of all Python entry points, checked by the same rules as a configuration file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the res
 
 
 def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
-    """The arguments as a configuration has them, or an error that names the one to change."""
+    """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
     given.pop("strict", None)
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
@@ -62,7 +62,7 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
         return parse({"federation": federation, "audit": plain})
     except FedauditError as error:
         what = error.what.removeprefix("federation.").removeprefix("audit.")
-        raise FedauditError(error.code, what, "Change this argument.") from None
+        raise FedauditError(error.code, what, "Correct this argument.") from None
 
 
 def make_auditor(
@@ -111,7 +111,7 @@ def report_into(out: Path | None) -> Listener:
 
 
 def as_task(model: Model, game: Game) -> TorchTask:
-    """A module is copied, so that the audit never touches the one that is being trained."""
+    """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
     with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
@@ -123,5 +123,5 @@ def as_task(model: Model, game: Game) -> TorchTask:
         width = own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1]))).shape[-1]
     if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
         what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
-        raise FedauditError("model-outputs", what, "Number the labels from 0, one output for each.")
+        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")
     return TorchTask(lambda: copy.deepcopy(own), int(width))

@@ -1,4 +1,4 @@
-"""Model states from elsewhere, brought into the shape that the audited model has: matched by name, never by luck."""
+"""Converts model states from elsewhere to the audited model's names, order and types."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 def matched(given: State, like: State, where: str) -> State:
-    """`given` in the order and types of `like`. Names that differ are listed both ways; nothing is guessed.
+    """`given` in the order and types of `like`. Names that differ are an error that lists them.
 
     Arrays without names (a list, numbered 0, 1, ...) are taken in order. Lower precision is widened; a whole number
     where a fraction belongs, or another shape, is refused. A counter that an average made fractional is rounded.

@@ -1,4 +1,4 @@
-"""What the loss of a record is; training, attacks and defences all take it from here.
+"""The loss of a record, for training, attacks and defences.
 
 A class: the cross-entropy of its label. A class at every position (text: the next character): the cross-entropies of
 its positions, summed, so that a record's gradient is the sum over its positions. A value: the squared error.

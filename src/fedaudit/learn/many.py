@@ -1,4 +1,4 @@
-"""Many models beside one another: one epoch for each of them on its own rows, toward given targets.
+"""Trains many models side by side: one epoch for each, on its own rows and with given targets.
 
 Fully connected models with ReLU are trained all at once (`stacked`). `Loop` is for everything else: one model after the
 other, on two cores two at a time, each with one thread (batched convolutions are slower than that on a CPU). Both take

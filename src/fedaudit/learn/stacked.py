@@ -1,7 +1,7 @@
 """Many fully connected models of one shape trained at once: the steps of the plain loop, as batched matrix products.
 
-For a small model most of a step's time is not arithmetic but calling, and a hundred models make a hundred times the
-calls. Here the models' weights are stacked and one call serves all; the gradient at the outputs has a closed form, so
+For a small model most of a step's time is the overhead of calls, and a hundred models make a hundred times the calls.
+Here the models' weights are stacked and one call serves all; the gradient at the outputs has a closed form, so
 no graph is recorded and no backward pass is run.
 
 In float64 the outcome equals the plain loop's to 1e-10; in float32 the last bits differ.

@@ -121,9 +121,7 @@ class Document:
         default=None, metadata=LATER
     )
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
-    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = field(
-        default=(), metadata=LATER
-    )
+    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
 
     @classmethod
     def of(

@@ -1,4 +1,4 @@
-"""The `run` part of results.json, and run.json: what anybody needs to judge and to repeat an audit."""
+"""The `run` part of results.json, and run.json: what is needed to assess and to repeat an audit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedaudit.results.document import DataInfo, PartyInfo, RunInfo
 from fedaudit.session.recording import fingerprint
 from fedaudit.types import Dataset, Game, Role
 
-# The part of run.json that results.json says as well.
+# The keys of run.json that are also in results.json.
 SHARED_KEYS = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
 
 
 @dataclass(frozen=True)
 class About:
-    """A federation that is audited: ours, by its configuration, or somebody else's, of which little is known."""
+    """What is known about the audited federation: its configuration if fedaudit trains it, otherwise little."""
 
     name: str
     dataset: Dataset
@@ -41,7 +41,7 @@ class About:
 
     @classmethod
     def foreign(cls, name: str, auditor: Auditor) -> About:
-        """A training that no configuration of ours describes."""
+        """A training that no fedaudit configuration describes."""
         classes = auditor.task.classes if auditor.task else 0
         return cls(name, Dataset(name, auditor.game.candidates.rows, classes), auditor.settings.seed)
 
@@ -75,7 +75,7 @@ class About:
         )
 
     def manifest(self, auditor: Auditor, keep: str) -> dict[str, Any]:
-        """run.json: what a trace must say about itself to be resumed or attacked again."""
+        """run.json: what is needed to resume a trace or to attack it again."""
         info = self.info(auditor, "", 0.0)
         return {
             **{key: getattr(info, key) for key in SHARED_KEYS},

@@ -1,4 +1,4 @@
-"""Adversaries with data and models of their own: what they are given before training, and what that is refused for."""
+"""Adversaries with their own data and models: what they get before training, and which requests are refused."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     if guessing and audit.attribute is None:
         raise FedauditError(
             "no-attribute",
-            "'attribute' guesses a hidden attribute, and none is named",
+            "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
     others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
@@ -52,18 +52,18 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
 
 
 def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
-    """Refuse attacks whose adversary is not named, and an adversary without its place to look from."""
+    """Refuses attacks without the adversary they need, and an adversary without its vantage."""
     if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
         raise FedauditError(
             "no-adversary",
-            "an attribute is guessed by a semi-honest adversary with a shadow model, and none is named",
+            "guessing an attribute needs a semi-honest adversary with a shadow model, but none is set",
             'Set audit.adversary to "agg-sh" or "do-sh".',
         )
     if audit.adversary is None:
         if learning := [attack.name for attack in asked if attack.learns]:
             raise FedauditError(
                 "no-adversary",
-                f"{learning[0]} is an attack of somebody with a shadow model, and nobody is named",
+                f"{learning[0]} needs an adversary with a shadow model, but none is set",
                 'Set audit.adversary to "agg-sh", "agg-mal" or "do-sh".',
             )
         return
@@ -71,13 +71,13 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
     if vantage not in audit.vantages:
         raise FedauditError(
             "adversary-vantage",
-            f"{audit.adversary} looks from {vantage.value!r}, which is not among audit.vantages",
-            f"Add {vantage.value!r} there.",
+            f"the adversary {audit.adversary!r} needs the vantage {vantage.value!r}",
+            f"Add {vantage.value!r} to audit.vantages.",
         )
 
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
-    """Whoever is outside gets a part of its own, as large as a party's, before anything is dealt out."""
+    """Sets aside records for an adversary outside the federation, as many as a party gets."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
     if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
@@ -88,20 +88,20 @@ def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> t
 
 
 def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
-    """References that train as the parties do, where that is asked for."""
+    """Settings in which references train under the parties' defence, if that is asked for."""
     if not config.audit.reference.defended or settings.references is None:
         return settings
     if defence.gradient is None:
         raise FedauditError(
             "reference-undefended",
             "audit.reference.defended is set, but no defence changes how the parties train",
-            "Take it out, or add a defence that does, such as dp-sgd, to [[defences]].",
+            "Remove it, or add a defence that does, such as dp-sgd, to [[defences]].",
         )
     return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 
 
 def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:
-    """The adversary's shadow: of the first party, for a party; on the reserved data, for an aggregator."""
+    """The adversary's shadow: the first party's model for do-sh, otherwise one trained on the reserved data."""
     adversary, federation = config.audit.adversary, config.federation
     if adversary is None:
         return None

@@ -1,4 +1,4 @@
-"""A hidden attribute before training: put among the inputs, and how an adversary sets it to each of its values."""
+"""A hidden attribute: adds it to the inputs before training, and says how to set it to each of its values."""
 
 from dataclasses import replace
 
@@ -20,10 +20,14 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
         raise FedauditError("attribute", what, "Flatten it; of text no attribute can be guessed.")
     count = int(records.attributes[name].max()) + 1
     if count < 2:
-        raise FedauditError("attribute", f"the attribute {name!r} has a single value", "Choose another.")
+        raise FedauditError(
+            "attribute", f"the attribute {name!r} has a single value", "Choose another in [audit.attribute] name."
+        )
     if column is not None:
         if not 0 <= column < records.x.shape[1]:
-            raise FedauditError("attribute", f"there is no column {column} in {records.x.shape[1]}", "Count from 0.")
+            raise FedauditError(
+                "attribute", f"there is no column {column} among {records.x.shape[1]}", "Count columns from 0."
+            )
         return dataset
     put = one_hot(records.attributes[name], count).astype(records.x.dtype)
     return replace(dataset, records=replace(records, x=np.column_stack([records.x, put])))
@@ -48,7 +52,11 @@ def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
     known = own.attributes[name]
     missing = [value for value in range(count) if not (known == value).any()]
     if missing:
-        raise FedauditError("attribute", f"the adversary has no record with {name} = {missing[0]}", "Use more data.")
+        raise FedauditError(
+            "attribute",
+            f"the adversary has no record with {name} = {missing[0]}",
+            "Use more records, or another attribute.",
+        )
     means = np.array([[own.x[known == value, column].mean()] for value in range(count)], np.float32)
     return Probe(name, np.array([column]), means)
 

@@ -1,4 +1,4 @@
-"""Who trains the federation that a configuration describes. Engines make the same rounds; a test compares them."""
+"""The engines that can train a configured federation. All produce the same rounds; a test compares them."""
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -10,7 +10,7 @@ from fedaudit.federation.secagg import masked
 from fedaudit.session.prepare import Prepared, planned
 from fedaudit.types import Moment, Round, State
 
-# The rounds after a given moment, from its model on: as they happen, whoever makes them
+# (prepared, moment, model) -> the rounds after that moment, starting from that model
 Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 
 ENGINES = ("local", "flower-simulation")
@@ -24,7 +24,7 @@ def engine_named(name: str) -> Engine:
     if find_spec("flwr") is None or find_spec("ray") is None:
         what = "the engine flower-simulation needs Flower and Ray, which are not installed"
         raise FedauditError("no-flower", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
-    # By name: the session's room lies above the integrations'.
+    # Imported by name, because session may not import from integrations.
     engine: Engine = import_module("fedaudit.integrations.flower.engine").rounds
     return engine
 

@@ -1,4 +1,4 @@
-"""What a session tells whoever listens: a terminal, a live page, a party that may halt, a study."""
+"""The events that a session sends to its listener, for example a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedaudit.types import Estimate, ModelKind, Moment, Vantage
 
 @dataclass(frozen=True)
 class RoundDone:
-    """A round, or a probe, was taken in."""
+    """A round, or a probe, was observed."""
 
     moment: Moment
     planned: int  # rounds in all
@@ -37,14 +37,14 @@ class Gap:
 
 @dataclass(frozen=True)
 class Note:
-    """Something happened and was taken in all the same."""
+    """Something happened that cost nothing."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The results are there, and written where there is a folder for them."""
+    """The results are complete, and written if there is a folder for them."""
 
     document: Document
 

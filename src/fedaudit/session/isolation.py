@@ -1,9 +1,9 @@
-"""A malicious aggregator in simulation: every party is trained apart from the others, with nobody but a shadow.
+"""A simulated malicious aggregator, which trains every party separately, together with a shadow only.
 
-The target is broadcast the mean of its own model and the shadow's. Seen from the party that is a federation of two, so
-that is what is run here, once for each party, forked from the configuration: same start, same data, same randomness.
-It shares no trace with the honest federation. What it costs the parties is reported: the accuracy of the models that
-they end up with.
+The target receives the mean of its own model and the shadow's. To the party this looks like a federation of two, so
+that is what is run here, once for each party, with the same initial model, data and random numbers as in the
+configuration. It shares no trace with the honest federation. The report shows what this costs the parties: the accuracy
+of their models.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ from fedaudit.types import (
 
 
 class Isolation:
-    """`settings`: the attacks that learn, and the shadow from whose records they do."""
+    """`settings`: the attacks that learn, and the shadow whose records they learn from."""
 
     def __init__(
         self, task: TorchTask, game: Game, parties: Sequence[Party], settings: Settings, defence: Defence, how: Training
@@ -70,7 +70,8 @@ class Isolation:
             self.auditors[party.name] = auditor
 
     def add_to(self, honest: Audit) -> Audit:
-        """The honest audit, with what the malicious aggregator finds beside it; said is how far it got."""
+        """The honest audit together with the malicious aggregator's results, and a notice if some parties are
+        missing."""
         if not self.complete:
             names = ", ".join(attack.name for attack in self.settings.attacks)
             missing = f"agg-mal was stopped with {len(self.auditors)} of {len(self.parties)} parties isolated"
@@ -118,7 +119,8 @@ class Isolation:
         return entries
 
     def _block(self, auditor: Auditor, attack: BaseAttack) -> Block:
-        """People keep the numbers that they have in the whole game: they may have records in several parties."""
+        """The block of one party. Subjects keep their numbers of the whole game, because they may be in several
+        parties."""
         ((party, sight),) = auditor.panels.local.items()
         block, whose = auditor.case().scores.block(sight, attack), self.game.candidates.subject_number
         if whose is None:

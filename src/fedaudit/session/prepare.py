@@ -1,4 +1,4 @@
-"""From a configuration to a federation that may start: everything that can be refused is refused here."""
+"""From a configuration to a federation that is ready to train. What cannot work is refused here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # torch is needed to train, not to look again at what was rec
 
 @dataclass(frozen=True)
 class Staged:
-    """The game as the configuration describes it, without a model."""
+    """The game that the configuration describes, without a model."""
 
     config: Config
     dataset: Dataset
@@ -39,7 +39,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that can be refused has been refused; training may start."""
+    """A federation that has passed all checks and may start training."""
 
     config: Config
     dataset: Dataset
@@ -50,14 +50,14 @@ class Prepared:
     auditor: Auditor
     defence: Defence
     isolation: Isolation | None = None  # what a malicious aggregator does instead
-    gaps: list[str] = field(default_factory=list)  # what an engine was planned to do and could not
+    gaps: list[str] = field(default_factory=list)  # planned work that an engine could not do
 
     @property
     def promises(self) -> tuple[Promise, ...]:
         return self.defence.promises
 
     def snapshot(self) -> Audit:
-        """What was found, in the federation and, where parties were isolated, in those federations of two."""
+        """The results, including those of isolated parties if there are any."""
         found = self.auditor.snapshot()
         return self.isolation.add_to(found) if self.isolation else found
 

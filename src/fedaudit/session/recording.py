@@ -1,4 +1,4 @@
-"""A run and its trace: begin or resume, record while training, and never stop training because the disk refuses."""
+"""A run and its trace: start or resume it, and record while training. A full disk does not stop the training."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import RUN, Store, load_manifest
 from fedaudit.types import Bools, Game, Moment, Observation, Round, State
 
-Tell = Callable[[str], None]  # something the user should know now
+Tell = Callable[[str], None]  # shows the user a message
 
 
 def fingerprint(game: Game) -> str:
-    """The records and their roles: a trace belongs to one game, whatever the file is called."""
+    """A hash of the records and their roles, to check that a trace belongs to this game."""
     found = hashlib.sha256()
     candidates = game.candidates
     for names in (candidates.id, candidates.party, game.truth.role, candidates.rows.id):
@@ -42,7 +42,9 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
         return config if config.federation.split_subjects is not None else config.splitting(True)
     except (FedauditError, KeyError, TypeError) as error:
         raise FedauditError(
-            "run-config", f"the configuration in {directory / RUN} cannot be read: {error}", "Start anew with --force.",
+            "run-config",
+            f"the configuration in {directory / RUN} cannot be read: {error}",
+            "Run again with --force, which replaces that run.",
             exit_code=REFUSED,
         ) from None  # fmt: skip
 
@@ -55,7 +57,7 @@ def continued(directory: Path, config: Config) -> Config:
 
 
 def check_config(directory: Path, config: Config) -> None:
-    """Refuse, before anything is read, a directory that holds a run of another configuration."""
+    """Refuses a directory that holds a run of another configuration, before any data is read."""
     if not (directory / RUN).exists():
         return
     there = _flat(config_of(load_manifest(directory), directory).as_dict())
@@ -66,7 +68,7 @@ def check_config(directory: Path, config: Config) -> None:
 
 
 def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuse to go on with other records or another starting model under the same configuration."""
+    """Refuses to continue a run with other records or another initial model."""
     for field, what in (("data", "the records"), ("start", "the model to start from")):
         if field in here and there.get(field) != here[field]:
             raise _refused(directory, what, str(there.get(field))[:12], str(here[field])[:12])
@@ -89,7 +91,7 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class Recording:
-    """The trace of a run in progress. When it can no longer be written, `trouble` says so, and the run goes on."""
+    """The trace of a run in progress. If it can no longer be written, `trouble` says why, and the run continues."""
 
     def __init__(self, store: Store, begun: bool):
         self.store, self.begun = store, begun
@@ -123,12 +125,12 @@ class Recording:
         self.store.close()
 
     def finished(self) -> results.Document | None:
-        """The results of a run that needs no more training."""
+        """The results, if the run is already finished."""
         directory = self.store.directory
         return results.load(directory) if self.store.finished and (directory / results.RESULTS).is_file() else None
 
     def resume(self, auditor: Auditor, tell: Tell) -> tuple[Moment, State | None]:
-        """Bring the auditor to where the run stopped; the moment and the model from which it goes on."""
+        """Brings the auditor to where the run stopped. Returns the moment and the model from which it continues."""
         store = self.store
         if not self.begun or store.lineage.now == START:
             return START, None
@@ -139,7 +141,7 @@ class Recording:
         except DamagedError as error:
             raise FedauditError(
                 "model-damaged", f"cannot resume: {error}",
-                f"`fedaudit audit {store.directory}` still reads what was recorded; --force starts anew.",
+                f"`fedaudit audit {store.directory}` can still read what was recorded; --force starts a new run.",
                 exit_code=REFUSED,
             ) from None  # fmt: skip
         self.warnings += [*store.warnings(), *feed(store, auditor)]
@@ -165,7 +167,7 @@ class Recording:
 
 
 def feed(store: Store, auditor: Auditor) -> list[str]:
-    """All stored rounds into an auditor, as if they happened now. Says which were damaged and left out."""
+    """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out."""
     told = []
     for entry in store.entries():
         try:
@@ -175,10 +177,10 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
             elif seen := store.observation(entry):
                 auditor.absorb(seen)
             elif not shown:
-                auditor.passed(entry.round)  # nothing to see, but it is over
+                auditor.passed(entry.round)  # nothing was measured in it
         except DamagedError as error:
-            told.append(f"Round {entry.round}: {error}. That round is left out: a gap, not a zero.")
-    for entry in reversed(store.entries()):  # for attacks that look at the last models alone
+            told.append(f"Round {entry.round}: {error}. That round is left out: it is treated as a gap, not as zero.")
+    for entry in reversed(store.entries()):  # for deferred attacks, which look only at the last models
         if entry.kept and entry.commit and auditor.wants_models():
             with suppress(DamagedError):
                 auditor.expect(store.round(entry))
@@ -187,7 +189,7 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until what was taken in is also recorded; then they count."""
+    """Delays Ctrl-C and SIGTERM until the end of the block, so that what was observed is also recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Attack a recorded federation again: from its signals (no torch), or from its models where they were kept."""
+"""Attacks a recorded federation again, from its signals (without torch), or from its models if they were kept."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +55,7 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
 
 
 def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
-    """The attacks and where they look from; refused is what a trace cannot show."""
+    """The attacks and their vantages. Refuses what a trace cannot show."""
     audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
     told = () if names else tuple(map(str, store.manifest.get("notices", ())))
     asked_for = names
@@ -64,14 +64,14 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     check(audit, attacks)
     if audit.adversary == "agg-mal":
         if any(attack.learns for attack in attacks) or not names:
-            raise FedauditError("not-kept", f"{AGG_MAL}, and that is not in a trace", "Run it again.")
+            raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
         told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
     for attack in attacks:
         if any(map(is_outside, attack.signals)) and own is None:
             raise FedauditError(
                 "not-kept",
-                f"{attack.name!r} needs data that were kept from the federation, and this run kept none",
-                "Run again with it in audit.attacks.",
+                f"{attack.name!r} needs data that was set aside for an outside adversary, and this run set none aside",
+                "Run again with this attack in audit.attacks.",
             )
     options = filter_options(staged.config, staged.promises)
     weights = store.manifest.get("weights_per_member", {})
@@ -81,20 +81,20 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
 
 
 def without_served_answers(settings: Settings, config: Config) -> Settings:
-    """Answers that a defence bent were never recorded: whoever got only those cannot be replayed."""
+    """Without vantages whose answers a defence changed: those answers were not recorded."""
     bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
     if Vantage.OUTSIDER not in settings.vantages or not bending:
         return settings
     holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
     if not holders:
-        what = f"the answers that {bending[0].name!r} bent for an outsider were not recorded"
-        raise FedauditError("not-kept", what, "Run it again.")
-    notice = f"Left out (the answers that {bending[0].name!r} bent were not recorded): outsider."
+        what = f"the answers that {bending[0].name!r} gave an outsider were not recorded"
+        raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
+    notice = f"Left out (the answers that {bending[0].name!r} changed were not recorded): outsider."
     return replace(settings, vantages=holders, notices=(*settings.notices, notice))
 
 
 def must_measure(store: Store, settings: Settings) -> bool:
-    """Do the attacks need more than was kept as signals? Refused when the models were not kept either."""
+    """Do the attacks need signals that were not stored? Refused if the models were not stored either."""
     rounds = [entry for entry in store.entries() if entry.commit]
     kept = set(rounds[0].names).union(*(entry.names for entry in rounds)) if rounds else set()
     lacking = [(attack.name, signal) for attack in settings.attacks for signal in attack.signals if signal not in kept]
@@ -103,14 +103,14 @@ def must_measure(store: Store, settings: Settings) -> bool:
         there = ", ".join(sorted(kept)) or "none"
         raise FedauditError(
             "not-kept",
-            f"attack {attack!r} needs the signal {signal!r}, and of signals this run kept {there}",
+            f"attack {attack!r} needs the signal {signal!r}, but this run stored only: {there}",
             'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
         )
     return bool(lacking)
 
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
-    """What the released model answers rightly: as recorded, or, for a run that was cut short, asked once more."""
+    """Sets which records the released model classifies correctly: as recorded, or computed if the run was cut short."""
     right = store.right(staged.game.candidates.rows.y.shape)
     if right is not None or not staged.dataset.classes:
         auditor.release(None, right)

@@ -36,7 +36,7 @@ def run(
     about = About.configured(out.name, config, prepared.dataset, prepared.promises)
     with Recording.start(out, manifest(prepared, about), force) as recording:
         if finished := recording.finished():
-            tell(f"{out} holds this run, finished: nothing is trained again. --force would do so.")
+            tell(f"{out} already holds this run, finished. Nothing is trained; use --force to train again.")
             return finished
         if using := references_at_risk(prepared):
             tell(
@@ -66,7 +66,7 @@ def run(
 
 
 def isolate(prepared: Prepared, progress: Progress) -> None:
-    """What a malicious aggregator does, once the honest federation has come to its end."""
+    """Runs the malicious aggregator, after the honest federation is finished."""
     planned = prepared.config.federation.rounds
     if prepared.isolation and prepared.auditor.last_round == planned:
         steps = len(prepared.parties) * planned
@@ -75,7 +75,7 @@ def isolate(prepared: Prepared, progress: Progress) -> None:
 
 
 def references_at_risk(prepared: Prepared) -> str:
-    """Attacks that could not go on after a kill: their reference models follow rounds that are not kept."""
+    """Attacks that could not continue after a kill, because the rounds that trained their references are not stored."""
     using = [attack.name for attack in prepared.settings.attacks if set(attack.signals) & set(OF_REFERENCES)]
     return ", ".join(using) if prepared.config.audit.keep == "signals" else ""
 

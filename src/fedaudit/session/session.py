@@ -1,8 +1,8 @@
-"""One audit of one federation, from the first round to the results. Whoever watches rounds is a client of this:
-`run`, `audit`, `import`, a loop of one's own, Flower's mod and strategy.
+"""One audit of one federation, from the first round to the results. Everything that watches rounds uses it: `run`,
+`audit`, `import`, training loops, Flower's mod and strategy.
 
-A fault of the audit (F4), a full disk (F2), a round that is sent twice (F5), is empty (F6) or starts from an older
-model (F7) never reaches the training, unless `strict`. What is missing is written into the results.
+Unless `strict` is set, nothing that goes wrong here disturbs the training: an error in the audit, a full disk, a round
+that arrives twice, is empty or starts from an older model. What is missing is listed in the results.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, 
 
 log = logging.getLogger("fedaudit")
 
-NO_LOCAL_MODEL = "no party's own model was observed, so nothing is said about the server"
-TOLD = 50  # gaps listed in results; the rest are counted
+NO_LOCAL_MODEL = "no party's own model was observed, so there is no result for the server"
+TOLD = 50  # number of gaps listed in the results; further ones are only counted
 
 
 def nobody(event: Event) -> None:
-    """Listens to nothing."""
+    """A listener that ignores all events."""
 
 
 class Session:
-    """Either half may be absent: a server without anybody's records only records; a party without a folder only
-    audits. `snapshot`: what was found, where that is more than the auditor's own."""
+    """Without an auditor it only records; without a trace it only audits. `snapshot` replaces the auditor's own, if
+    more was found than the auditor knows."""
 
     def __init__(
         self,
@@ -63,24 +63,24 @@ class Session:
         self.about = about or (About.foreign("recorded", auditor) if auditor else None)
         self.snapshot = snapshot
         self.gaps: list[str] = []  # what is missing from the audit
-        self.notes: list[str] = []  # what happened, and was taken in all the same
-        self.odd: list[str] = []  # what was strange about stored rounds
-        self.seen: dict[Moment, str] = {}  # digests of all that was exchanged, where no trace keeps them
+        self.notes: list[str] = []  # events that cost nothing
+        self.odd: list[str] = []  # warnings about stored rounds
+        self.seen: dict[Moment, str] = {}  # digests of what was exchanged, if no trace keeps them
         self.document: Document | None = None
         self.started = time.perf_counter()
         self.closed = False
 
     @property
     def last(self) -> int:
-        """The last round that was taken in."""
+        """The last round that was observed."""
         stored = self.trace.store.lineage.newest if self.trace else 0
         return max([stored, *(moment.round for moment in self.seen)])
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ gaps and notes
 
     @contextmanager
     def guard(self, doing: str) -> Iterator[None]:
-        """What is inside belongs to the audit: it may fail, and the training does not notice."""
+        """An error inside the block becomes a gap, so that the training is not disturbed, unless `strict` is set."""
         try:
             yield
         except Exception as error:
@@ -99,17 +99,17 @@ class Session:
         self.listen(Note(what))
 
     def broke_off(self, error: type[BaseException]) -> None:
-        """The training itself failed. Its error must not be hidden behind one of ours."""
+        """The training itself failed. Errors of the audit must not hide that one."""
         self.gap(f"the training ended with {error.__name__} after round {self.last}")
         self.strict = False
 
-    # ------------------------------------------------------------------ where it goes on
+    # ------------------------------------------------------------------ resuming
 
     def resume(self) -> tuple[Moment, State | None]:
-        """Bring the audit to where the trace ends; the moment and the model from which training goes on."""
+        """Brings the audit to the end of the trace. Returns the moment and the model from which training continues."""
         if self.trace is None or self.auditor is None:
             return START, None
-        # Where a run of ours goes on is no part of its results: they are the same as if it had never stopped.
+        # That one of our runs was resumed is not noted in its results: they are the same as without the interruption.
         ours = self.about is not None and self.about.is_ours
         return self.trace.resume(self.auditor, (lambda what: self.listen(Note(what))) if ours else self.note)
 
@@ -119,16 +119,16 @@ class Session:
             self.odd += [*store.warnings(), *feed(store, self.auditor)]
 
     def remark(self, lines: Iterable[str]) -> None:
-        """Something strange about stored rounds, for the warnings."""
+        """Adds warnings about stored rounds."""
         self.odd += lines
 
     def account(self) -> Stored:
-        """What happened so far."""
+        """The gaps, notes and digests so far."""
         seen = [[moment.round, moment.probe, digests] for moment, digests in self.seen.items()]
         return {"gaps": list(self.gaps), "notes": list(self.notes), "seen": seen}
 
     def state(self, account: Stored | None = None) -> tuple[dict[str, NDArray[Any]], str]:
-        """Everything that the next round goes on from in another process: arrays, and the rest as JSON."""
+        """Everything needed to continue in another process: arrays, and the rest as JSON."""
         assert self.auditor is not None
         arrays, rest = flatten({"auditor": self.auditor.state(), "account": account or self.account()})
         return arrays, json.dumps(rest)
@@ -144,7 +144,7 @@ class Session:
     # ------------------------------------------------------------------ rounds
 
     def watch(self, rounds: Iterable[Round]) -> None:
-        """All rounds as they happen. Ctrl-C ends them early; what was seen is reported."""
+        """Observes all rounds as they happen. After Ctrl-C, the rounds so far are reported."""
         try:
             for round in rounds:
                 self.observe(round)
@@ -153,7 +153,7 @@ class Session:
                 raise  # nothing to report yet
 
     def observe(self, round: Round) -> None:
-        """One round, or one probe, as it ends."""
+        """Takes in one round, or one probe, when it ends."""
         with self.guard(f"round {round.index} is missing"):
             start, made = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
             place = self.trace.store.lineage.place(round.moment, start, made) if self.trace else Place()
@@ -169,7 +169,7 @@ class Session:
             self._tell(round)
 
     def _is_repeated(self, round: Round, place: Place, start: str, made: str) -> bool:
-        """The first delivery counts; the trace keeps what a later one adds or contradicts."""
+        """Was this round delivered before? The first delivery counts; the trace also keeps what a later one changes."""
         if self.trace is not None and not self.trace.trouble:
             if place.known is None:
                 return False
@@ -184,9 +184,9 @@ class Session:
                 return False
             same = before == whole
         if same:
-            self.note(f"round {round.index} came twice, the same both times: counted once")
+            self.note(f"round {round.index} arrived twice, with the same content: it is counted once")
         else:
-            self.gap(f"round {round.index} came again with other content: the first is audited, the second is not")
+            self.gap(f"round {round.index} arrived again with other content: only the first delivery is audited")
         return True
 
     def _record(self, round: Round, seen: Observation | None) -> None:
@@ -198,7 +198,7 @@ class Session:
                 self.listen(Gap(self.trace.trouble))
 
     def _start_over(self, former: Auditor) -> None:
-        """The server went back to an older model: the audit follows the branch that leads to the newest one."""
+        """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
         assert self.trace is not None
         self.auditor = Auditor(former.task, former.game, former.settings)
         for line in feed(self.trace.store, self.auditor):
@@ -217,9 +217,9 @@ class Session:
     # ------------------------------------------------------------------ the end
 
     def finish(self, out: Path | None, incomplete: str | None = None) -> Document | None:
-        """Results of what was observed, written to `out`. None when there is nothing to say (and `gaps` says why).
+        """Writes the results to `out`. Returns None if there are none; `gaps` then says why.
 
-        `incomplete`: why the run is not complete though all rounds were seen.
+        `incomplete`: why the run is not complete although all rounds were seen.
         """
         self.document = None
         with self.guard("there are no results"):
@@ -232,7 +232,7 @@ class Session:
             self.trace.store.close()
         self.closed = True
         if self.document is not None:
-            with self.guard("whoever waits for the results could not use them"):
+            with self.guard("the results could not be passed on"):
                 self.listen(Finished(self.document))
         return self.document
 
@@ -268,7 +268,7 @@ class Session:
         return Document.of(found, info, missing, exposed, understates)
 
     def _saved(self, document: Document, out: Path) -> Document:
-        """What cannot be written is still returned, and listed as missing."""
+        """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
         try:
             results.save_scores(self.auditor.score_parts(), out)
@@ -276,7 +276,7 @@ class Session:
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
                 raise
-            lost = f"The results could not be written to {out} ({error.strerror}): what is shown here is all there is."
+            lost = f"The results could not be written to {out} ({error.strerror}): they are only shown here."
             self.gap(lost.rstrip("."))
             return replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
         return document
@@ -290,7 +290,7 @@ def sentences(lines: list[str]) -> list[str]:
 
 
 def _in_words(error: Exception) -> str:
-    """Our own errors say what to do; a foreign one may quote data, so only its kind and place are told."""
+    """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
     if isinstance(error, FedauditError):
         return f"{error.what} [{error.code}]"
     if isinstance(error, OSError) and error.strerror:

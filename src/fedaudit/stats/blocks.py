@@ -4,6 +4,7 @@ Records of one subject are not independent. Where subjects are known, variances 
 may have records in several blocks (one person in several hospitals), so its name must be the same in all of them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,21 +96,31 @@ def numbered(names: Sequence[Groups | None]) -> list[Ints | None]:
     return [None if own is None else next(parts) for own in names]
 
 
-def distinct(numbers: Ints) -> int:
-    return int(np.count_nonzero(np.bincount(numbers)))
+def effective_subjects(sets: Sequence[Ints], weights: Sequence[Floats] | None = None) -> float | None:
+    """As many subjects of equal size would be worth as much as those of the set that is worth least (Kish).
+
+    None where nobody has two records, so that each stands for itself. `weights`: how much each record counts.
+    """
+    found, repeated = [], False
+    for i, numbers in enumerate(sets):
+        shares = np.bincount(numbers, None if weights is None else weights[i])
+        found.append(float(shares.sum() ** 2 / np.sum(shares**2)) if len(numbers) else 0.0)
+        repeated = repeated or bool(np.bincount(numbers).max(initial=0) > 1)
+    return min(found) if repeated else None
 
 
-def fewest(sets: Sequence[Ints]) -> int | None:
-    """The number of subjects in the set with the fewest. None if nobody has two records: all are then independent."""
-    counts = [distinct(numbers) for numbers in sets]
-    return min(counts) if any(count < len(own) for count, own in zip(counts, sets, strict=True)) else None
+def lowest(scores: Floats, share: float) -> Bools:
+    """The given share of the scores that lie lowest, rounded up, and whatever ties with them."""
+    rank = max(math.ceil(share * len(scores) - 1e-9), 1) - 1
+    return np.asarray(scores <= np.partition(scores, rank)[rank]) if len(scores) else np.zeros(0, bool)
 
 
-def too_few(people: int | None) -> str | None:
-    """Why there is no interval for so few subjects. None if there are enough, or if all records are independent."""
-    if people is None or people >= FEW:
+def too_few(people: float | None) -> str | None:
+    """Why so few subjects have no interval; None where there are enough, or where every record stands for itself."""
+    if people is None or people >= FEW - 1e-9:
         return None
-    return f"needs records of {FEW} subjects among members and among non-members, and there are {people}"
+    uneven = "" if math.isclose(people, round(people)) else " (counted by their records, which they share unevenly)"
+    return f"needs records of {FEW} subjects among members and among non-members, and there are {people:.3g}{uneven}"
 
 
 def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:
@@ -132,4 +143,4 @@ def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:
             whose.append(own)
     if parts:
         measured += float(np.sum(np.bincount(np.concatenate(whose), np.concatenate(parts)) ** 2))
-    return max(1.0, measured / nominal) if nominal > 0 else 1.0
+    return measured / nominal if measured > (1 + 1e-9) * nominal else 1.0

@@ -1,11 +1,10 @@
 """Intervals for a proportion, a quantile and an AUC. All of them hold for small counts and at 0 and 1."""
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 
-import numpy as np
-from scipy import special, stats
+from scipy import optimize, special
 
 
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
@@ -18,6 +17,15 @@ def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> 
     low = 0.0 if k <= 0 else float(special.betaincinv(k, n - k + 1, alpha_low))
     high = 1.0 if k >= n else float(special.betaincinv(k + 1, n - k, 1 - alpha_high))
     return low, high
+
+
+def few_subjects_factor(people: float | None, alpha: float) -> float:
+    """By how much more a design effect counts that was measured on few subjects: Student's t squared over z squared
+    (Korn and Graubard)."""
+    if people is None:
+        return 1.0
+    t, z = special.stdtrit(max(people - 1, 1.0), 1 - alpha / 2), special.ndtri(1 - alpha / 2)
+    return float((t / z) ** 2)
 
 
 @lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
@@ -45,47 +53,59 @@ def quantile_ranks(n: int, tail: float, alpha: float) -> tuple[int, int]:
     return above, below
 
 
-def hanley_mcneil_variance(theta: float, m: int, n: int) -> float:
+def hanley_mcneil_variance(theta: float, m: float, n: float) -> float:
     """Variance of an AUC of `theta` for exponential scores; exact at 0.5 for any continuous score."""
     q1, q2 = theta / (2 - theta), 2 * theta**2 / (1 + theta)
     return (theta * (1 - theta) + (m - 1) * (q1 - theta**2) + (n - 1) * (q2 - theta**2)) / (m * n)
 
 
+Sizes = Sequence[tuple[float, float]]  # (members, non-members) of strata that are weighted by their pairs
+
+
 def score_interval(
-    value: float, sizes: list[tuple[int, int]], measured_variance: float, alpha: float, people: int | None = None
+    value: float,
+    sizes: Sizes,
+    measured_variance: float,
+    alpha: float,
+    people: float | None = None,
+    at_most: Sizes | None = None,
 ) -> tuple[float, float]:
     """Newcombe's score interval for an AUC: the values of theta that lie within z standard errors *of theta*.
 
     The variance is Hanley and McNeil's at theta, widened by the factor by which the measured (DeLong) variance
-    exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `sizes` are the
-    (members, non-members) of strata weighted by their pairs. `people`: the number of subjects, if the variance was
-    measured over subjects; Student's t then replaces z.
+    exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `people`: how many subjects
+    the variance was measured on, if they are what varies; so few that Student's t stands for z. `at_most`: what the
+    strata are worth at most. Near AUC 1 hardly anybody is misplaced, so that the factor cannot be measured there.
     """
-    pairs = np.array([m * n for m, n in sizes], dtype=float)
-    weights = pairs / pairs.sum()
-
-    def variance(theta: float) -> float:
-        terms = (w * w * hanley_mcneil_variance(theta, m, n) for w, (m, n) in zip(weights, sizes, strict=True))
-        return float(sum(terms))
-
+    variance = partial(_strata_variance, sizes=sizes, weights=_pair_weights(sizes))
+    least = partial(_strata_variance, sizes=at_most or sizes, weights=_pair_weights(sizes))
     nominal = variance(value)
     widening = max(1.0, measured_variance / nominal) if nominal > 0 else 1.0
-    z = float(stats.norm.isf(alpha / 2) if people is None else stats.t.isf(alpha / 2, people - 1))
+    z = float(special.ndtri(1 - alpha / 2) if people is None else special.stdtrit(people - 1, 1 - alpha / 2))
 
-    def outside(theta: float) -> bool:
-        return (value - theta) ** 2 > z * z * widening * variance(theta)
+    def outside(theta: float) -> float:
+        spread = max(widening * variance(theta), least(theta) if at_most else 0.0)
+        return (value - theta) ** 2 - z * z * spread
 
     return _edge(outside, 0.0, value), _edge(outside, 1.0, value)
 
 
-def _edge(outside: Callable[[float], bool], end: float, value: float) -> float:
-    """Bisection between an end of [0, 1] and the estimate for where `outside` turns false."""
-    if not outside(end):
+def _pair_weights(sizes: Sizes) -> list[float]:
+    pairs = [m * n for m, n in sizes]
+    return [own / sum(pairs) for own in pairs]
+
+
+def _strata_variance(theta: float, sizes: Sizes, weights: Sequence[float]) -> float:
+    terms = (w * w * hanley_mcneil_variance(theta, m, n) for w, (m, n) in zip(weights, sizes, strict=True))
+    return float(sum(terms))
+
+
+def _edge(outside: Callable[[float], float], end: float, value: float) -> float:
+    """Where `outside` turns negative on the way from an end of [0, 1] to the estimate; at an estimate of 0 or 1 it is
+    0 there and negative just before."""
+    near = value + math.copysign(min(1e-9, abs(end - value) / 2), end - value)
+    if outside(end) <= 0:
         return end
-    far, near = end, value
-    while not math.isclose(far, near, rel_tol=0.0, abs_tol=1e-12):
-        middle = (far + near) / 2
-        if middle in (far, near):
-            break
-        far, near = (middle, near) if outside(middle) else (far, middle)
-    return near
+    if outside(near) >= 0:
+        return value
+    return float(optimize.brentq(outside, end, near, xtol=1e-13, rtol=1e-13))

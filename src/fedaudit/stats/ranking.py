@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from fedaudit.stats.blocks import Block, distinct, fewest, numbered, too_few
+from fedaudit.stats.blocks import Block, design_effect, effective_subjects, lowest, numbered, too_few
 from fedaudit.stats.intervals import score_interval
-from fedaudit.types import Estimate, Floats, Ints
+from fedaudit.stats.proportions import BY_SUBJECT
+from fedaudit.types import Bools, Estimate, Floats, Ints
 
-BY_SUBJECT = "; clustered by subject"
 _AUC = "mid-rank AUC; Newcombe score interval, variance at least DeLong's"
 
 
@@ -54,7 +54,8 @@ class Part:
     variance: float  # DeLong's, for independent records
     influence: Floats  # what each record, members first, adds to the AUC's error
     whose: Ints | None  # subjects, numbered through all parts
-    of_several: bool  # is there more than one subject?
+    of_several: bool  # are there subjects to vary?
+    worst: Bools  # records that are the first to be misplaced: a tenth of the members, a tenth of the others
 
 
 def parts_of(blocks: Sequence[Block]) -> list[Part]:
@@ -66,9 +67,21 @@ def parts_of(blocks: Sequence[Block]) -> list[Part]:
 def _part(block: Block, whose: Ints | None) -> Part:
     by_member, by_nonmember = placements(block.members, block.evaluation)
     m, n = len(by_member), len(by_nonmember)
-    influence = np.concatenate([(by_member - by_member.mean()) / m, (by_nonmember - by_nonmember.mean()) / n])
     naive = delong_variance(by_member, by_nonmember)
-    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several)
+    influence = np.concatenate([(by_member - by_member.mean()) / m, (by_nonmember - by_nonmember.mean()) / n])
+    if whose is not None and block.of_several:
+        influence *= _without_oneself(whose, m)
+    worst = np.concatenate([lowest(block.members, 0.1), lowest(-block.evaluation, 0.1)])
+    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, worst)
+
+
+def _without_oneself(whose: Ints, members: int) -> Floats:
+    """A subject draws the mean to itself, the more the more records it has: as if it had been left out of the mean
+    that it is measured against (the jackknife's correction). Who has half of all records counts four times at most."""
+    shares = []
+    for side in (whose[:members], whose[members:]):
+        shares.append(np.bincount(side)[side] / len(side))
+    return np.asarray(1 / (1 - np.minimum(np.concatenate(shares), 0.5)))
 
 
 @dataclass(frozen=True)
@@ -78,10 +91,11 @@ class Pooled:
     value: float
     sizes: list[tuple[int, int]]
     variance: float
-    people: int | None  # subjects on the side that has fewer; None: all records are independent
+    people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
+    worth: list[tuple[float, float]] | None = None  # what the sizes are worth at most, records being clustered
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        return score_interval(self.value, self.sizes, self.variance, alpha, self.people)
+        return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth)
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
@@ -89,23 +103,36 @@ def pool(parts: Sequence[Part]) -> Pooled:
     pairs = np.array([m * n for m, n in (part.size for part in parts)], dtype=float)
     weights = pairs / pairs.sum()
     weighed = list(zip(weights, parts, strict=True))
-    value = sum(float(weight * part.value) for weight, part in weighed)
-    people = _people(parts)
+    value = min(max(sum(float(weight * part.value) for weight, part in weighed), 0.0), 1.0)
+    sizes = [part.size for part in parts]
+    people = _people(weighed)
     alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
     variance = sum(float(weight**2) * part.variance for weight, part in alone)
-    if people is not None:
-        shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
-        whose = np.concatenate([own for _, own in shared if own is not None])
-        sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))
-        count = distinct(whose)
-        variance += float(np.sum(sums**2)) * count / max(count - 1, 1)
-    return Pooled(min(max(value, 0.0), 1.0), [part.size for part in parts], variance, people)
+    if people is None:
+        return Pooled(value, sizes, variance)
+    shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
+    whose = np.concatenate([own for _, own in shared if own is not None])
+    sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))
+    return Pooled(value, sizes, variance + float(np.sum(sums**2)), people, _worth(parts))
 
 
-def _people(parts: Sequence[Part]) -> int | None:
-    known = [(part.whose, part.size[0]) for part in parts if part.whose is not None]
-    if not any(part.of_several for part in parts):
+def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:
+    """Effective subjects, each record weighing what it does in the pooled AUC."""
+    known = [(part.whose, part.size, weight) for weight, part in weighed if part.whose is not None]
+    if not any(part.of_several for _, part in weighed):
         return None
-    members = np.concatenate([whose[:m] for whose, m in known])
-    nonmembers = np.concatenate([whose[m:] for whose, m in known])
-    return fewest([members, nonmembers])
+    members = np.concatenate([whose[:m] for whose, (m, _), _ in known])
+    nonmembers = np.concatenate([whose[m:] for whose, (m, _), _ in known])
+    of_members = np.concatenate([np.full(m, weight / m) for _, (m, _), weight in known])
+    of_nonmembers = np.concatenate([np.full(n, weight / n) for _, (_, n), weight in known])
+    return effective_subjects([members, nonmembers], [of_members, of_nonmembers])
+
+
+def _worth(parts: Sequence[Part]) -> list[tuple[float, float]]:
+    """The sizes divided by the design effects of the worst tenths."""
+    spreads = []
+    for side in (0, 1):
+        at = [slice(part.size[0]) if side == 0 else slice(part.size[0], None) for part in parts]
+        numbers = [None if p.whose is None or not p.of_several else p.whose[s] for p, s in zip(parts, at, strict=True)]
+        spreads.append(design_effect([p.worst[s] for p, s in zip(parts, at, strict=True)], numbers))
+    return [(m / spreads[0], n / spreads[1]) for m, n in (part.size for part in parts)]

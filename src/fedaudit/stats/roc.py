@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.stats.blocks import Block, Numbers, design_effect, fewest, numbered, too_few
-from fedaudit.stats.calibration import Ranked, needed_for_value, ranked
+from fedaudit.stats.blocks import Block, Numbers, design_effect, effective_subjects, lowest, numbered, too_few
+from fedaudit.stats.calibration import Ranked, judged, needed_for_value, ranked
 from fedaudit.stats.fiducial import fiducial_ends
 from fedaudit.stats.guaranteed import guaranteed_ends
-from fedaudit.stats.intervals import clopper_pearson
-from fedaudit.stats.ranking import BY_SUBJECT
+from fedaudit.stats.intervals import clopper_pearson, few_subjects_factor
+from fedaudit.stats.proportions import BY_SUBJECT
 from fedaudit.types import Curve, Estimate, Floats
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
@@ -46,15 +46,15 @@ class _Whose:
 
     members: Numbers
     evaluation: Numbers
-    people: int | None  # subjects in the smaller of members and any calibration set; None: all records independent
+    people: float | None  # effective subjects in the smallest of members and calibration sets; None: all independent
 
 
 def _whose(blocks: Sequence[Block]) -> _Whose:
-    members = numbered([None if b.subjects is None else b.subjects[0] for b in blocks])
-    evaluation = numbered([None if b.subjects is None else b.subjects[1] for b in blocks])
+    members = numbered([b.subjects[0] if b.subjects and b.of_several else None for b in blocks])
+    evaluation = numbered([b.subjects[1] if b.subjects and b.of_several else None for b in blocks])
     several = [b.calibration_numbers for b in blocks if b.of_several and b.calibration_numbers is not None]
     everybody = [np.concatenate([own for own in members if own is not None])] if several else []
-    return _Whose(members, evaluation, fewest([*everybody, *several]))
+    return _Whose(members, evaluation, effective_subjects([*everybody, *several]))
 
 
 def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, prove: bool) -> Estimate:
@@ -62,12 +62,12 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     n_cal = sum(len(b.calibration) for b in blocks)
     method = _TPR + _SEVERAL.format(len(blocks)) * (len(blocks) > 1)
     method += BY_SUBJECT * any(b.subjects is not None for b in blocks)
-    name, reason = f"tpr@{fpr:g}", _why_no_value(blocks, whose, fpr)
+    parts = [ranked(block, fpr) for block in blocks]
+    name, reason = f"tpr@{fpr:g}", _why_no_value(parts, whose, fpr)
     if reason:
         return Estimate(name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal, reason=reason)
     alpha = 1 - confidence
-    parts = [ranked(block, fpr) for block in blocks]
-    spread = _spread(parts, [block.members for block in blocks], whose.members)
+    spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
     proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
     realised, around = _realised_fpr(parts, whose.evaluation, alpha)
@@ -90,16 +90,18 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     )
 
 
-def _why_no_value(blocks: Sequence[Block], whose: _Whose, fpr: float) -> str | None:
-    smallest = min((len(b.calibration) for b in blocks), default=0)
-    missing = needed_for_value(fpr) - smallest
-    if not any(len(block.members) for block in blocks):
+def _why_no_value(parts: Sequence[Ranked], whose: _Whose, fpr: float) -> str | None:
+    if not any(len(part.block.members) for part in parts):
         return "no members"
+    wanted = needed_for_value(fpr)
+    neediest = max(parts, key=lambda part: wanted * part.spread - part.size)
+    missing = math.ceil(wanted * neediest.spread - 1e-9) - neediest.size
     if missing > 0:
-        needy = "every party" if len(blocks) > 1 else "the calibration set"
+        needy = "every party" if len(parts) > 1 else "the calibration set"
+        worth = f", which are worth {neediest.effective} independent ones" if neediest.spread > 1 else ""
         return (
-            f"needs {missing} more calibration non-members: {needy} must have {needed_for_value(fpr)}, "
-            f"the smallest has {smallest}"
+            f"needs {missing} more calibration non-members: {needy} must have {wanted}, the smallest has "
+            f"{neediest.size}{worth}"
         )
     return too_few(whose.people)
 
@@ -109,6 +111,23 @@ def _spread(parts: Sequence[Ranked], scores: Sequence[Floats], numbers: Numbers)
     if all(own is None for own in numbers):
         return 1.0
     return design_effect([p.block.accused(own, p.rank) for p, own in zip(parts, scores, strict=True)], numbers)
+
+
+def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> float:
+    """The design effect of the hits. Where hits or misses are so few that their clustering cannot be judged, it is also
+    judged on as many of the highest or lowest members as it takes."""
+    if all(own is None for own in numbers):
+        return 1.0
+    members = [part.block.members for part in parts]
+    total = sum(map(len, members))
+    hits = sum(part.block.accusations(own, part.rank) for part, own in zip(parts, members, strict=True))
+    spread = _spread(parts, members, numbers)
+    everybody = np.concatenate([own for own in numbers if own is not None])
+    share = min(judged(everybody) / total, 0.5)
+    if min(hits, total - hits) < share * total:
+        rare = [lowest(-own if hits < total / 2 else own, share) for own in members]
+        spread = max(spread, design_effect(rare, numbers))
+    return spread * few_subjects_factor(effective_subjects([everybody]), alpha)
 
 
 def _realised_fpr(
@@ -125,7 +144,7 @@ def _realised_fpr(
 
 def _why_no_lower_end(parts: Sequence[Ranked], fpr: float, confidence: float) -> str | None:
     wanted = needed_for_lower_end(fpr, confidence, len(parts))
-    missing = max(math.ceil(wanted * part.spread) - len(part.block.calibration) for part in parts)
+    missing = max(math.ceil(wanted * part.spread) - part.size for part in parts)
     if missing <= 0:
         return None
     where = " in the smallest party" if len(parts) > 1 else ""

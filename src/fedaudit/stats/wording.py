@@ -21,7 +21,7 @@ def rate(value: float) -> str:
 
 def decimals(*shares: float | None) -> int:
     """How many decimals a percentage needs: two significant digits of the smallest, at most three decimals."""
-    positive = [100 * s for s in shares if s]
+    positive = [100 * s for s in shares if s and s > 0]
     smallest = min(positive, default=1.0)
     return 1 if smallest >= 1 else min(3, 1 - math.floor(math.log10(smallest)))
 

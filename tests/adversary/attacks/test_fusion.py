@@ -99,7 +99,7 @@ def test_the_spread_of_references_reaches_the_parts() -> None:
     assert attack.parts[0] == KTA(variance="record")
 
 
-@pytest.mark.parametrize(("name", "why"), [("merlin", "the last model alone"), ("cs-mia", "a shadow")])
+@pytest.mark.parametrize(("name", "why"), [("merlin", "only at the last model"), ("cs-mia", "a shadow")])
 def test_what_fusion_cannot_use_is_told_why(name: str, why: str) -> None:
     with pytest.raises(FedauditError, match=why):
         fuse((name, "loss"))

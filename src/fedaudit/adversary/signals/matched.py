@@ -307,7 +307,8 @@ def together(found: Statistics) -> Tensor:
 
 
 def _over(inner: Tensor, norm2: Tensor) -> Tensor:
-    return torch.where(norm2 > 0, inner / norm2.clamp_min(torch.finfo(norm2.dtype).tiny).sqrt(), inner.new_zeros(()))
+    """0 where a gradient vanishes. NaN stays NaN: a model that diverged has no score."""
+    return torch.where(norm2 == 0, inner.new_zeros(()), inner / norm2.clamp_min(torch.finfo(norm2.dtype).tiny).sqrt())
 
 
 def standardised(values: Tensor, fitting: Tensor) -> Tensor:

@@ -58,9 +58,9 @@ def clusters(candidates: Candidates) -> tuple[Ints, str]:
 def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
     hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
     spread = design_effect([hits], numbered([np.repeat(whose, positions)]))
-    shared = len(np.unique(whose)) < len(hits)  # several answers of one subject, or of one record
     of = f"share of {positions} positions a record; " * (positions > 1)
-    method = f"{of}Clopper-Pearson" + f"; clustered by {by}" * shared
+    clustered = f"; clustered by {by}" * (len(np.unique(whose)) < len(hits))  # several answers of one of them
+    method = f"{of}Clopper-Pearson{clustered}"
     k, n, tail = int(hits.sum()), len(hits), (1 - confidence) / 2
     low, high = clopper_pearson(k / spread, n / spread, tail, tail)
     return Estimate("accuracy", k / n, low, high, confidence, method, "measured", k, n - k)
@@ -71,8 +71,8 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> str:
     outside = found.get("evaluation")
     if outside is None or outside.low is None:
         return ""
-    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]]
-    commonest = float(np.unique(labels, return_counts=True)[1].max() / labels.size)
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
+    commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.low > commonest:
         return ""
     return (

@@ -26,7 +26,7 @@ from fedaudit.types import AuditResult, Estimate, Headline, Tone
 WHO = {
     "client": "Any party that sees the global models",
     "server": "Whoever runs the server",
-    "outsider": "Anyone who can question the final model",
+    "outsider": "Anyone who can query the final model",
     "label-only-client": "A party that sees nothing but predicted labels",
     "secagg-server": "A server that sees only the sum of all updates",
 }
@@ -116,7 +116,7 @@ def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str
     better = auc is not None and auc.low is not None and auc.low > 0.5
     if tpr is None or tpr.value is None:
         why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
-        absent = f"What share {_lower(who)} can pick out could not be measured{why}."
+        absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
         if better:
             return "weak", f"{absent} Yet on average it does better than guessing: {average}."
         rest = f" On average nothing beyond chance was found: {average}." if auc and auc.low is not None else ""

@@ -4,10 +4,10 @@
     app = ClientApp(mods=[audit])                                   # with others: first, so that it is outermost
     app = ClientApp(mods=[audit, LocalDpMod(...), audit.inside])    # also: what it would have been without them
 
-What is kept between rounds lies in the Flower context, as arrays and JSON. In every round the party's own model as it
-leaves is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the first
-round, before anything is trained; later faults of the audit never stop the party, unless `strict`. Results are written
-on the way, too, because nobody tells a party which round is its last.
+Between rounds, the state of the audit is kept in the Flower context, as arrays and JSON. In every round, the model that
+leaves the party is audited as a server could attack it, and the global model as it arrived. Wrong use is refused in the
+first round, before training; later errors of the audit do not stop the party, unless `strict` is set. Results are also
+written during the run, because a party does not know which round is its last.
 """
 
 import logging

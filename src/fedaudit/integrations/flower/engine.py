@@ -1,4 +1,4 @@
-"""The federation of a configuration, trained by Flower's simulation: the same rounds from a runtime not ours.
+"""Trains the federation of a configuration with Flower's simulation. It produces the same rounds as the local engine.
 
 The server runs in a thread of this process and waits after each round until it has been audited. Parties run in Ray's
 worker processes, each of which prepares the configuration once and then trains as the plain loop does.

@@ -42,8 +42,8 @@ def record_strategy(
 ) -> "RecordedStrategy":
     """The same strategy, recorded and audited. `party` says whose reply a message is (default: `node-ID`).
 
-    A server that is started again with the same folder goes on with the same trace and audit. The other words are
-    those of `Options`.
+    A server that is restarted with the same folder continues the same trace and audit. The other arguments are those of
+    `Options`.
     """
     whole = game if isinstance(game, Game) else joined(*game)
     asked = checked(rounds, **options)
@@ -58,13 +58,14 @@ def record_strategy(
 def trace_strategy(
     strategy: Strategy, *, out: str | Path, party: Callable[[Message], str] | None = None, strict: bool = False
 ) -> "RecordedStrategy":
-    """Recorded only, with all models, for whoever has no records to audit with: attack the trace elsewhere, later."""
+    """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
+    are."""
     return RecordedStrategy(strategy, lambda: open_session(Path(out), None, strict=strict), party, Path(out))
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """What arrived from one node. Flower's arrays are bytes that nobody changes, so that holding them is a copy."""
+    """A reply from one node. Nobody changes the bytes of Flower's arrays, so keeping them needs no copy."""
 
     node: int
     name: str = ""
@@ -77,7 +78,7 @@ class _Reply:
 class RecordedStrategy(Strategy):
     """Delegates everything; looks at broadcast and replies before the strategy may consume them.
 
-    Recording and audit happen behind the training, while the parties are at the next round.
+    Recording and audit run in the background, while the parties train for the next round.
     """
 
     def __init__(
@@ -131,11 +132,11 @@ class RecordedStrategy(Strategy):
         return arrays, metrics
 
     def settle(self) -> None:
-        """Until everything that was seen is recorded."""
+        """Waits until everything that was seen is recorded."""
         self._behind.wait()
 
     def start(self, *arguments: Any, **options: Any) -> Result:
-        """Flower's own loop; results and report when it ends, however it ends."""
+        """Runs Flower's own loop, and writes results and report when it ends, also after an error."""
         if self.session.closed:
             self.session = self._open()
         try:
@@ -185,7 +186,7 @@ class RecordedStrategy(Strategy):
         made: Mapping[str, Array] | None,
         elapsed: float,
     ) -> None:
-        """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are told, not guessed."""
+        """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are noted."""
         index, silent = when.round, len(asked - {reply.node for reply in replies})
         for count, what in ((sum(reply.failed for reply in replies), "failed"), (silent, "did not answer")):
             if count:
@@ -224,14 +225,14 @@ class RecordedStrategy(Strategy):
         sent[reply.name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
 
     def _note_restart(self) -> None:
-        """A server that is started again counts from 1: its rounds go on from the model that it starts with."""
+        """A restarted server counts from 1 again: its rounds continue from the model that it starts with."""
         if self.session.trace is None:
             return
         current = self.session.trace.store.lineage.current
         start = digest(self._state(self._broadcast, "round 1, broadcast"))
         self._offset = max((r for r, entry in current.items() if entry.commit and entry.aggregate == start), default=0)
         if self._offset:
-            told = f"the server started again from the model of round {self._offset} and counts on from there"
+            told = f"the server restarted from the model of round {self._offset}; rounds are counted from there"
             self.session.note(told)
 
     def _state(self, arrays: Mapping[str, Array], where: str) -> State:

@@ -32,16 +32,16 @@ TRAINED = 3  # rounds trained to look at a configuration
 def verify(path: Path, declared: Path | None, overrides: Iterable[str] = ()) -> list[Check]:
     """A folder holds a trace, anything else is a configuration. Every claim that is made is checked."""
     if path.is_dir() and not (path / RUN).is_file():
-        raise FedauditError("no-trace", f"there is no {RUN} in {path}", "Name a folder that `fedaudit run` left.")
+        raise FedauditError("no-trace", f"there is no {RUN} in {path}", "Give a folder that `fedaudit run` wrote.")
     if path.is_dir() and list(overrides):
-        raise FedauditError("verify-set", f"{path} is a run: its settings cannot be changed", "Leave out --set.")
+        raise FedauditError("verify-set", f"{path} is a recorded run: its settings cannot be changed", "Remove --set.")
     if path.is_dir():
         return _verify_run(path, declared)
     if declared:
         raise FedauditError(
             "verify-claim",
             f"{path} is a configuration: its claim is what its defences promise, not what {declared} says",
-            'Leave out --claim, or run it with audit.keep = "snapshots" and name its folder.',
+            'Remove --claim, or run it with audit.keep = "snapshots" and give the folder of that run.',
         )
     return _verify_config(load_config(path, overrides))
 
@@ -53,7 +53,7 @@ def verify_rounds(declared: Declared, rounds: Iterable[Round]) -> list[Check]:
 
 
 def _verify_run(path: Path, declared: Path | None) -> list[Check]:
-    """What was released counts, on branches that were abandoned, too."""
+    """All released rounds count, also those on abandoned branches."""
     store = Store.read(path)
     entries = [entry for _, entry in sorted(store.lineage.entries.items())]
     done = sum(1 for entry in entries if entry.commit)
@@ -82,7 +82,9 @@ def _own_claims(store: Store, path: Path, done: int) -> list[Claim]:
 def _claims(config: Config, promises: tuple[Promise, ...], said: Statement | None, done: int) -> list[Claim]:
     if not promises or said is None:
         what = "no defence of this configuration promises differential privacy" if not promises else "no round was done"
-        raise FedauditError("no-claim", what, "Add one that does, or give --claim with a recorded run.")
+        raise FedauditError(
+            "no-claim", what, "Add a defence that does, such as dp-sgd, or give --claim with a recorded run."
+        )
     statements = {one.defence: one for one in (said, *said.further)}
     return [claimed_by(config, promise, statements.get(promise.defence), done) for promise in promises]
 

@@ -1,4 +1,4 @@
-"""D1 to D10: what can be wrong with a claim of differential privacy; PASS, FAIL or CANNOT TELL, with the evidence."""
+"""Ten checks of a claim of differential privacy: PASS, FAIL or CANNOT TELL, with the evidence. See docs/dp.md."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class Check:
     question: str
     outcome: Outcome
     evidence: str
-    claim: str = ""  # whose: a run may make several
+    claim: str = ""  # which claim: a run may make several
 
 
 def check(claim: Claim, seen: Evidence) -> list[Check]:
@@ -80,7 +80,7 @@ def _noise_differs(claim: Claim, seen: Evidence) -> Found:
             return "FAIL", f"{pair.label} share their noise: it cancels in their difference"
     told = sum(lacks is False for _, lacks in found)
     if seen.noises and not _enough(seen.noises):
-        return "CANNOT TELL", "there is too little noise to compare (D3)"
+        return "CANNOT TELL", "there is too little noise to compare (see D3)"
     if not told or _unexplained(seen):
         return "CANNOT TELL", _unexplained(seen) or _blind(claim, seen)
     return "PASS", f"{told} pairs of rounds, parties and arrays differ as independent noise does"
@@ -91,7 +91,7 @@ def _enough(noises: list[Noise]) -> bool:
 
 
 def _unexplained(seen: Evidence) -> str | None:
-    """Why what is left over may not be taken for noise."""
+    """Why the measured remainder cannot be taken for noise; None if it can."""
     for noise in seen.noises:
         if noise.exceeding():
             what = f"{noise.label}: {noise.measured():.3g} a coordinate, more than the {noise.std:.3g} declared"
@@ -151,7 +151,7 @@ def _clip_by_unit(claim: Claim, seen: Evidence) -> Found:
 def _clipped_on_arrival(claim: Claim, seen: Evidence) -> Found:
     """Updates are recorded before such a server clips them; its sum tells whether it did."""
     if not seen.fits:
-        return "CANNOT TELL", "the server clips what arrives, and of its sum nothing can be told"
+        return "CANNOT TELL", "the server clips what arrives, and its sum shows nothing about that"
     least = {now: min(energy for (_, clipped), energy in seen.fits.items() if clipped is now) for now in (True, False)}
     odds = (least[False] - least[True]) / (2 * _variance(seen))
     longer = sum(norm > claim.said.clip for _, norm in seen.norms)
@@ -224,7 +224,7 @@ def _denominator(claim: Claim, seen: Evidence) -> Found:
         return "PASS", "the noise is added before anything is averaged: weights are post-processing"
     if not seen.fits:
         return "CANNOT TELL", _blind(claim, seen)
-    # Of two ways the more likely one, once a million times as likely.
+    # One way is accepted over another if it is a million times as likely.
     clips = min(seen.fits, key=lambda way: seen.fits[way])[1]
     fits = {mean: energy for (mean, clipped), energy in seen.fits.items() if clipped is clips}
     constant = fits[CONSTANT]
@@ -250,19 +250,21 @@ def _blind(claim: Claim, seen: Evidence) -> str:
     if seen.masked:
         return MASKED
     return (
-        "too few numbers to tell" if seen.noises else 'the trace holds no models: record with audit.keep = "snapshots"'
+        "too few numbers to decide"
+        if seen.noises
+        else 'the trace holds no models: record with audit.keep = "snapshots"'
     )
 
 
 CHECKS: list[tuple[str, str, Callable[[Claim, Evidence], Found]]] = [
     ("D1", "Is the noise scaled by what one unit can do?", _sensitivity),
-    ("D2", "Is it enough for the epsilon of one round?", _exact_noise),
-    ("D3", "Is it there?", _noise_is_there),
-    ("D4", "Is it fresh in every round, party and array?", _noise_differs),
-    ("D5", "Does everything that is released carry it?", _everything_covered),
+    ("D2", "Is the noise enough for the epsilon of one round?", _exact_noise),
+    ("D3", "Is the noise there?", _noise_is_there),
+    ("D4", "Is the noise fresh in every round, party and array?", _noise_differs),
+    ("D5", "Does everything that is released carry noise?", _everything_covered),
     ("D6", "Is clipping done for the declared unit?", _clip_by_unit),
-    ("D7", "Is the sampler the accounted one?", _sampler),
-    ("D8", "Are all rounds accounted?", _composition),
+    ("D7", "Is the sampler the one that was accounted for?", _sampler),
+    ("D8", "Are all rounds accounted for?", _composition),
     ("D9", "Are unit and adjacency stated?", _stated),
     ("D10", "Is the denominator constant?", _denominator),
 ]

@@ -22,7 +22,7 @@ _Epsilon = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Declared(BaseModel):
-    """[claim] in a TOML file: what is said about a training that fedaudit did not configure."""
+    """[claim] in a TOML file: what is claimed about a training that fedaudit did not configure."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -73,7 +73,7 @@ class Claim:
         )
 
     def spent(self, rounds: int) -> float:
-        """Epsilon of so many rounds, honestly; infinite without noise."""
+        """The correct epsilon of so many rounds; infinite without noise."""
         return math.inf if self.noise_std == 0 else epsilon(self.honest, rounds, self.said.delta)
 
 
@@ -83,7 +83,7 @@ def read_claim(path: Path, rounds_done: int) -> Claim:
     except OSError as error:
         raise FedauditError("claim-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError("claim-syntax", f"{path} is not valid TOML: {error}", "Mend that line.") from None
+        raise FedauditError("claim-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
     try:
         return Claim(Declared.model_validate(raw.get("claim", {})), rounds_done)
     except ValidationError as error:

@@ -1,0 +1,54 @@
+"""A share of records with its interval, where several records may belong to one subject: the one function for it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedaudit.stats.blocks import Groups, design_effect, effective_subjects, numbered
+from fedaudit.stats.intervals import clopper_pearson, few_subjects_factor
+from fedaudit.types import Bools, Estimate, Floats
+
+BY_SUBJECT = "; clustered by subject"
+_PRIOR = 0.15  # of a subject of average size, that errs as one: what is taken for known before any error is seen
+
+
+def proportion(
+    hits: Sequence[Bools],
+    subjects: Sequence[Groups | None],
+    confidence: float = 0.95,
+    name: str = "accuracy",
+    method: str = "",
+) -> Estimate:
+    """The share of hits over all groups together; `subjects` says whose each record is (None: all independent).
+
+    Clopper-Pearson with counts divided by the design effect, which counts for more where it was measured on few
+    subjects. `method` says what was counted.
+    """
+    n, k = sum(len(own) for own in hits), sum(int(np.count_nonzero(own)) for own in hits)
+    several = len({name for own in subjects if own is not None for name in np.unique(own).tolist()}) > 1
+    told = (f"{method}; " if method else "") + "Clopper-Pearson" + BY_SUBJECT * several
+    if n == 0:
+        return Estimate(name, None, None, None, confidence, told, "measured", 0, 0, reason="nobody is left to count")
+    alpha = 1 - confidence
+    spread = _spread(hits, subjects, alpha) if several else 1.0
+    low, high = clopper_pearson(k / spread, n / spread, alpha / 2, alpha / 2)
+    return Estimate(name, k / n, low, high, confidence, told, "measured", k, n - k)
+
+
+def _spread(hits: Sequence[Bools], subjects: Sequence[Groups | None], alpha: float) -> float:
+    """The design effect. Few hits or misses tell little of how they cluster, so that a part of one whole subject that
+    errs as one is added to what was seen."""
+    numbers = numbered(subjects)
+    known = [own for own in numbers if own is not None]
+    everybody = np.concatenate(known)
+    sizes = np.bincount(everybody).astype(np.float64)
+    average = float(np.sum(sizes**2) / sizes.sum())
+    seen = sum(_variance(own) for own in hits)
+    measured = design_effect(hits, numbers)
+    blended = (measured * seen + _PRIOR * average**2) / (seen + _PRIOR * average)
+    return max(blended, 1.0) * few_subjects_factor(effective_subjects([everybody]), alpha)
+
+
+def _variance(hits: Bools | Floats) -> float:
+    share = float(np.mean(hits)) if len(hits) else 0.0
+    return len(hits) * share * (1 - share)

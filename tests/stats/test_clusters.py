@@ -1,0 +1,171 @@
+"""Records of one subject are worth less than as many of strangers: thresholds, AUCs, hits and shares (T9)."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from fedaudit.stats import Block, auc, clopper_pearson, design_effect, proportion, tpr_at_fpr
+from fedaudit.stats.blocks import effective_subjects, lowest
+from fedaudit.stats.calibration import threshold_rank
+from fedaudit.types import Estimate, Floats, Ints
+
+Sizes = Callable[[np.random.Generator], int]
+
+
+def equal(size: int) -> Sizes:
+    return lambda rng: size
+
+
+def heavy(rng: np.random.Generator) -> int:
+    """A few subjects have most of the records."""
+    return max(1, round(float(np.exp(rng.normal(1.0, 1.2)))))
+
+
+def clustered(rng: np.random.Generator, records: int, size: Sizes, share: float, mu: float = 0) -> tuple[Floats, Ints]:
+    """Standard normal scores about `mu`, of whose variance the subject makes a given share."""
+    sizes: list[int] = []
+    while sum(sizes) < records:
+        sizes.append(size(rng))
+    whose = np.repeat(np.arange(len(sizes)), sizes)
+    own, rest = rng.normal(size=len(sizes))[whose], rng.normal(size=len(whose))
+    return mu + np.sqrt(share) * own + np.sqrt(1 - share) * rest, whose
+
+
+def block(rng: np.random.Generator, counts: tuple[int, int, int], size: Sizes, share: float, mu: float) -> Block:
+    (m, a), (e, b), (c, d) = (clustered(rng, n, size, share, mu if i == 0 else 0.0) for i, n in enumerate(counts))
+    return Block(m, e, c, (a, 10_000 + b, 20_000 + d))
+
+
+def missed(found: Estimate, truth: float) -> bool:
+    assert found.low is not None
+    assert found.high is not None
+    return not found.low <= truth <= found.high
+
+
+# ------------------------------------------------------------------ the threshold
+
+
+def test_the_rank_of_effective_scores() -> None:
+    """Whole subjects of nine equal records each: the rank is the one that the subjects have among themselves."""
+    for subjects in range(100, 700, 7):
+        rank = threshold_rank(9 * subjects, 0.01, 9.0)
+        assert -(-rank // 9) == threshold_rank(subjects, 0.01)
+    assert threshold_rank(900, 0.01, 10.0) <= 0  # ninety effective scores set no threshold at 1 %
+
+
+@pytest.mark.parametrize(("size", "share"), [(equal(30), 0.0), (equal(30), 0.5), (heavy, 0.5), (heavy, 0.8)])
+def test_T3_whole_subjects_calibrate_at_most_the_nominal_fpr(size: Sizes, share: float) -> None:
+    """Ranks of records give 1.5 % and more at 1 %: some subjects have many records above the threshold."""
+    rng, realised = np.random.default_rng(0), []
+    for _ in range(200):
+        found = tpr_at_fpr([block(rng, (900, 9, 1200), size, share, 0.0)], 0.01)
+        if found.threshold is not None:
+            realised.append(norm.sf(found.threshold))
+    assert len(realised) > 100
+    assert np.mean(realised) <= 0.01 + 3 * np.std(realised) / np.sqrt(len(realised))
+
+
+def test_T6_effective_scores_must_suffice_for_a_value() -> None:
+    rng = np.random.default_rng(0)
+    scores = block(rng, (400, 100, 1025), equal(30), 0.999, 3.0)  # 35 people, who differ and whose records do not
+    found = tpr_at_fpr([scores], 0.01)
+    assert found.value is None
+    assert found.reason is not None
+    assert "independent ones" in found.reason
+    missing = int(found.reason.split()[1])
+    assert 1500 < missing < 2300  # a hundred people of thirty, and the thirty-five that there are
+    enough = block(rng, (400, 100, 1025 + 2 * missing), equal(30), 0.999, 3.0)
+    assert tpr_at_fpr([enough], 0.01).value is not None
+
+
+# ------------------------------------------------------------------ intervals
+
+
+@pytest.mark.parametrize(("share", "mu"), [(0.5, 1.5), (0.9, 1.5), (0.9, 3.5)])
+def test_T9_auc_interval_covers_with_heavy_tailed_subjects(share: float, mu: float) -> None:
+    truth, rng, asked, misses = float(norm.cdf(mu / np.sqrt(2))), np.random.default_rng(2), 0, 0
+    for _ in range(250):
+        found = auc([block(rng, (300, 300, 1), heavy, share, mu)])
+        if found.value is not None:
+            asked, misses = asked + 1, misses + missed(found, truth)
+    assert asked > 150
+    assert misses <= 0.05 * asked + 3 * np.sqrt(0.05 * 0.95 * asked)
+
+
+@pytest.mark.parametrize("mu", [2.5, 3.5])
+def test_T9_intervals_hold_where_few_subjects_are_misplaced(mu: float) -> None:
+    """Twenty subjects of twenty alike records: in most worlds nobody is misplaced, and the AUC comes out as 1."""
+    truth, rng, misses, tpr_misses = float(norm.cdf(mu / np.sqrt(2))), np.random.default_rng(3), 0, 0
+    tpr = float(norm.sf(norm.isf(0.05) - mu))
+    for _ in range(150):
+        scores = block(rng, (400, 400, 2000), equal(20), 0.9, mu)
+        misses += missed(auc([scores]), truth)
+        tpr_misses += missed(tpr_at_fpr([scores], 0.05), tpr)
+    assert misses <= 15  # 150 at 5 %: mean 7.5, three standard deviations
+    assert tpr_misses <= 15
+
+
+@pytest.mark.parametrize(("m", "n"), [(2, 2), (1, 5), (3, 8)])
+def test_auc_interval_is_wide_at_tiny_counts(m: int, n: int) -> None:
+    truth, rng, misses = float(norm.cdf(1 / np.sqrt(2))), np.random.default_rng(4), 0
+    for _ in range(400):
+        found = auc([Block(rng.normal(1, 1, m), rng.normal(0, 1, n), np.zeros(0))])
+        misses += missed(found, truth)
+        assert found.low is not None
+        assert found.high is not None
+        assert found.high - found.low > 0.3
+    assert misses <= 33  # 400 at 5 %: mean 20, three standard deviations
+
+
+def test_effective_subjects_are_counted_by_their_records() -> None:
+    assert effective_subjects([np.repeat(np.arange(8), 5)]) == pytest.approx(8)
+    assert effective_subjects([np.arange(30)]) is None
+    uneven = np.concatenate([np.zeros(100, int), np.arange(1, 11)])
+    assert effective_subjects([np.repeat(np.arange(8), 5), uneven]) == pytest.approx(110**2 / (100**2 + 10))
+    scores = Block(
+        np.random.default_rng(0).normal(size=110), np.zeros(40), np.zeros(0), (uneven, np.arange(40), np.zeros(0, int))
+    )
+    reason = auc([scores]).reason
+    assert reason is not None
+    assert "there are 1.21 (counted by their records" in reason
+
+
+def test_the_lowest_share() -> None:
+    scores = np.array([5.0, 1, 4, 2, 3, 3])
+    assert lowest(scores, 0.1).tolist() == [False, True, False, False, False, False]
+    assert lowest(scores, 0.5).sum() == 4  # a tie with the last one
+    assert lowest(np.zeros(0), 0.1).tolist() == []
+
+
+# ------------------------------------------------------------------ shares
+
+
+def test_a_share_of_independent_records_is_clopper_pearsons() -> None:
+    hits = np.arange(50) < 20
+    found = proportion([hits, ~hits[:10]], [None, None], 0.9, "accuracy", "told")
+    assert (found.low, found.high) == pytest.approx(clopper_pearson(20, 60, 0.05, 0.05))
+    assert (found.value, found.n_pos, found.n_neg, found.method) == (20 / 60, 20, 40, "told; Clopper-Pearson")
+    one_person = proportion([hits], [np.zeros(50, int)])  # what is said of one person is said of their records
+    assert (one_person.low, one_person.high) == clopper_pearson(20, 50, 0.025, 0.025)
+    assert proportion([], []).value is None
+
+
+def test_a_share_by_subject_covers_and_counts_subjects() -> None:
+    rng, misses = np.random.default_rng(5), {True: 0, False: 0}
+    for _ in range(300):
+        scores, whose = clustered(rng, 400, equal(20), 0.5)
+        for aware in misses:
+            misses[aware] += missed(proportion([scores > -1], [whose if aware else None]), float(norm.cdf(1)))
+    assert misses[True] <= 27
+    assert misses[False] > 60
+
+
+def test_subjects_in_several_groups_are_summed_before_squaring() -> None:
+    scores, whose = clustered(np.random.default_rng(6), 400, equal(20), 0.8)
+    hits = scores > 0
+    together = proportion([hits], [whose])
+    apart = proportion([hits[::2], hits[1::2]], [whose[::2], whose[1::2]])
+    assert apart.low == pytest.approx(together.low, abs=0.02)
+    assert design_effect([hits], [whose]) > 5
