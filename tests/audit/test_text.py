@@ -110,7 +110,7 @@ def pooled(document: Document, attack: str, model: str) -> Estimates:
 
 def test_an_audit_of_text_finds_what_was_learnt_by_heart(audited: tuple[Path, Document]) -> None:
     _, document = audited
-    assert (document.run.data.classes, document.run.data.input_shape, document.run.data.subjects) == (13, (12,), 48)
+    assert (document.run.data.classes, document.run.data.input_shape, document.run.data.subjects) == (13, (12,), 96)
     (warning,) = document.warnings  # of random letters nobody can foretell the next
     share = float(warning.partition("the commonest label on ")[2].split()[0])
     assert warning.startswith("The model itself is of no use")
@@ -157,7 +157,7 @@ def test_K8_a_null_world_of_text_comes_out_null(tmp_path: Path) -> None:
 
 
 def test_attacks_that_text_cannot_feed_are_refused_by_name(tmp_path: Path) -> None:
-    path = plays(tmp_path / "plays.json", roles=12)
+    path = plays(tmp_path / "plays.json", roles=24)
     with pytest.raises(FedauditError, match=r"'merlin' cannot be run.*tokens"):
         prepare(text_config(path, audit={"attacks": ["loss", "merlin"]}))
     hidden = {"adversary": "agg-sh", "attribute": {"name": "age"}}
@@ -168,7 +168,7 @@ def test_attacks_that_text_cannot_feed_are_refused_by_name(tmp_path: Path) -> No
 def test_slow_and_reference_attacks_on_text_work_where_they_are_asked_for(tmp_path: Path) -> None:
     asked = ["gradient-cosine", "fusion", "lira", "rmia", "kta-confidence", "matched-filter", "round-gain", "projres"]
     audit = {"attacks": asked, "reference": {"models": 4}}
-    settings = text_config(plays(tmp_path / "plays.json", 48, 1), federation={"rounds": 2}, audit=audit)
+    settings = text_config(plays(tmp_path / "plays.json", 72, 1), federation={"rounds": 2}, audit=audit)
     document = run(settings, tmp_path / "run", silent, tell=lambda line: None)
     assert any("no fast rule covers 'lstm'" in line for line in document.notices)
     for attack in asked:
@@ -178,7 +178,7 @@ def test_slow_and_reference_attacks_on_text_work_where_they_are_asked_for(tmp_pa
 @pytest.mark.parametrize("adversary", ["agg-sh", "agg-mal", "do-sh"])
 def test_adversaries_with_shadows_take_text(adversary: str, tmp_path: Path) -> None:
     audit = {"attacks": ["loss", "gradient-series", "logit-series"], "adversary": adversary}
-    settings = text_config(plays(tmp_path / "plays.json", 72, 2), federation={"rounds": 2}, audit=audit)
+    settings = text_config(plays(tmp_path / "plays.json", 96, 1), federation={"rounds": 2}, audit=audit)
     document = run(settings, tmp_path / "run", silent, tell=lambda line: None)
     model = "global" if adversary == "do-sh" else "local"
     for attack in ("gradient-series", "logit-series"):

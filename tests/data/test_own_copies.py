@@ -142,10 +142,10 @@ def test_adult_as_published_and_as_npz_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("1, 2, 3\n", "record 1 has not 15 fields"),
-        (ADULT.replace("39,", "old,"), "is no number"),
+        ("1, 2, 3\n", "record 1 .* 15 fields"),
+        (ADULT.replace("39,", "old,"), "number in some record"),
         ("", "no records"),
-        ("\x00\xff", "cannot be read as text|has not 15 fields"),
+        ("\x00\xff", "cannot be read as text|15 fields"),
     ],
 )
 def test_adult_of_another_kind_is_refused(content: str, says: str, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_shakespeare_is_cut_into_windows_that_share_no_character(tmp_path: Path)
         (b"[1, 2]", "a list of speeches"),
         (b'{"a": "speech"}', "a list of speeches"),
         (b'{"a": [1]}', "a list of speeches"),
-        (b'{"a": ["\\ud800"]}', "no valid text"),
+        (b'{"a": ["\\ud800"]}', "valid text"),
         (b'{"a": ["short"]}', "no role says more than 80"),
         (b"[" * 100_000, "it is not such a file"),
     ],
