@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.report import charts, headline_rows, row_titles, sections, verdict, words
+from fedaudit.report import charts, headline_rows, panels, row_titles, verdict, words
 from fedaudit.report.values import clean, clean_tree, toml
 from fedaudit.stats.wording import rate, share, share_span, since_round
 from fedaudit.types import Curve
@@ -252,11 +252,11 @@ def test_cost_has_a_chart_only_where_costs_differ() -> None:
     for entry in results["results"]:
         entry["cost"] = {"epochs": 0.29 if entry["vantage"] == "client" else 0.26}
     assert charts.cost(quotable(results)) is None
-    panel = sections.costs(quotable(results))
+    panel = panels.costs(quotable(results))
     assert panel is not None
     assert list(panel.facts) == [("Any party", "0.29 E"), ("The server", "0.26 E")]
     results["results"] = [builder.blind()]
-    assert sections.costs(quotable(results)) is None
+    assert panels.costs(quotable(results)) is None
 
 
 # ------------------------------------------------------------------ values

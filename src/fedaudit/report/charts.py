@@ -10,7 +10,7 @@ from markupsafe import Markup
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.figures import Point, Series
-from fedaudit.report.sections import Table
+from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, parties, sections, words
+from fedaudit.report import charts, panels, parties, sections, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -47,15 +47,15 @@ def _view(results: Results) -> dict[str, Any]:
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
-        "naming": sections.naming(results),
-        "attribute": sections.attribute(results),
-        "exposed": sections.exposed(results),
-        "blind": sections.blind_panel(results, found),
-        "costs": sections.costs(results),
+        "naming": panels.naming(results),
+        "attribute": panels.attribute(results),
+        "exposed": panels.exposed(results),
+        "blind": panels.blind_panel(results, found),
+        "costs": panels.costs(results),
         "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
-        "guarantee": sections.guarantee(results, name),
+        "guarantee": panels.guarantee(results, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),

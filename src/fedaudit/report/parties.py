@@ -8,7 +8,8 @@ from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.charts import Figure, metric_of, point, value_axis
 from fedaudit.report.figures import Point
-from fedaudit.report.sections import Table, level
+from fedaudit.report.sections import level
+from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.results.document import PartyInfo

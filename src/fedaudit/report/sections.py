@@ -1,11 +1,10 @@
 """The content of the page, section by section. A section without data is None, and the page leaves it out."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
+from fedaudit.report.shapes import Cell, Matrix, Recipe, Table, Tile
 from fedaudit.report.values import Results, toml
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
@@ -13,69 +12,13 @@ from fedaudit.stats.wording import (
     confidence,
     count,
     fpr_of,
-    full_text,
     interval_text,
-    plain_span,
     rate,
     share,
     share_span,
-    value_of,
     value_text,
 )
 from fedaudit.types import AuditResult, Estimate
-
-MOST_ROWS = 50
-
-
-@dataclass(frozen=True)
-class Table:
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Tile:
-    label: str
-    value: str
-    span: str
-    note: str
-
-
-@dataclass(frozen=True)
-class Cell:
-    value: str
-    span: str
-    shade: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    groups: Sequence[tuple[str, str, str]]  # title, model, colour
-    rows: Sequence[tuple[str, bool, Sequence[Cell]]]
-    rate: str
-    table: Table
-    blind: bool = False
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A short list of facts with a sentence before it."""
-
-    lead: str
-    facts: Sequence[tuple[str, str]] = ()
-    tables: Sequence[tuple[str, Table]] = ()
-    tone: str = ""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    toml: str
-    command: str
-    facts: Sequence[tuple[str, str]]
-    versions: Sequence[tuple[str, str]] = field(default=())
-
 
 # ------------------------------------------------------------------ the top of the page
 
@@ -179,10 +122,10 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
             cells.append(Cell(words.cost_text(entry.cost.epochs), "", "plain"))
         rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
-    return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", _everything(entries))
+    return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", every_estimate(entries))
 
 
-def _everything(entries: Sequence[AuditResult]) -> Table:
+def every_estimate(entries: Sequence[AuditResult]) -> Table:
     rows = []
     for entry in entries:
         for name, est in entry.estimates.items():
@@ -193,148 +136,6 @@ def _everything(entries: Sequence[AuditResult]) -> Table:
             rows.append([entry.attack, entry.vantage, entry.model, label, *shown, *sizes, est.method, est.reason or ""])
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
-
-
-# ------------------------------------------------------------------ panels
-
-
-def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
-    entry = words.blind(results)
-    if entry is None:
-        return None
-    auc = entry.estimates.get("auc")
-    shown = [("Blind guess, AUC", full_text("auc", auc))]
-    if value_of(auc) is None:
-        return Panel("The blind check has no value, so it is not known whether the sets differ.", shown, tone="warn")
-    for finding in found:
-        gap = words.excess(results, finding.headline)
-        if gap is not None:
-            title = (
-                f"Excess of {adversary(finding.vantage).title[0].lower()}{adversary(finding.vantage).title[1:]}, AUC"
-            )
-            shown.append((title, f"{gap[0]:+.3f} (both intervals together allow {plain_span(*gap[1:])})"))
-    if words.sets_differ(results):
-        lead = (
-            "A guess that never sees a model tells members from outsiders. The two sets were drawn differently, and an "
-            "attack may be measuring that difference. Only the excess over the blind guess can be attributed to the "
-            "federation. It is better to draw members and outsiders from the same population and audit again."
-        )
-        return Panel(lead, shown, tone="warn")
-    lead = (
-        "A guess that never sees a model cannot tell members from outsiders: its interval contains 0.5. What the "
-        "attacks find is therefore not explained by a difference between the two sets that this check can see."
-    )
-    return Panel(lead, shown)
-
-
-def attribute(results: Results) -> Panel | None:
-    """The results for a hidden attribute, with the two guesses that the attack must beat."""
-    rows = words.attribute_rows(results)
-    if not rows:
-        return None
-    lead = (
-        "An attribute can often be guessed from the rest of the record by anybody. Training reveals it only as far as "
-        "the attack beats a guess that never sees a model (excess over blind), and does better for members than for "
-        "people who were not trained on. Each interval holds for its own row."
-    )
-    everything = _everything(words.attributes(results)[:1])
-    head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
-    details = Table((*head, *everything.head[9:]), everything.rows)
-    tables = [
-        ("Hidden attribute, AUC", Table(words.ATTRIBUTE_TITLES, rows)),
-        ("Counts and methods, all parties", details),
-    ]
-    return Panel(lead, tables=tables)
-
-
-def naming(results: Results) -> Table | None:
-    """Whose record is it? The results of `source`, party by party."""
-    rows = []
-    for entry in results.results:
-        if entry.attack == "source" and entry.party:
-            named, elsewhere = entry.estimates.get("accuracy"), entry.estimates.get("auc-other-party")
-            sizes = (elsewhere.n_pos, elsewhere.n_neg) if elsewhere else (None, None)
-            row = [entry.party, full_text("accuracy", named), full_text("auc", elsewhere), *map(count, sizes)]
-            rows.append(row)
-    if not rows:
-        return None
-    note = (
-        "Seen by the server: how often the right party is named for a training record, and how well a party's records "
-        "are told from the other parties' (chance is 0.5). There is no such AUC for all parties together: every record "
-        "would be on both sides."
-    )
-    head = ("party", "rightly named", "AUC against other parties' records", "own records", "others' records")
-    return Table(head, rows, note)
-
-
-def exposed(results: Results) -> Panel | None:
-    found = results.exposed
-    if found is None:
-        return None
-    tables = []
-    for kind, units in (("record", found.records), ("subject", found.subjects or ())):
-        if not units:
-            continue
-        more = f"{count(len(units) - MOST_ROWS)} more are in results.json." if len(units) > MOST_ROWS else ""
-        cells = [
-            [u.id_hash, u.party, NONE if u.score is None else f"{u.score:.4g}", share(u.share_of_calibration_above)]
-            for u in units[:MOST_ROWS]
-        ]
-        head = (f"{kind} (hashed)", "party", "score", "outsiders scoring higher")
-        tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
-    if not tables:
-        return None
-    lead = (
-        "This table is itself membership data: it says that these records were trained on. Keep it from anybody who "
-        "must not know that, and remove it before passing the report on."
-    )
-    shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
-    return Panel(lead, shown, tables, tone="warn")
-
-
-def costs(results: Results) -> Panel | None:
-    shown = []
-    for vantage, own in words.costs(results).items():
-        low, high = words.cost_text(min(own)), words.cost_text(max(own))
-        shown.append((adversary(vantage).title, f"{low} E" if low == high else f"{low} to {high} E"))
-    if not shown:
-        return None
-    lead = (
-        "Measured per round, in units of one local epoch on a party's own training records (1 E). Attacks that share "
-        "their signals share the cost. The cheaper an attack is, the more likely somebody will try it."
-    )
-    return Panel(lead, shown)
-
-
-def guarantee(results: Results, name: str | None) -> Panel | None:
-    claim = results.run.guarantee
-    if claim is None:
-        return None
-    epsilon, delta, one, rdp = claim.epsilon, claim.delta, claim.epsilon_one_round, claim.epsilon_rdp
-    shown = [
-        ("Protected unit", claim.unit or NONE),
-        ("Epsilon", NONE if epsilon is None else f"{epsilon:.4g}"),
-        ("Delta", f"{delta:.3g}"),
-        ("Adjacency", claim.adjacency or NONE),
-        ("Accountant", claim.accountant),
-    ]
-    extra = [
-        ("Scope", claim.scope),
-        ("Epsilon of one round", "" if one is None else f"{one:.4g}"),
-        ("Epsilon by Renyi accounting", "" if rdp is None else f"{rdp:.4g}"),
-        ("Holds against", claim.against),
-        *(("Problem", problem) for problem in claim.problems),
-    ]
-    shown += [(title, value) for title, value in extra if value]
-    fpr = fpr_of(name or "")
-    if epsilon is not None and fpr:
-        most = min(math.exp(min(epsilon, 50)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
-        shown.append((f"Most it allows at {rate(fpr)} FPR", f"{share(most)} picked out"))
-    lead = (
-        "The training claims differential privacy. A claim is a promise about every adversary it covers, an audit is a "
-        "measurement of a few attacks: the two may be compared only where they speak of the same unit."
-    )
-    return Panel(lead, shown)
 
 
 def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:

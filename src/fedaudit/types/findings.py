@@ -1,0 +1,119 @@
+"""What leaves the tool: estimates, results, headlines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from fedaudit.types.game import Vantage
+from fedaudit.types.world import ModelKind, Unit
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A constraint on a field in the published schema: a keyword of JSON Schema, and its value."""
+
+    keyword: str
+    value: Any
+
+
+# A field without a default is always written to results.json; one with a default only if it differs from the default.
+# These marks change that: always written, written together with another field, or written as the key of a mapping.
+ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
+
+# What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
+Tone = Literal["found", "weak", "none", "unknown", "alarm"]
+Kind = Literal["measured", "proved", "model-based", "heuristic"]
+Count = Annotated[int, Rule("minimum", 0)]
+VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval, method and counts. If `value` is None, `reason` says why."""
+
+    name: str = field(metadata=AS_KEY)
+    value: float | None
+    low: float | None
+    high: float | None
+    confidence: Annotated[float, Rule("exclusiveMinimum", 0), Rule("exclusiveMaximum", 1)]
+    method: Annotated[str, Rule("minLength", 1)]
+    kind: Kind
+    n_pos: Count
+    n_neg: Count
+    n_cal: Count | None = None
+    threshold: Annotated[float | None, "null: each party has its own"] = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr: float | None = field(default=None, metadata=WITH_N_CAL)
+    realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
+    reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
+    ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+    guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
+
+
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
+_ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
+_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
+Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values over x with a band, for the report; `method` says what the band guarantees."""
+
+    x: Sequence[float]
+    value: Sequence[float | None]
+    low: Sequence[float | None]
+    high: Sequence[float | None]
+    method: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """One attack from one vantage on one kind of model, for one party or pooled (party None)."""
+
+    attack: str
+    vantage: VantageName
+    model: ModelKind
+    unit: Unit
+    party: Annotated[str | None, "null = pooled over the parties"]
+    round: Count
+    estimates: Estimates
+    cost: Cost
+    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result quoted for a vantage: that of its primary attack, which was fixed before looking.
+
+    Its interval is corrected for the number of results that it was chosen from (`compared`).
+    """
+
+    vantage: VantageName
+    attack: str
+    model: ModelKind
+    estimates: Estimates
+    compared: Annotated[int, Rule("minimum", 1)]
+    sentence: Annotated[str, "what may be said, the same everywhere"] = ""
+    tone: Tone = "unknown"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything that one audit found."""
+
+    results: Sequence[AuditResult]
+    headlines: Sequence[Headline]
+    accuracy: Mapping[str, Estimate]
+    warnings: Sequence[str]
+    notices: Sequence[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why

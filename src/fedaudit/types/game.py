@@ -1,0 +1,145 @@
+"""What one adversary sees, what it is asked about, who was trained on, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.types.world import Bools, Ints, Moment, Records, Strings, Unit
+
+
+class Vantage(StrEnum):
+    """Where an adversary stands, and so what it can see."""
+
+    OUTSIDER = "outsider"
+    CLIENT = "client"
+    LABEL_ONLY_CLIENT = "label-only-client"
+    SECAGG_SERVER = "secagg-server"
+    SERVER = "server"
+
+
+class Grant(StrEnum):
+    """Something that a view may give access to. A view refuses everything else."""
+
+    LABELS = "labels"
+    OUTPUTS = "outputs"
+    WEIGHTS = "weights"
+    UPDATE = "update"
+    OWN = "own-update"
+    EVERY_ROUND = "every-round"
+
+
+# ------------------------------------------------------------------ the game
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What the adversary asks about. Row i belongs to candidate `owner[i]`; for records the two are the same.
+
+    `at`: which candidates exist at a given moment, if some come and go (canaries). At all other moments, all exist.
+    """
+
+    unit: Unit
+    id: Strings
+    party: Strings
+    rows: Records
+    owner: Ints
+    subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
+    at: Mapping[Moment, Bools] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @cached_property
+    def subject_number(self) -> Ints | None:
+        """Subjects as numbers, which are faster to group by than names."""
+        return None if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
+
+    def of_party(self, party: str) -> Ints:
+        return np.flatnonzero(self.party == party)
+
+    def present(self, moment: Moment) -> Bools:
+        return self.at[moment] if moment in self.at else np.ones(len(self), bool)
+
+
+class Role(StrEnum):
+    """The three disjoint sets: trained on; not trained on, to report on; not trained on, to set thresholds."""
+
+    MEMBER = "member"
+    EVALUATION = "evaluation"
+    CALIBRATION = "calibration"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Who is a member, by candidate id. Only the auditor has it; federation and attacks never receive it."""
+
+    id: Strings
+    role: Strings  # values of Role
+    at: Mapping[Moment, Strings] = field(default_factory=dict)  # roles at moments where they differ from `role`
+
+    def roles(self, moment: Moment | None = None) -> Strings:
+        """The roles at a moment, or, without one, in the training as a whole."""
+        return self.role if moment is None else self.at.get(moment, self.role)
+
+    def mask(self, role: Role, moment: Moment | None = None) -> Bools:
+        return np.asarray(self.roles(moment) == role.value)
+
+
+@dataclass(frozen=True)
+class Game:
+    candidates: Candidates
+    truth: Truth
+
+    def members(self, party: str) -> Records:
+        """The records that an honest party trains on."""
+        mask = (self.candidates.party == party) & self.truth.mask(Role.MEMBER)
+        return self.candidates.rows.take(mask)
+
+    @property
+    def parties(self) -> list[str]:
+        return sorted(set(self.candidates.party.tolist()))
+
+
+# ------------------------------------------------------------------ what was measured
+
+
+# What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
+Stored = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The signals of one model in one round: one value (or a few) for each row, with the rows' ids; and the cost."""
+
+    id: Strings
+    values: Mapping[str, NDArray[Any]]
+    seconds: float
+    epoch_seconds: float  # how long one epoch of the audited training took
+    failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
+    gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
+    unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
+    layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
+    queries: int = 0  # how many records the model was asked about
+    notes: tuple[str, ...] = ()  # problems that did not cost any value
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything an audit measures in one round, by sight. The key None is the global model, seen by
+    anybody who holds its weights; a party's name is its local model; a name in brackets is a vantage that gets other
+    answers."""
+
+    round: int
+    of: Mapping[str | None, Measured]
+    probe: int = 0
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.round, self.probe)
