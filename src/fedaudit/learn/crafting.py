@@ -1,0 +1,251 @@
+"""Crafting canaries: records whose gradient stands out from everybody's updates (CANIFE, Maddock et al., ICLR 2023).
+
+Mock parties, made of public data, give clipped updates u_i. A record z with gradient g is changed until
+
+    mean over i of <u_i, g / |g|>^2 / C^2   +   max(R - |g|, 0)^2 / R^2
+
+is small: its gradient is orthogonal to what others send, and long enough (R) to be clipped.
+
+The paper prints the first term with g in place of g / |g|. Minimised as it stands, that yields a *dead* canary whose
+gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock updates, drawn
+anew, and crafts all canaries at once. What a canary sends decides whether it is any good, so nothing is concluded from
+the loss here: see `federation.canary.Health`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedaudit.errors import FedauditError
+from fedaudit.learn import losses
+from fedaudit.learn.arrays import tensor
+from fedaudit.learn.tasks import TorchTask
+from fedaudit.types import Floats, Records, State
+
+Objective = Literal["normalised", "printed", "orthogonal", "long"]
+Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries -> canaries x parameters
+
+BATCH = 16  # mock updates in one step
+PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How canaries are crafted. `target`: their class; not given: each gets one at random.
+
+    `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison.
+    """
+
+    count: int = 1
+    steps: int = 1000
+    target: int | None = None
+    initial: Literal["random", "data"] = "random"
+    objective: Objective = "normalised"
+    batch: int = BATCH
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """The records, one a canary, and the loss of each before and after, over all mock updates."""
+
+    records: Records
+    before: Floats
+    after: Floats
+
+
+def craft(
+    task: TorchTask, model: State, mocks: Floats, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+) -> Crafted:
+    """`mocks`: mock updates x parameters, in units of the clip norm. `reach`: how long a gradient must be."""
+    updates = torch.from_numpy(np.asarray(mocks, np.float32))
+    if pool.x.dtype.kind in "iu":
+        return _craft_text(task, model, updates, reach, pool, recipe, rng)
+    return _craft_values(task, model, updates, reach, pool, recipe, rng)
+
+
+def flat(change: State, like: nn.Module) -> Floats:
+    """A change of a model as one vector of its parameters, in the order of the module; buffers are left out."""
+    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name, _ in like.named_parameters()])
+
+
+# ------------------------------------------------------------------ the objective
+
+
+def objective(gradients: Tensor, updates: Tensor, reach: float, kind: Objective = "normalised") -> Tensor:
+    """One loss for each canary. `updates` are in units of the clip norm."""
+    norms = gradients.norm(dim=1)
+    along = gradients @ updates.T
+    scale = reach if kind == "printed" else norms.clamp_min(1e-12)[:, None]
+    orthogonal = (along / scale).square().mean(dim=1)
+    short = ((reach - norms).clamp_min(0) / reach).square()
+    return {"orthogonal": orthogonal, "long": short}.get(kind, orthogonal + short)
+
+
+def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterator[Tensor]:
+    """The mock updates of each step: few of them suffice, because every step draws others."""
+    few = min(recipe.batch, len(updates))
+    for _ in range(recipe.steps):
+        yield updates if few == len(updates) else updates[torch.from_numpy(rng.choice(len(updates), few, False))]
+
+
+# ------------------------------------------------------------------ pictures and tables
+
+
+def _craft_values(
+    task: TorchTask, model: State, updates: Tensor, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+) -> Crafted:
+    gradients = together(task, model)
+    start, labels = _begin(pool, recipe, task.classes, rng)
+    z = tensor(start).clone().requires_grad_()
+    y = tensor(labels)
+    optimizer = torch.optim.Adam([z], lr=PACE * max(float(pool.x.std()), 1e-3))
+    before = _whole(gradients, z, y, updates, reach, recipe)
+    for few in _steps(updates, recipe, rng):
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(objective(gradients(z, y), few, reach, recipe.objective).sum())
+        optimizer.step()
+    after = _whole(gradients, z, y, updates, reach, recipe)
+    return Crafted(_named(z.detach().numpy(), labels), before, after)
+
+
+def together(task: TorchTask, model: State) -> Gradients:
+    """The gradients of several canaries in one pass."""
+    module = task.fresh(model).eval()
+    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    buffers = dict(module.named_buffers())
+
+    def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        out = functional_call(module, (weights, buffers), (x[None],))
+        return losses.of_records(out, y[None], task.classes)[0]
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        found = each(parameters, x, y)
+        return torch.cat([found[name].flatten(1) for name in parameters], dim=1)
+
+    return gradients
+
+
+def _begin(
+    pool: Records, recipe: Recipe, classes: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Where crafting begins: records of the pool, or noise of the same mean and spread; and the labels."""
+    if recipe.target is not None and classes and not 0 <= recipe.target < classes:
+        what = f"audit.canary.target is {recipe.target}, and there are classes 0 to {classes - 1}"
+        raise FedauditError("canary-target", what, "Set one of these, or leave it out.")
+    rows = rng.choice(len(pool), recipe.count, replace=recipe.count > len(pool))
+    start = pool.x[rows].astype(np.float32)
+    if recipe.initial == "random":
+        noise = rng.standard_normal(start.shape) * pool.x.std() + pool.x.mean()
+        start = noise.astype(np.float32)
+    if classes:
+        drawn = rng.integers(classes, size=recipe.count)
+        return start, np.full(recipe.count, recipe.target, np.int64) if recipe.target is not None else drawn
+    return start, np.full(recipe.count, pool.y.max() if recipe.target is None else recipe.target, np.float32)
+
+
+@torch.no_grad()
+def _whole(
+    gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: Recipe
+) -> Floats:
+    return objective(gradients(z.detach(), y), updates, reach, recipe.objective).double().numpy()
+
+
+def _named(x: NDArray[Any], y: NDArray[Any]) -> Records:
+    return Records(x, y, np.array([f"canary-{number}" for number in range(len(x))]))
+
+
+# ------------------------------------------------------------------ text
+
+
+def _craft_text(
+    task: TorchTask, model: State, updates: Tensor, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+) -> Crafted:
+    """A distribution over the tokens at each position (Gumbel-softmax), sharper from step to step, and straight-through
+    in the last quarter, when the canary is already the text that it will be."""
+    if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
+        what = "a text canary is crafted where each token's label is the next one, and here it is not"
+        raise FedauditError("canary-text", what, "Take canife out of audit.attacks; one-shot needs no record.")
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    start = _first_text(pool, recipe, task.classes, rng)
+    logits = start.clone().requires_grad_()
+    gradients = one_by_one(task, model)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
+    before = _of_text(gradients, start.argmax(-1), updates, reach, recipe, task.classes)
+    sharpen = (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (1 / max(recipe.steps - 1, 1))
+    for step, few in enumerate(_steps(updates, recipe, rng)):
+        optimizer.zero_grad(set_to_none=True)
+        uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
+        soft = ((logits - (-uniform.log()).log()) / (FIRST_TEMPERATURE * sharpen**step)).softmax(-1)
+        if step >= 0.75 * recipe.steps:
+            hard = nn.functional.one_hot(soft.argmax(-1), task.classes).to(soft)
+            soft = hard + soft - soft.detach()
+        torch.autograd.backward(objective(gradients(soft[:, :-1], soft[:, 1:]), few, reach, recipe.objective).sum())
+        optimizer.step()
+    tokens = logits.detach().argmax(-1)
+    after = _of_text(gradients, tokens, updates, reach, recipe, task.classes)
+    return Crafted(_named(tokens[:, :-1].numpy(), tokens[:, 1:].numpy()), before, after)
+
+
+def one_by_one(task: TorchTask, model: State) -> Gradients:
+    """The gradients of texts given as distributions over tokens; an LSTM takes them one after the other."""
+    module = task.fresh(model).eval()
+    embeddings = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)]
+    if len(embeddings) != 1:
+        what = f"a text canary needs a model with one embedding of tokens, and this has {len(embeddings)}"
+        raise FedauditError("canary-text", what, "Use `lstm`, or take canife out of audit.attacks.")
+    ((name, layer),) = embeddings
+    module.set_submodule(name, Mixture(layer.weight))
+    parameters = list(module.parameters())
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        rows = []
+        with torch.backends.mkldnn.flags(enabled=False), torch.enable_grad():  # whose LSTM has no second derivative
+            for one, its in zip(x, y, strict=True):
+                loss = losses.of_records(module(one[None]), its[None], task.classes).sum()
+                found = torch.autograd.grad(loss, parameters, create_graph=x.requires_grad)
+                rows.append(torch.cat([part.flatten() for part in found]))
+        return torch.stack(rows)
+
+    return gradients
+
+
+class Mixture(nn.Module):
+    """An embedding of distributions over tokens: the mean of the tokens' vectors."""
+
+    def __init__(self, weight: nn.Parameter):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def _first_text(pool: Records, recipe: Recipe, tokens: int, rng: np.random.Generator) -> Tensor:
+    """Logits: of a text of the pool, which is favoured at every position, or at random."""
+    length = pool.x.shape[1] + 1
+    logits = torch.from_numpy(rng.standard_normal((recipe.count, length, tokens)).astype(np.float32))
+    if recipe.initial == "data":
+        rows = rng.choice(len(pool), recipe.count, replace=recipe.count > len(pool))
+        text = np.concatenate([pool.x[rows], pool.y[rows, -1:]], axis=1)
+        logits += 4 * nn.functional.one_hot(tensor(text.astype(np.int64)), tokens)
+    return logits
+
+
+@torch.no_grad()
+def _of_text(
+    gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: Recipe, tokens: int
+) -> Floats:
+    hot = nn.functional.one_hot(text, tokens).float()
+    found = gradients(hot[:, :-1], hot[:, 1:]).detach()
+    return objective(found, updates, reach, recipe.objective).double().numpy()
