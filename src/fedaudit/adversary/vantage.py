@@ -25,7 +25,7 @@ GRANTS: dict[tuple[Vantage, ModelKind], frozenset[Grant]] = {
     (Vantage.OUTSIDER, "global"): frozenset({Grant.LABELS, Grant.OUTPUTS}),
     (Vantage.CLIENT, "global"): _EVERYTHING | {Grant.OWN},
     (Vantage.LABEL_ONLY_CLIENT, "global"): frozenset({Grant.LABELS, Grant.EVERY_ROUND}),
-    (Vantage.SECAGG_SERVER, "global"): _EVERYTHING,
+    (Vantage.SECAGG_SERVER, "global"): _EVERYTHING | {Grant.SUM},
     (Vantage.SERVER, "global"): _EVERYTHING,
     (Vantage.SERVER, "local"): _EVERYTHING | {Grant.UPDATE},
 }

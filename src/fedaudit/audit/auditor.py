@@ -10,6 +10,7 @@ import numpy as np
 
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.audit.canaries import CanaryWatch
 from fedaudit.audit.collect import Sight, say
 from fedaudit.audit.judge import JUDGES, Case
 from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
@@ -21,7 +22,7 @@ from fedaudit.audit.notices import references_notices, sets_differ
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.score import Scores
-from fedaudit.audit.settings import Settings
+from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.errors import FedauditError
 from fedaudit.types import (
@@ -59,6 +60,7 @@ class Auditor:
         self.blind = Blind(game, settings.seed)
         self.right: Bools | None = None  # which candidates the released model classifies correctly, if known
         self.last_round = 0
+        self.canaries = CanaryWatch(settings.canaries) if settings.canaries else None
 
     # ------------------------------------------------------------------ collect
 
@@ -82,6 +84,7 @@ class Auditor:
         shadow, own = self.settings.shadow, self.panels.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
             of[SHADOW] = seen
+        of |= self.canaries.measure(round, self.task) if self.canaries else {}
         return Observation(round.index, of, round.probe)
 
     def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
@@ -94,6 +97,8 @@ class Auditor:
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
+        if self.canaries:
+            costed |= self.canaries.absorb(seen.moment, seen.of)
         if not seen.probe:
             self.released = (round.aggregate or round.broadcast) if round else None
             self.right, self.last_round = None, seen.round
@@ -144,7 +149,9 @@ class Auditor:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.panels.own, settings.shadow.party if settings.shadow else None)
-        return Case(self.game, settings, self.panels, scores, self.fprs, self.last_round, self.history, failed)
+        return Case(
+            self.game, settings, self.panels, scores, self.fprs, self.last_round, self.history, failed, self.canaries
+        )
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -219,7 +226,7 @@ class Auditor:
         panels = [panel for panel in self.panels.all if panel.model == "global" or not self.unseen]
         ordered = sorted(panels, key=lambda panel: panel.model == "local")
         for panel in ordered:
-            for attack in (a for a in panel.attacks if a.name not in case.failed and a.question != "attribute"):
+            for attack in (a for a in panel.attacks if a.name not in case.failed and a.question not in NO_RECORDS):
                 place = attack.name, panel.model, panel.party
                 if place in written:
                     continue
@@ -252,6 +259,7 @@ class Auditor:
             "failed": dict(self.failed),
             "last_round": self.last_round,
             "blind": self.blind.state(),
+            **({"canaries": self.canaries.state()} if self.canaries else {}),
         }
 
     def restore(self, state: Stored) -> None:
@@ -265,6 +273,8 @@ class Auditor:
         self.unjudged, self.failed = dict(state["unjudged"]), dict(state["failed"])
         self.last_round = state["last_round"]
         self.blind.restore(state["blind"])
+        if self.canaries:
+            self.canaries.restore(state["canaries"])
 
 
 def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:

@@ -23,9 +23,11 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
     from fedaudit.adversary.signals.attribute import Probe
     from fedaudit.adversary.vantage import Serve
+    from fedaudit.audit.canaries import CanaryGame
     from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
+NO_RECORDS = ("attribute", "canary")  # questions that are not about single records: no score of each, no headline
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
 # of these, the first that was asked for.
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
@@ -49,6 +51,7 @@ class Settings:
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
 
     # ------------------------------------------------------------------ who can run what
 
@@ -71,7 +74,7 @@ class Settings:
 
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
-        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
+        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
         enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
         order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
@@ -120,7 +123,9 @@ class Settings:
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
             lacking = [a for a in attacks if not a.learns and not self.feeds(vantage, MODELS[vantage], a)]
-            lacking = [a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN} or a.needs <= grants]
+            lacking = [
+                a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN, Grant.SUM} or a.needs <= grants
+            ]
             by_reason: dict[str, list[str]] = {}
             for attack in lacking:
                 needed = _and(attack.needs - grants) or "answers that no defence has changed"

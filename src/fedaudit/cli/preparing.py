@@ -57,7 +57,7 @@ def plan(
     those of its game; attacks that are fitted on half of the calibration records have tables of their own.
     """
     from fedaudit.cli.planning import plan as planned
-    from fedaudit.cli.planning import plan_of
+    from fedaudit.cli.planning import plan_of, probes_of
 
     if config is not None:
         from fedaudit.config.schema import load_config
@@ -66,7 +66,10 @@ def plan(
         if members or nonmembers or calibration or fpr:
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
-        tables = plan_of(stage(load_config(config)))
+        staged = stage(load_config(config))
+        tables = plan_of(staged)
+        for line in probes_of(staged):
+            console.print(escape(line))
     elif members and nonmembers and calibration:
         tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
     else:

@@ -193,6 +193,39 @@ class Matched(Section):
     layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
 
 
+class Canary(Section):
+    """[audit.canary] the parties that canife and one-shot add to the federation.
+
+    mode = "probes": after every so many rounds the model is frozen for so many probes, half of them with the canary.
+    mode = "running": in every round a coin decides whether it takes part; it is taken out of what is kept.
+    """
+
+    probes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(100, description="probes of a frozen model")
+    every: Count | None = Field(
+        None, description="rounds between two such measurements; not set: a fifth of all rounds"
+    )
+    canaries: Count | None = Field(
+        None, description="how many; not set: 1 for canife, as many as there are parties for one-shot"
+    )
+    steps: Count = Field(1000, description="steps of crafting")
+    pool: Annotated[int, Field(ge=4)] = Field(64, description="mock parties, made of data that is set aside")
+    target: Annotated[int, Field(ge=0)] | None = Field(None, description="the canary's class; not set: one at random")
+    initial: Literal["random", "data"] = Field("random", description="what crafting starts from: noise or a record")
+    mode: Literal["probes", "running"] = Field("probes", description="a frozen model, or every round as it comes")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _probes_belong_to_frozen_rounds(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("mode") == "running":
+            for name in ("probes", "every"):
+                if name in given:
+                    raise ValueError(f"{name} has no effect when mode is 'running': remove it")
+        return given
+
+
+CANARY_ATTACKS = ("canife", "one-shot")
+
+
 class Audit(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
@@ -219,6 +252,7 @@ class Audit(Section):
     )
     attribute: Attribute | None = None
     matched: Matched | None = None
+    canary: Canary | None = None
 
 
 class Config(Section):
@@ -238,6 +272,17 @@ class Config(Section):
         if isinstance(federation, dict) and federation.get("secagg") is True and isinstance(audit, dict):
             seen = {"vantages": [Vantage.CLIENT.value, Vantage.SECAGG_SERVER.value]}
             return {**given, "audit": seen | audit}
+        return given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _canaries_are_looked_for_in_the_sum(cls, given: Any) -> Any:
+        """With canaries, the default vantages include the one that they need."""
+        audit = given.get("audit", {}) if isinstance(given, dict) else {}
+        asked = audit.get("attacks") if isinstance(audit, dict) else None
+        if isinstance(asked, list | tuple) and set(CANARY_ATTACKS) & set(map(str, asked)) and "vantages" not in audit:
+            beside = [] if set(map(str, asked)) <= {*CANARY_ATTACKS, "blind"} else [Vantage.CLIENT.value]
+            return {**given, "audit": {"vantages": [*beside, Vantage.SECAGG_SERVER.value], **audit}}
         return given
 
     @model_validator(mode="after")

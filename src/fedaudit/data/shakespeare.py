@@ -9,6 +9,7 @@ characters that occur, in the order of their code points.
 import gzip
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,8 +50,10 @@ def load(options: ShakespeareOptions) -> Dataset:
         what = f"{options.path}: no role says more than {length} characters"
         raise FedauditError("no-records", what, "Set a smaller data.length.")
     points = np.frombuffer("".join(windows).encode("utf-32-le"), np.uint32).reshape(len(windows), length + 1)
-    tokens = np.unique(points, return_inverse=True)[1].reshape(points.shape)
-    return dataset(options.name, tokens[:, :-1], tokens[:, 1:], subject=np.array(roles), tokens=True)
+    known, inverse = np.unique(points, return_inverse=True)
+    tokens = inverse.reshape(points.shape)
+    found = dataset(options.name, tokens[:, :-1], tokens[:, 1:], subject=np.array(roles), tokens=True)
+    return replace(found, vocabulary=tuple(map(chr, known.tolist())))
 
 
 def _read(path: Path) -> dict[str, list[str]]:

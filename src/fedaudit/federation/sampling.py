@@ -21,14 +21,16 @@ def scheduled(plans: Sequence[Plan], after: Moment = START) -> Iterator[tuple[Mo
             yield now, plan
 
 
-def plans(parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int) -> list[Plan]:
-    """One plan for each round. The first rounds are the same however many follow.
+def plans(
+    parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int, stream: int = 2
+) -> list[Plan]:
+    """One plan for each round. The first rounds are the same however many follow. `stream`: of random numbers.
 
     `uniform`: a fixed number of parties (participation x parties, at least one), drawn without replacement.
     `poisson`: each party by its own coin. A round may then be empty, and leaves the model as it is.
     """
     names = np.array(sorted(parties))
-    rng = np.random.default_rng([seed, 2])
+    rng = np.random.default_rng([seed, stream])
     if participation == 1:
         return [Plan(tuple(names.tolist()))] * rounds
     count = max(1, round(participation * len(names)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedaudit.defences.slots import NONE, Defence
 from fedaudit.federation import at_once
+from fedaudit.federation.canary import CanaryParty, RandomParty
 from fedaudit.federation.sampling import START, scheduled
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
@@ -44,35 +45,62 @@ def federate(
     """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a moment.
 
     A round holds what was sent, after defences. A round without parties commits nothing, unless the server adds noise,
-    which it does in every round. A probe is trained like a round, but the model stays as it was.
+    which it does in every round. A probe is trained like a round, but the model stays as it was. A round with canaries
+    is yielded twice: as a probe with them, and without them, as it is kept.
     """
-    by_name = {party.name: party for party in parties}
-    together = stackable(task, parties)
+    work = Work(task, {party.name: party for party in parties}, stackable(task, parties), seed, defence)
     model = task.initial(seed) if model is None else model
     for moment, plan in scheduled(plans, after):
         sent_out = model if plan.broadcast is None else plan.broadcast
+        sent = work.train(sent_out, plan.parties, moment)
+        seen_before = Moment(moment.round - 1, 1)
+        if plan.canaries is not None and seen_before > after:
+            beside = work.train(sent_out, plan.canaries, seen_before)
+            summed = work.aggregate(sent_out, sent | beside, moment)  # the noise of the round that is kept
+            yield Round(seen_before.round, sent_out, sent | beside, summed, commit=False, probe=1)
         if not plan.parties and not defence.aggregate:
             yield Round(moment.round, sent_out, {}, sent_out, commit=False, probe=moment.probe)
             continue
-        rngs = {name: party_rng(seed, moment, name) for name in plan.parties}
-        if together:
-            jobs = [at_once.Job(name, together[name].records, rng) for name, rng in rngs.items()]
-            sent = at_once.train(task, sent_out, jobs, next(iter(together.values())).training)
-        else:
-            sent = {name: by_name[name].update(task, sent_out, rng) for name, rng in rngs.items()}
-        if leave := defence.update:
-            sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
-        at_server = party_rng(seed, moment, "/aggregate")
-        aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
+        aggregate = work.aggregate(sent_out, sent, moment)
         yield Round(moment.round, sent_out, sent, aggregate, plan.commit, moment.probe)
         model = aggregate if plan.commit else model
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is done at one moment: parties train, and the server aggregates. The same moment gives the same result."""
+
+    task: TorchTask
+    parties: Mapping[str, Party]
+    together: Mapping[str, Trainer]
+    seed: int
+    defence: Defence
+
+    def train(self, model: State, names: Sequence[str], moment: Moment) -> dict[str, Trained]:
+        rngs = {name: party_rng(self.seed, moment, name) for name in names}
+        jobs = [at_once.Job(n, self.together[n].records, rng) for n, rng in rngs.items() if n in self.together]
+        done = at_once.train(self.task, model, jobs, self.together[jobs[0].name].training) if jobs else {}
+        sent = {
+            name: done[name] if name in done else self.parties[name].update(self.task, model, rng)
+            for name, rng in rngs.items()
+        }
+        if leave := self.defence.update:
+            sent = {n: leave(model, one, party_rng(self.seed, moment, f"{n}/update")) for n, one in sent.items()}
+        return sent
+
+    def aggregate(self, model: State, sent: Mapping[str, Trained], moment: Moment) -> State:
+        if self.defence.aggregate:
+            return self.defence.aggregate(model, sent, party_rng(self.seed, moment, "/aggregate"))
+        return average(sent) if sent else model
+
+
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
-    """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none."""
-    trainers = {p.name: p for p in parties if type(p) is Trainer and not p.training.weight_decay}
-    alike = len(trainers) == len(parties) and len({p.training for p in trainers.values()}) == 1
-    return trainers if alike and at_once.worthwhile(task, len(parties)) else {}
+    """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none.
+    Canaries do not count: with them and without them the others train in the same way."""
+    others = [p for p in parties if not isinstance(p, CanaryParty | RandomParty)]
+    trainers = {p.name: p for p in others if type(p) is Trainer and not p.training.weight_decay}
+    alike = len(trainers) == len(others) and len({p.training for p in trainers.values()}) == 1
+    return trainers if alike and at_once.worthwhile(task, len(others)) else {}
 
 
 def average(sent: Mapping[str, Trained]) -> State:

@@ -6,15 +6,16 @@ Mock parties, made of public data, give clipped updates u_i. A record z with gra
 
 is small: its gradient is orthogonal to what others send, and long enough (R) to be clipped.
 
-The paper prints the first term with g in place of g / |g|. Minimised as it stands, that yields a *dead* canary whose
-gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock updates, drawn
-anew, and crafts all canaries at once. What a canary sends decides whether it is any good, so nothing is concluded from
-the loss here: see `federation.canary.Health`.
+The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that yields a *dead*
+canary whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
+updates, drawn anew, and crafts all canaries at once. What a canary sends decides whether it is any good, so nothing is
+concluded from the loss here: see `federation.canary.Planted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,9 +86,12 @@ def objective(gradients: Tensor, updates: Tensor, reach: float, kind: Objective 
     norms = gradients.norm(dim=1)
     along = gradients @ updates.T
     scale = reach if kind == "printed" else norms.clamp_min(1e-12)[:, None]
-    orthogonal = (along / scale).square().mean(dim=1)
+    squares = (along / scale).square()
+    orthogonal = squares.sum(dim=1) if kind == "printed" else squares.mean(dim=1)
     short = ((reach - norms).clamp_min(0) / reach).square()
-    return {"orthogonal": orthogonal, "long": short}.get(kind, orthogonal + short)
+    both: Tensor = orthogonal + short
+    terms: dict[str, Tensor] = {"orthogonal": orthogonal, "long": short}
+    return terms.get(kind, both)
 
 
 def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterator[Tensor]:
@@ -101,7 +105,13 @@ def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterato
 
 
 def _craft_values(
-    task: TorchTask, model: State, updates: Tensor, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+    task: TorchTask,
+    model: State,
+    updates: Tensor,
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
 ) -> Crafted:
     gradients = together(task, model)
     start, labels = _begin(pool, recipe, task.classes, rng)
@@ -136,13 +146,17 @@ def together(task: TorchTask, model: State) -> Gradients:
     return gradients
 
 
+def check_target(target: int | None, classes: int) -> None:
+    if target is not None and classes and not 0 <= target < classes:
+        what = f"audit.canary.target is {target}, and there are classes 0 to {classes - 1}"
+        raise FedauditError("canary-target", what, "Set one of these, or leave it out.")
+
+
 def _begin(
     pool: Records, recipe: Recipe, classes: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Where crafting begins: records of the pool, or noise of the same mean and spread; and the labels."""
-    if recipe.target is not None and classes and not 0 <= recipe.target < classes:
-        what = f"audit.canary.target is {recipe.target}, and there are classes 0 to {classes - 1}"
-        raise FedauditError("canary-target", what, "Set one of these, or leave it out.")
+    check_target(recipe.target, classes)
     rows = rng.choice(len(pool), recipe.count, replace=recipe.count > len(pool))
     start = pool.x[rows].astype(np.float32)
     if recipe.initial == "random":
@@ -155,9 +169,7 @@ def _begin(
 
 
 @torch.no_grad()
-def _whole(
-    gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: Recipe
-) -> Floats:
+def _whole(gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: Recipe) -> Floats:
     return objective(gradients(z.detach(), y), updates, reach, recipe.objective).double().numpy()
 
 
@@ -169,7 +181,13 @@ def _named(x: NDArray[Any], y: NDArray[Any]) -> Records:
 
 
 def _craft_text(
-    task: TorchTask, model: State, updates: Tensor, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+    task: TorchTask,
+    model: State,
+    updates: Tensor,
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
 ) -> Crafted:
     """A distribution over the tokens at each position (Gumbel-softmax), sharper from step to step, and straight-through
     in the last quarter, when the canary is already the text that it will be."""
@@ -210,7 +228,7 @@ def one_by_one(task: TorchTask, model: State) -> Gradients:
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         rows = []
-        with torch.backends.mkldnn.flags(enabled=False), torch.enable_grad():  # whose LSTM has no second derivative
+        with plain_lstm(), torch.enable_grad():
             for one, its in zip(x, y, strict=True):
                 loss = losses.of_records(module(one[None]), its[None], task.classes).sum()
                 found = torch.autograd.grad(loss, parameters, create_graph=x.requires_grad)
@@ -220,12 +238,23 @@ def one_by_one(task: TorchTask, model: State) -> Gradients:
     return gradients
 
 
+@contextmanager
+def plain_lstm() -> Iterator[None]:
+    """Without oneDNN, whose LSTM has no second derivative."""
+    before = bool(torch._C._get_mkldnn_enabled())
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
 class Mixture(nn.Module):
     """An embedding of distributions over tokens: the mean of the tokens' vectors."""
 
-    def __init__(self, weight: nn.Parameter):
+    def __init__(self, weight: Tensor):
         super().__init__()
-        self.weight = weight
+        self.weight = nn.Parameter(weight.detach())
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight
@@ -243,9 +272,7 @@ def _first_text(pool: Records, recipe: Recipe, tokens: int, rng: np.random.Gener
 
 
 @torch.no_grad()
-def _of_text(
-    gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: Recipe, tokens: int
-) -> Floats:
+def _of_text(gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: Recipe, tokens: int) -> Floats:
     hot = nn.functional.one_hot(text, tokens).float()
     found = gradients(hot[:, :-1], hot[:, 1:]).detach()
     return objective(found, updates, reach, recipe.objective).double().numpy()

@@ -80,12 +80,12 @@ def rdp_epsilon(process: Process, rounds: int, delta: float) -> float:
     event: Any = dp_accounting.GaussianDpEvent(process.noise)
     if process.rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(process.rate, event)
-    with _quiet():
+    with quiet():
         return float(RdpAccountant().compose(event, process.releases * rounds).get_epsilon(delta))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Orders whose series does not converge are left out, which is sound and needs no warning each."""
     logger = logging.getLogger("absl")
     before = logger.level

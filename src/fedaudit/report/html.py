@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, words
+from fedaudit.report import canary, charts, panels, parties, sections, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -48,6 +48,7 @@ def _view(results: Results) -> dict[str, Any]:
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
         "naming": panels.naming(results),
+        "canaries": canary.panels(results),
         "attribute": panels.attribute(results),
         "exposed": panels.exposed(results),
         "blind": panels.blind_panel(results, found),

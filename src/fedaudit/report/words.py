@@ -64,9 +64,10 @@ def measure(name: str) -> str:
 
 
 def pooled(results: Results) -> list[AuditResult]:
-    """The pooled results of attacks on membership. For guesses of attributes see `attributes`."""
+    """The pooled results of attacks on membership. For guesses of attributes see `attributes`; canaries, whose unit is
+    the user, have a panel of their own."""
     whole = [r for r in results.results if r.party is None and r.attack != "blind"]
-    return [r for r in whole if not guesses_attribute(r)]
+    return [r for r in whole if not guesses_attribute(r) and r.unit != "user"]
 
 
 def guesses_attribute(entry: AuditResult) -> bool:

@@ -79,6 +79,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
     """Sets aside records for an adversary outside the federation, as many as a party gets."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
+    outside = outside or any(attack.name == "canife" for attack in using)  # its design pool
     if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation

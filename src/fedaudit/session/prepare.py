@@ -17,8 +17,8 @@ from fedaudit.config.schema import Config, Matched
 from fedaudit.data import partition
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import adversaries, attributes
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
+from fedaudit.session import adversaries, attributes, canaries
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, Role, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -35,6 +35,7 @@ class Staged:
     game: Game
     settings: Settings
     promises: tuple[Promise, ...] = ()  # of its defences, where these are known
+    own: Records | None = None  # set aside for an adversary: its own data, or the design pool of canaries
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Prepared:
     defence: Defence
     isolation: Isolation | None = None  # what a malicious aggregator does instead
     gaps: list[str] = field(default_factory=list)  # planned work that an engine could not do
+    canaries: canaries.Planned | None = None
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -81,7 +83,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     settings = replace(settings, references=references, shadow=shadow)
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
-    return Staged(config, dataset, game, settings)
+    return Staged(config, dataset, game, settings, own=own)
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
@@ -152,7 +154,12 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
         learning = [attack for attack in settings.attacks if attack.learns]
         isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
         settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
-    return Prepared(config, dataset, game, task, parties, settings, Auditor(task, game, settings), defence, isolation)
+    planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
+    if planted:
+        parties += planted.parties
+        settings = replace(settings, canaries=planted.game)
+    auditor = Auditor(task, game, settings)
+    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, isolation, canaries=planted)
 
 
 # By what noise is added to: records and people inside the parties, or whole updates (docs/matched-filter.md).
@@ -188,6 +195,8 @@ def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, f
 
 
 def planned(prepared: Prepared) -> list[Plan]:
+    if prepared.canaries:
+        return prepared.canaries.plans
     federation = prepared.config.federation
     names = [party.name for party in prepared.parties]
     sampling = federation.sampling or "uniform"

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.canaries import CanaryGame
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
+from fedaudit.session import canaries
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
 from fedaudit.session.prepare import Staged, build, defend, filter_options, stage
@@ -73,11 +75,25 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
                 f"{attack.name!r} needs data that was set aside for an outside adversary, and this run set none aside",
                 "Run again with this attack in audit.attacks.",
             )
+    if canaries.asked_for(names):
+        staged = replace(staged, settings=replace(staged.settings, canaries=canary_game(staged)))
     options = filter_options(staged.config, staged.promises)
     weights = store.manifest.get("weights_per_member", {})
     settings = replace(staged.settings, attacks=attacks, notices=told, filter=options, weights_per_member=weights)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))
+
+
+def canary_game(staged: Staged) -> CanaryGame:
+    """Who was present when: it follows from the configuration."""
+    task = build(staged)
+    planned = canaries.plan(
+        staged.config, staged.game, task, defend(staged, task), staged.own, staged.dataset.vocabulary
+    )
+    if planned is None:
+        what = "canaries are parties of the federation, and this run had none"
+        raise FedauditError("not-kept", what, "Run again with canife or one-shot in audit.attacks.")
+    return planned.game
 
 
 def without_served_answers(settings: Settings, config: Config) -> Settings:

@@ -127,7 +127,7 @@ class Store:
             round.probe,
         )
         parts, names, signals, unobserved, layers = [], set(), None, {}, {}
-        if seen:
+        if seen and seen.of:
             blob = pack_signals(round.index, seen.of)
             write_atomically(self._signals_file(entry), blob)
             signals = checksum(blob)

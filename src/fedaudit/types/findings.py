@@ -24,7 +24,8 @@ ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
-Kind = Literal["measured", "proved", "model-based", "heuristic"]
+# Of epsilon: *claimed* is what the accountant says; nothing was measured for it.
+Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 Count = Annotated[int, Rule("minimum", 0)]
 VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
 
@@ -53,8 +54,11 @@ class Estimate:
 
 _ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
+_ABOUT_CANARIES = "score-sd|canary-norm"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
-_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
+_NAMES = Rule(
+    "propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES}|{_ABOUT_CANARIES})$"}
+)
 Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
@@ -75,6 +79,17 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Exhibit:
+    """A canary, to be shown: a picture or other values with their shape, or a text; and its label."""
+
+    kind: Literal["image", "values", "text"]
+    shape: Sequence[int]
+    values: Sequence[float]
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """One attack from one vantage on one kind of model, for one party or pooled (party None)."""
 
@@ -89,6 +104,7 @@ class AuditResult:
     warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
+    canary: Annotated[Exhibit | None, "the first canary, as it was crafted last"] = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Grant(StrEnum):
     UPDATE = "update"
     OWN = "own-update"
     EVERY_ROUND = "every-round"
+    SUM = "noisy-sum"
 
 
 # ------------------------------------------------------------------ the game

@@ -49,6 +49,7 @@ class Dataset:
     name: str
     records: Records
     classes: int
+    vocabulary: tuple[str, ...] = ()  # of text, where it is known: what each token stands for
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -107,11 +108,14 @@ class Plan:
     """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
 
     A plan that is not kept is a probe: the parties train, the result is observed, and the model stays as it was.
+    `canaries` take part in a round that is kept, are seen in a probe of it, and are taken out of what is kept; None:
+    there is no such probe.
     """
 
     parties: tuple[str, ...]
     commit: bool = True
     broadcast: State | None = None
+    canaries: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.canary import Canife, OneShot
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
 from fedaudit.adversary.attacks.gradients import LayerAttack
@@ -131,6 +132,12 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
+# Attacks on parties of the auditor's own; they need the vantage `secagg-server`, and are set in [audit.canary].
+CANARIES: dict[str, Entry] = {
+    "canife": Entry("a crafted canary party: does the noisy sum tell whether it took part", Canife, False),
+    "one-shot": Entry("random canary parties in one training run: how far the model moves their way", OneShot, False),
+}
+
 FUSED = ("gradient-cosine", "fta-confidence")
 
 # `[audit.attribute]` asks for this attack.
@@ -174,7 +181,7 @@ def choose(
     wanted = (
         [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
     )
-    known = REGISTRY | SHADOW
+    known = REGISTRY | SHADOW | CANARIES
     for name in wanted:
         if name not in known and name != BLIND:
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))

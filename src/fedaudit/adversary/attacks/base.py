@@ -9,7 +9,7 @@ from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.types import Floats, Grant
 
-Question = Literal["membership", "source", "attribute"]
+Question = Literal["membership", "source", "attribute", "canary"]
 Gather = Literal["mean", "sorted", "count"]
 
 

@@ -6,7 +6,7 @@ To add a question, add a file and a line here. An attack names its question.
 from collections.abc import Callable
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.audit.judge import attribute, membership, source
+from fedaudit.audit.judge import attribute, canary, membership, source
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.types import ModelKind, Vantage
 
@@ -14,6 +14,7 @@ JUDGES: dict[str, Callable[[Case, BaseAttack, Vantage, ModelKind], Verdict]] = {
     "membership": membership.judge,
     "source": source.judge,
     "attribute": attribute.judge,
+    "canary": canary.judge,
 }
 
 __all__ = ["JUDGES", "Case", "Verdict"]

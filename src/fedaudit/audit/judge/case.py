@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.canaries import CanaryWatch
 from fedaudit.audit.collect import Sight, say
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
@@ -38,6 +39,7 @@ class Case:
     round: int
     history: History = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
+    canaries: CanaryWatch | None = None
 
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]

@@ -9,7 +9,7 @@ from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.judge.case import Case
 from fedaudit.audit.judge.sentences import Beyond
 from fedaudit.audit.score import cannot_fit
-from fedaudit.audit.settings import HEADLINE_FPR
+from fedaudit.audit.settings import HEADLINE_FPR, NO_RECORDS
 from fedaudit.stats import party_differences
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import Estimate, Headline, ModelKind, Vantage
@@ -70,7 +70,7 @@ def beyond_chance(case: Case, quoted: Sequence[Headline]) -> dict[str, list[Beyo
             (attack, model)
             for model in _models(vantage)
             for attack in case.alive(vantage, model)
-            if attack.question != "attribute"
+            if attack.question not in NO_RECORDS
         ]
         looked_at = len(tried) * (1 + len(case.fprs))
         confidence = 1 - (1 - case.settings.confidence) / max(looked_at, 1)

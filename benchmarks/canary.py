@@ -1,0 +1,58 @@
+"""Crafting canaries: sixteen at once against a few mock updates a step, compared with one after the other against all.
+
+The small network gains from both; ResNet-18, whose memory is the mock updates, from looking at 16 of 64 in a step: the
+others need not be held. Both ways make the same number of steps."""
+
+import resource
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.measuring import Case, interleaved, verdict
+from fedaudit.learn.crafting import Recipe, craft
+from fedaudit.learn.tasks import TorchTask, build_task
+from fedaudit.types import Floats, Records
+
+MOCKS, TOGETHER = 64, 16
+
+
+def small_cnn() -> nn.Module:
+    """26,650 parameters."""
+    layers: list[nn.Module] = []
+    for before, after in ((3, 16), (16, 32), (32, 48)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(768, 10))
+
+
+def run() -> dict[str, Any]:
+    cases: dict[str, Case] = {}
+    small, large = TorchTask(small_cnn, 10), build_task("resnet18", (3, 32, 32), 10, {})
+    each = partial(steps, small, updates(small, MOCKS), 20)
+    found = interleaved(partial(each, 1, MOCKS), partial(each, TOGETHER, TOGETHER), 3.0, times=3)
+    cases["CNN, a canary of sixteen"] = Case(found.ratio * TOGETHER, 3.0, found.seconds)
+    few, all_of_them = updates(large, TOGETHER), updates(large, MOCKS)
+    one, other = partial(steps, large, all_of_them, 2, 1, MOCKS), partial(steps, large, few, 2, 1, TOGETHER)
+    cases["ResNet-18, 16 rows of mock updates"] = interleaved(one, other, 2.0, times=3)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    held = few.nbytes / 2**30
+    return verdict(
+        "canary", "higher", cases, threads=torch.get_num_threads(), gib_of_mock_updates=round(held, 2),
+        peak_gib_of_both_ways=round(peak, 2),
+    )  # fmt: skip
+
+
+def updates(task: TorchTask, rows: int) -> Floats:
+    size = sum(p.numel() for p in task.architecture.parameters())
+    drawn = np.random.default_rng(0).standard_normal((rows, size), dtype=np.float32)
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    return drawn  # type: ignore[return-value]
+
+
+def steps(task: TorchTask, mocks: Floats, count: int, canaries: int, batch: int) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random((32, 3, 32, 32), dtype=np.float32)
+    pool = Records(x, rng.integers(0, 10, 32), np.arange(32).astype(str))
+    craft(task, task.initial(0), mocks, 1.0, pool, Recipe(canaries, count, 0, batch=batch), rng)

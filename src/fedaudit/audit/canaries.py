@@ -1,0 +1,185 @@
+"""Canaries in an audit: what is measured of them at each moment, and what is kept.
+
+The scores are measured by the adversary; which canaries were present is the auditor's knowledge, and comes in when the
+scores are judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedaudit.adversary.attacks.canary import canife_scores, cosines, summed
+from fedaudit.adversary.reductions import Kept
+from fedaudit.adversary.vantage import look
+from fedaudit.types import Bools, Exhibit, Floats, Measured, Moment, Round, State, Strings, Vantage
+
+if TYPE_CHECKING:
+    from fedaudit.federation.canary import Canaries
+    from fedaudit.privacy.statement import Process
+
+CRAFTED, RANDOM = "(canife)", "(one-shot)"  # keys in an observation, beside the parties' names
+ALIVE = 0.5  # a canary whose update is shorter than this share of the clip norm is dead
+SHOWN = 4096  # values of a canary that are kept, to show it
+
+SCORE, NORM, HEALTH, SPREAD = "canary-score", "canary-norm", "canary-health", "canary-spread"
+ROUND_COSINE, TOTAL_COSINE = "cosine-round", "cosine-total"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is publicly known of the mechanism, and what it promises; without noise it promises nothing."""
+
+    delta: float
+    clip: float | None = None
+    denominator: float | None = None  # of the noisy sum; None: a mean weighted by examples
+    process: Process | None = None
+    rounds: int = 0
+    stretch: int = 1  # rounds between two measurements, for which one holds
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """Crafted canaries: who makes them, who is present when, and how one is shown."""
+
+    names: Strings
+    present: Mapping[Moment, Bools]
+    fair: bool  # each presence by a coin of its own; else half of the probes after each stop
+    parties: float  # expected in a round
+    canaries: Canaries | None = None  # None: only what was stored is judged
+    vocabulary: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Random:
+    """Random canaries: which were included, by fair coins."""
+
+    names: Strings
+    included: Bools
+    size: int  # parameters
+    start: State | None = None  # the first model
+    directions: Callable[[], Floats] | None = None
+
+
+@dataclass(frozen=True)
+class CanaryGame:
+    claim: Claim
+    crafted: Crafted | None = None
+    random: Random | None = None
+
+
+class Watch(Kept):
+    """The scores of canaries, moment by moment."""
+
+    def __init__(self) -> None:
+        self.round: Floats = np.empty(0)
+        self.probe: Floats = np.empty(0)
+        self.values: Floats = np.empty((0, 0, 0))  # moments x canaries x measures
+        self.seconds = 0.0
+        self.epoch_seconds = 0.0
+
+    def add(self, moment: Moment, measured: Measured, names: Strings, measures: tuple[str, ...]) -> None:
+        order = [measured.id.tolist().index(name) for name in names.tolist()]
+        row = np.stack([measured.values[name].astype(np.float64)[order] for name in measures], axis=1)[None]
+        self.values = np.concatenate([self.values, row]) if len(self.values) else row
+        self.round = np.append(self.round, float(moment.round))
+        self.probe = np.append(self.probe, float(moment.probe))
+        self.seconds += measured.seconds
+        self.epoch_seconds += measured.epoch_seconds
+
+    def moments(self) -> list[Moment]:
+        return [Moment(int(r), int(p)) for r, p in zip(self.round, self.probe, strict=True)]
+
+
+MEASURES = {CRAFTED: (SCORE, NORM, HEALTH, SPREAD), RANDOM: (ROUND_COSINE, TOTAL_COSINE)}
+
+
+@dataclass
+class CanaryWatch:
+    """Beside the sights of the records: what is seen of canaries."""
+
+    game: CanaryGame
+    kept: dict[str, Watch] = field(default_factory=lambda: {CRAFTED: Watch(), RANDOM: Watch()})
+    exhibit: Exhibit | None = None  # the first canary, as it was crafted last
+
+    def measure(self, round: Round, task: Any) -> dict[str | None, Measured]:
+        """What a round shows of the canaries that it is asked about. Changes nothing that is kept."""
+        found: dict[str | None, Measured] = {}
+        crafted, random = self.game.crafted, self.game.random
+        if crafted and crafted.canaries and round.moment in crafted.present:
+            found[CRAFTED] = self._crafted(crafted, round, task)
+        if random and random.directions and random.start is not None and not round.probe and round.commit:
+            found[RANDOM] = self._random(random, round, task)
+        return {key: one for key, one in found.items() if one.values}
+
+    def _crafted(self, crafted: Crafted, round: Round, task: Any) -> Measured:
+        started = time.perf_counter()
+        assert crafted.canaries is not None
+        planted = crafted.canaries.at(task, round.broadcast)
+        (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
+        order = [name for name, _ in task.architecture.named_parameters()]
+        total = summed(view, order, self._denominator(round))
+        values: dict[str, Any] = {}
+        if total is not None:
+            scores = canife_scores(total, planted.updates, planted.unit)
+            scores = np.where(planted.norm >= ALIVE, scores, np.nan)
+            values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
+        epochs = sum(trained.epoch_seconds for trained in round.sent.values())
+        return Measured(crafted.names, values, time.perf_counter() - started, epochs)
+
+    def _random(self, random: Random, round: Round, task: Any) -> Measured:
+        started = time.perf_counter()
+        assert random.directions is not None
+        assert random.start is not None
+        units = random.directions()
+        (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
+        order = sorted(name for name, value in round.broadcast.items() if value.dtype.kind == "f")
+        values: dict[str, Any] = {}
+        if (change := summed(view, order, 1.0)) is not None:
+            whole = np.concatenate([
+                (random.start[name].astype(np.float64) - view.weights[name]).ravel() for name in order
+            ])  # fmt: skip
+            values = {ROUND_COSINE: cosines(change, units), TOTAL_COSINE: cosines(whole, units)}
+        epochs = sum(trained.epoch_seconds for trained in round.sent.values())
+        return Measured(random.names, values, time.perf_counter() - started, epochs)
+
+    def _denominator(self, round: Round) -> float:
+        """By what the mean must be multiplied to have the sum in which a canary counts once."""
+        known = self.game.claim.denominator
+        return known if known is not None else float(sum(trained.examples for trained in round.sent.values()))
+
+    def absorb(self, moment: Moment, of: Mapping[str | None, Measured]) -> dict[str | None, Measured]:
+        """Keeps what was measured of canaries, and returns it."""
+        names = {CRAFTED: self.game.crafted, RANDOM: self.game.random}
+        for key, game in names.items():
+            if game is not None and key in of:
+                self.kept[key].add(moment, of[key], game.names, MEASURES[key])
+        if CRAFTED in of and (shown := self._show()):
+            self.exhibit = shown
+        return {key: of[key] for key in names if key in of}
+
+    def _show(self) -> Exhibit | None:
+        crafted = self.game.crafted
+        last = crafted.canaries.last if crafted and crafted.canaries else None
+        if crafted is None or last is None:
+            return None
+        x, y = last.records.x[0], last.records.y[0]
+        if x.dtype.kind in "iu":
+            tokens = np.append(x, y.reshape(-1)[-1])
+            words = crafted.vocabulary
+            text = "".join(words[t] if t < len(words) else f"<{t}>" for t in tokens.tolist())
+            return Exhibit("text", [], [], text, "")
+        values = [round(float(v), 4) for v in x.reshape(-1)[:SHOWN]]
+        shown = list(x.shape), values, "", str(y)
+        return Exhibit("image", *shown) if x.ndim == 3 and x.size <= SHOWN else Exhibit("values", *shown)
+
+    def state(self) -> dict[str, Any]:
+        return {key: watch.state() for key, watch in self.kept.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for key, watch in self.kept.items():
+            watch.restore(state[key])

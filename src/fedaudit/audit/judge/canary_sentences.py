@@ -1,0 +1,75 @@
+"""What may be said of canaries: whether a claim is refuted, whether noise is missing, how good the canaries were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedaudit.types import Estimate, Floats
+
+ROUND = "epsilon-accountant-round"
+DECIDES = ("epsilon-bonferroni", "epsilon-anytime")  # proved, and fixed in advance: the others are only shown
+WEAK = 0.99
+
+
+def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
+    """The proved figure that lies above what is claimed for a round, if one does.
+
+    Of the two that decide only one is computed where coins are not fair; where both are, each may err, so the first
+    alone counts.
+    """
+    claimed = found[ROUND].value if ROUND in found else None
+    deciding = next((found[name] for name in DECIDES if name in found), None)
+    if claimed is None or deciding is None or deciding.value is None:
+        return None
+    return deciding if deciding.value > claimed else None
+
+
+def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, scores: int) -> list[str]:
+    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak."""
+    told = []
+    if bound := refuted(found):
+        told.append(
+            f"canife: the claim of differential privacy does not hold. A round has an epsilon of at least "
+            f"{bound.value:.3g} ({bound.name}, {bound.confidence:.0%} confidence, {bound.n_pos} + {bound.n_neg} "
+            f"probes), and {found[ROUND].value:.3g} is claimed."
+        )
+    spread = found["score-sd"]
+    if noise is not None and spread.high is not None and spread.high < noise:
+        gone = "there is no noise in the sum" if spread.high < noise / 10 else "the sum has less noise than is claimed"
+        told.append(
+            f"canife: {gone}. The scores have a standard deviation of {spread.value:.3g} (at most {spread.high:.3g}), "
+            f"and the claimed noise alone would give {noise:.3g}."
+        )
+    elif noise is None and found["auc"].value == 1:
+        told.append("canife: no noise protects the parties: the sum tells every time whether the canary took part.")
+    dead = int(np.count_nonzero(~np.isfinite(norms) | (norms < 0.5)))
+    if dead:
+        told.append(
+            f"canife: {dead} of {scores} scores are of dead canaries, whose update vanishes; they do not count."
+        )
+    elif float(np.median(norms)) < WEAK:
+        told.append(
+            f"canife: the canary's update has only {np.median(norms):.3f} of the clip norm, so the figures understate."
+        )
+    return told
+
+
+def conclusion(attack: str, found: Mapping[str, Estimate], quality: str) -> list[str]:
+    """In a sentence, for the report: what is proved, what is estimated, what is claimed."""
+    parts = []
+    for name, what in (
+        ("epsilon-bonferroni", "proved, one round"),
+        ("epsilon-gdp", "Gaussian fit, one round"),
+        ("epsilon-one-run", "proved, whole run"),
+        ("epsilon-one-shot", "estimate, whole run"),
+        ("epsilon-composed", "composed, a heuristic"),
+        (ROUND, "claimed, one round"),
+        ("epsilon-accountant", "claimed, whole run"),
+    ):
+        one = found.get(name)
+        if one is not None and one.value is not None:
+            span = f" ({one.low:.3g}-{one.high:.3g})" if one.low is not None and one.high is not None else ""
+            parts.append(f"{one.value:.3g}{span} {what}")
+    return [f"{attack}: {quality}. Epsilon: {'; '.join(parts)}."] if parts else [f"{attack}: {quality}."]

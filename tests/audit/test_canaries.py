@@ -1,0 +1,226 @@
+"""Canaries from a configuration to results: right and wrong mechanisms, what is refused, resuming, the report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.adversary.reductions import flatten, unflatten
+from fedaudit.audit import Auditor
+from fedaudit.config.schema import Config, parse
+from fedaudit.defences.dp_fedavg import NoisySum
+from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
+from fedaudit.report.html import render
+from fedaudit.results.document import load
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.replay import replay
+from fedaudit.session.run import run
+from fedaudit.types import Audit, AuditResult
+from tests.worlds import plays, silent
+
+NOISE, DELTA = 2.0, 0.05
+
+
+def asking(
+    canary: dict[str, Any] | None = None, attacks: tuple[str, ...] = ("canife",), seed: int = 0, **more: Any
+) -> Config:
+    """Eight parties with a small claim, which few probes can refute."""
+    base: dict[str, Any] = {
+        "data": {"name": "digits"},
+        "federation": {"parties": 8, "rounds": 2, "lr": 0.1, "algorithm": "fedsgd", "seed": seed},
+        "model": {"hidden": [16]},
+        "audit": {"attacks": list(attacks), "canary": {"steps": 40, "pool": 8, **(canary or {})}},
+        "defences": [{"name": "dp-fedavg", "noise": NOISE, "clip": 0.2, "delta": DELTA}],
+    }
+    for section, values in more.items():
+        base[section] = {**base[section], **values} if isinstance(values, dict) else values
+        if isinstance(values, dict):
+            base[section] = {key: value for key, value in base[section].items() if value is not None}
+    return parse(base)
+
+
+def watched(prepared: Prepared) -> Audit:
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+    return prepared.auditor.snapshot()
+
+
+def found_by(audit: Audit, attack: str = "canife") -> AuditResult:
+    assert audit.failed == {}
+    (result,) = [r for r in audit.results if r.attack == attack]
+    return result
+
+
+def refuted(audit: Audit) -> bool:
+    return any("does not hold" in warning for warning in found_by(audit).warnings)
+
+
+# ------------------------------------------------------------------ what comes out
+
+
+def test_entries_are_named_and_labelled() -> None:
+    audit = watched(prepare(asking({"probes": 40, "every": 1})))
+    result = found_by(audit)
+    assert (result.vantage, result.model, result.unit, result.party) == ("secagg-server", "global", "user", None)
+    kinds = {name: estimate.kind for name, estimate in result.estimates.items()}
+    assert kinds == {
+        "auc": "measured", "accuracy": "measured", "score-sd": "measured", "canary-norm": "measured",
+        "epsilon-maximised": "heuristic", "epsilon-bonferroni": "proved", "epsilon-split": "proved",
+        "epsilon-gdp": "model-based", "epsilon-composed": "heuristic", "epsilon-composed-paper": "heuristic",
+        "epsilon-accountant": "claimed", "epsilon-accountant-round": "claimed",
+    }  # fmt: skip
+    claimed = result.estimates["epsilon-accountant"]
+    assert (claimed.value, claimed.low) == (claimed.high, None)
+    spread = result.estimates["score-sd"]
+    assert spread.low is not None
+    assert spread.high is not None
+    assert spread.low < NOISE < spread.high  # K18
+    assert result.estimates["canary-norm"].value == pytest.approx(1, abs=1e-3)
+    assert list(result.curves["epsilon-gdp"].x) == [1.0, 2.0]
+    assert sum(v or 0 for v in result.curves["scores-with"].value) == 40
+    assert any(notice.startswith("canife: canary health") for notice in audit.notices)
+
+
+def test_running_canaries_have_an_anytime_bound() -> None:
+    prepared = prepare(asking({"mode": "running", "canaries": 2}, federation={"rounds": 12}))
+    result = found_by(watched(prepared))
+    estimate = result.estimates["epsilon-anytime"]
+    assert estimate.kind == "proved"
+    assert estimate.n_pos + estimate.n_neg == 24
+    assert len(result.curves["epsilon-anytime"].x) == 12
+    assert result.estimates["epsilon-bonferroni"].n_pos + result.estimates["epsilon-bonferroni"].n_neg == 12
+
+
+def test_one_shot_comes_out_with_its_null() -> None:
+    small = [{"name": "dp-fedavg", "noise": 1.0, "clip": 0.2, "delta": 0.01}]
+    asked = asking({"canaries": 40}, ("one-shot",), federation={"parties": 40, "rounds": 3}, defences=small)
+    result = found_by(watched(prepare(asked)), "one-shot")
+    assert {"auc", "epsilon-one-shot", "epsilon-one-shot-bound", "epsilon-one-run", "epsilon-accountant"} <= set(
+        result.estimates
+    )
+    proved = result.estimates["epsilon-one-run"]
+    claimed = result.estimates["epsilon-accountant"].value
+    assert proved.kind == "proved"
+    assert proved.value is not None
+    assert claimed is not None
+    assert proved.value < claimed
+    assert not result.warnings  # canaries that were never sent look random
+
+
+def test_K19_without_noise_the_audit_says_so() -> None:
+    prepared = prepare(asking({"probes": 20, "every": 2, "steps": 200}))
+    sure = prepared.defence.aggregate
+    assert isinstance(sure, NoisySum)
+    silent_one = replace(prepared, defence=replace(prepared.defence, aggregate=replace(sure, noise=0.0)))
+    result = found_by(watched(silent_one))
+    assert any("no noise" in warning for warning in result.warnings)
+    capped = result.estimates["epsilon-maximised"]
+    assert capped.value is not None
+    assert np.isfinite(capped.value)
+    assert capped.reason == "limited by the number of trials"
+
+
+# ------------------------------------------------------------------ right and wrong mechanisms
+
+
+def mechanism(name: str, defence: Defence) -> Defence:
+    assert isinstance(defence.aggregate, NoisySum)
+    if name == "a third of the noise":
+        return replace(defence, aggregate=replace(defence.aggregate, noise=defence.aggregate.noise / 3))
+    return replace(defence, update=None) if name == "not clipped" else defence
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("right", 0, 0), ("a third of the noise", 8, 10), ("not clipped", 8, 10)]
+)
+def test_a_wrong_mechanism_is_caught_and_the_right_one_is_not(name: str, least: int, most: int) -> None:
+    caught = 0
+    for seed in range(10):
+        asked = asking({"probes": 200, "every": 2, "steps": 20, "pool": 4}, seed=seed)
+        prepared = prepare(asked)
+        caught += refuted(watched(replace(prepared, defence=mechanism(name, prepared.defence))))
+    assert least <= caught <= most
+
+
+# ------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (asking({"canaries": 9}), "canary-count"),
+        (asking({"every": 3}), "canary-every"),
+        (asking({"target": 10}), "canary-target"),
+        (asking(defences=[{"name": "dp-fedavg", "noise": 1.0, "clip": 1.0, "delta": 0.2}]), "canary-delta"),
+        (asking(defences=[{"name": "dp-fedavg", "noise": 1.0, "clip": 1.0, "local": True}]), "canary-local"),
+        (asking(attacks=("one-shot",), defences=[]), "canary-clip"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_training(asked: Config, code: str) -> None:
+    with pytest.raises(FedauditError) as refused:
+        prepare(asked)
+    assert refused.value.code == code
+
+
+def test_a_vantage_that_does_not_see_the_sum_is_refused() -> None:
+    with pytest.raises(FedauditError, match="noisy-sum"):
+        prepare(asking(audit={"attacks": ["canife", "loss"], "vantages": ["client"]}))
+
+
+def test_a_dead_canary_is_refused() -> None:
+    """A clip norm that no gradient reaches: health may read well, and nothing is concluded."""
+    huge = [{"name": "dp-fedavg", "noise": 1.0, "clip": 1e6, "delta": 0.01}]
+    prepared = prepare(asking({"probes": 20, "every": 2, "steps": 5}, defences=huge))
+    audit = watched(prepared)
+    assert "every canary is dead" in audit.failed["canife"]
+    assert not [r for r in audit.results if r.attack == "canife"]
+
+
+# ------------------------------------------------------------------ stored, resumed, shown
+
+
+def test_state_goes_on_in_another_process() -> None:
+    prepared = prepare(asking({"mode": "running"}, ("canife", "one-shot"), federation={"rounds": 6}))
+    whole, parts = prepared.auditor, Auditor(prepared.task, prepared.game, prepared.settings)
+    for round in rounds(prepared):
+        whole.observe(round)
+        fresh = Auditor(prepared.task, prepared.game, prepared.settings)
+        fresh.restore(unflatten(*flatten(parts.state())))
+        fresh.observe(round)
+        parts = fresh
+    one, other = whole.snapshot(), parts.snapshot()
+    for attack in ("canife", "one-shot"):
+        assert found_by(one, attack).estimates == found_by(other, attack).estimates
+
+
+def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
+    asked = asking({"probes": 20, "every": 1}, ("canife", "loss"))
+    document = run(asked, tmp_path / "run", silent)
+    (result,) = [r for r in document.results if r.attack == "canife"]
+    again = load(tmp_path / "run")
+    assert [r.estimates for r in again.results if r.attack == "canife"] == [result.estimates]
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["schema"] == 1
+    page = render(document)
+    assert "what the sum tells about one party" in page
+    assert "epsilon-bonferroni" in page
+    replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
+    assert [r.estimates for r in replayed.results if r.attack == "canife"] == [result.estimates]
+
+
+def test_a_text_canary_is_shown_as_text(tmp_path: Path) -> None:
+    asked = asking(
+        {"probes": 16, "every": 2, "steps": 10},
+        data={"name": "shakespeare", "path": str(plays(tmp_path / "plays.json")), "length": 12},
+        federation={"split_subjects": True},
+        model={"name": "lstm", "hidden": None, "units": 8, "layers": 1},
+    )
+    result = found_by(watched(prepare(asked)))
+    assert result.canary is not None
+    assert result.canary.kind == "text"
+    assert len(result.canary.text) == 13
+    assert set(result.canary.text) <= set("abcdefghij .\n")

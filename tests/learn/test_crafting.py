@@ -1,0 +1,140 @@
+"""Crafting: gradients of several canaries at once, the objective, and what becomes of a canary under each."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedaudit.errors import FedauditError
+from fedaudit.learn.arrays import tensor
+from fedaudit.learn.crafting import Crafted, Recipe, craft, flat, objective, one_by_one, together
+from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.types import Floats, Records, State
+
+LR = 0.1
+
+
+def pictures(n: int, seed: int = 0) -> Records:
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 1, 8, 8)).astype(np.float32)
+    return Records(x, rng.integers(0, 3, n), np.array([f"r{i:03d}" for i in range(n)]))
+
+
+def world(n: int = 24) -> tuple[TorchTask, State, Records]:
+    task = build_task("cnn", (1, 8, 8), 3, {"filters": 16})
+    return task, task.initial(0), pictures(n)
+
+
+def update(task: TorchTask, state: State, record: Records) -> Floats:
+    trained = task.train(state, record, Training("sgd", LR, 1, 1), np.random.default_rng(0)).state
+    return flat({k: state[k].astype(np.float64) - trained[k] for k in state}, task.architecture)
+
+
+def mocks(task: TorchTask, state: State, pool: Records, clip: float) -> Floats:
+    sent = np.stack([update(task, state, pool.take(np.array([i]))) for i in range(len(pool))])
+    norms = np.linalg.norm(sent, axis=1, keepdims=True)
+    return np.asarray(sent / np.maximum(norms, clip))
+
+
+def crafted(clip: float, **recipe: Any) -> tuple[Crafted, Floats]:
+    """Canaries, and what each would send, in units of the clip norm."""
+    task, state, pool = world()
+    made = craft(
+        task, state, mocks(task, state, pool, clip), clip / LR, pool, Recipe(**recipe), np.random.default_rng(1)
+    )
+    sent = np.stack([update(task, state, made.records.take(np.array([i]))) for i in range(len(made.records))])
+    return made, sent / clip
+
+
+def test_gradients_of_several_canaries_are_those_of_each_alone() -> None:
+    task, state, pool = world(5)
+    x, y = tensor(pool.x), tensor(pool.y)
+    found = together(task, state)(x, y).numpy()
+    for i in range(5):
+        module = task.fresh(state).eval()
+        loss = torch.nn.functional.cross_entropy(module(x[i : i + 1]), y[i : i + 1])
+        loss.backward()  # type: ignore[no-untyped-call]
+        slow = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]).numpy()
+        assert found[i] == pytest.approx(slow, abs=1e-6)
+
+
+def test_the_objective_is_what_it_says() -> None:
+    rng = np.random.default_rng(0)
+    g, u = rng.normal(size=(3, 7)), rng.normal(size=(4, 7))
+    found = objective(torch.from_numpy(g), torch.from_numpy(u), 5.0).numpy()
+    for i in range(3):
+        norm = float(np.linalg.norm(g[i]))
+        slow = np.mean([np.dot(one, g[i] / norm) ** 2 for one in u]) + (max(5.0 - norm, 0.0) / 5.0) ** 2
+        assert found[i] == pytest.approx(slow)
+    alone = objective(torch.from_numpy(g), torch.from_numpy(u), 5.0, "orthogonal").numpy()
+    short = objective(torch.from_numpy(g), torch.from_numpy(u), 5.0, "long").numpy()
+    assert alone + short == pytest.approx(found)
+
+
+def test_a_canary_is_long_and_stands_out() -> None:
+    made, sent = crafted(0.2, count=2, steps=150, target=1)
+    assert made.records.y.tolist() == [1, 1]
+    assert (np.linalg.norm(sent, axis=1) > 0.99).all()  # clipping makes it exactly C
+    assert (made.after < 0.2 * made.before).all()
+
+
+def test_the_printed_objective_shortens_a_gradient_that_cannot_turn_away() -> None:
+    """The erratum. 64 mock updates have a cosine of 0.5 with the gradient, which can only change its length: as printed
+    it is shortest to be dead, in the best of health; normalised, it is as long as is needed."""
+    lengths = torch.linspace(0.01, 3.0, 300)
+    gradients = lengths[:, None] * torch.tensor([0.5, 0.75**0.5])
+    updates = torch.tensor([[1.0, 0.0]]).repeat(64, 1)
+    printed, good = (objective(gradients, updates, 1.0, kind) for kind in ("printed", "normalised"))
+    dead = int(printed.argmin())
+    assert float(lengths[dead]) == pytest.approx(1 / 17, abs=0.01)  # 16 a^2 + (1 - a)^2
+    assert 1 - float(printed[dead]) / float(printed[100]) > 0.9  # the health of a canary that began with length 1
+    assert float(lengths[int(good.argmin())]) >= 0.99
+
+
+def test_a_class_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(FedauditError, match="classes 0 to 2"):
+        crafted(0.2, target=3, steps=1)
+
+
+# ------------------------------------------------------------------ text
+
+
+def texts(n: int, length: int = 6, tokens: int = 5) -> Records:
+    rng = np.random.default_rng(0)
+    whole = rng.integers(0, tokens, (n, length + 1))
+    return Records(whole[:, :-1], whole[:, 1:], np.array([f"t{i:02d}" for i in range(n)]))
+
+
+def test_the_gradient_of_a_text_is_that_of_its_tokens() -> None:
+    task = build_task("lstm", (6,), 5, {"units": 8, "embedding": 3, "layers": 1})
+    state, pool = task.initial(0), texts(3)
+    hot = torch.nn.functional.one_hot(tensor(np.concatenate([pool.x, pool.y[:, -1:]], axis=1)), 5).float()
+    found = one_by_one(task, state)(hot[:, :-1], hot[:, 1:]).detach().numpy()
+    for i in range(3):
+        sent = update(task, state, pool.take(np.array([i]))) / LR
+        assert found[i] == pytest.approx(sent, abs=2e-5)
+
+
+def test_a_text_canary_is_made_of_tokens_and_stands_out() -> None:
+    task = build_task("lstm", (6,), 5, {"units": 8, "embedding": 3, "layers": 1})
+    state, pool = task.initial(0), texts(16)
+    sent = np.stack([update(task, state, pool.take(np.array([i]))) for i in range(16)])
+    clip = float(np.linalg.norm(sent, axis=1).min())
+    units = sent / np.linalg.norm(sent, axis=1, keepdims=True)
+    made = craft(task, state, units, clip / LR, pool, Recipe(steps=60, initial="data"), np.random.default_rng(0))
+    assert made.records.x.dtype == np.int64
+    assert 0 <= made.records.x.min() <= made.records.x.max() < 5
+    assert np.array_equal(made.records.x[:, 1:], made.records.y[:, :-1])
+    own = update(task, state, made.records)
+    along = np.abs(units @ own) / np.linalg.norm(own)
+    others = np.abs(units @ units.T)[~np.eye(16, dtype=bool)]
+    assert along.mean() < others.mean()
+
+
+def test_labels_that_are_not_the_next_token_are_refused() -> None:
+    task = build_task("lstm", (6,), 5, {"units": 8, "embedding": 3, "layers": 1})
+    pool = texts(4)
+    wrong = Records(pool.x, pool.y[:, ::-1].copy(), pool.id)
+    with pytest.raises(FedauditError, match="next one"):
+        craft(task, task.initial(0), np.ones((2, 10)), 1.0, wrong, Recipe(steps=1), np.random.default_rng(0))
