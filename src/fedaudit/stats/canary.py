@@ -37,7 +37,7 @@ def score_sd(members: Floats, nonmembers: Floats, confidence: float = 0.95) -> E
 
 
 def null_tail(cosine: float, size: int) -> float:
-    """The chance that a random direction in so many dimensions has at least this cosine: exact (K17)."""
+    """The chance that a random direction in so many dimensions has at least this cosine: exact."""
     return float(special.betainc((size - 1) / 2, (size - 1) / 2, (1 - min(max(cosine, -1.0), 1.0)) / 2))
 
 

@@ -85,6 +85,9 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
     plans = list(scheduled(planned(prepared), funnel.after))
+    if any(plan.canaries is not None for _, plan in plans):
+        what = "a running canary is taken out of what the server keeps, which Flower's strategies do not do"
+        raise FedauditError("canary-running", what, 'Set audit.canary.mode = "probes", or train with the local engine.')
     start = prepared.task.initial(prepared.config.federation.seed) if model is None else model
     names = _who_is_where(grid, len(prepared.parties))
     if prepared.config.federation.secagg:
