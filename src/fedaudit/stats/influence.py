@@ -54,9 +54,9 @@ def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
 def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     """Estimates x units: the influence of each subject, or of each record where subjects are not known, joined by
     name over all estimates. Who takes no part in an estimate adds 0 to it."""
-    names = [name for _, blocks in estimates for block in blocks for name in _names(block)]
-    numbers = iter(numbered(names))
-    size = 1 + max((int(own.max()) for own in numbered(names) if own is not None and len(own)), default=-1)
+    found = numbered([name for _, blocks in estimates for block in blocks for name in _names(block)])
+    size = 1 + max((int(own.max()) for own in found if own is not None and len(own)), default=-1)
+    numbers = iter(found)
     rows = []
     for influence, _ in estimates:
         row = np.zeros(size)
