@@ -68,6 +68,15 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     return np.array(rows)
 
 
+def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
+    """One estimate's influence on so many units, whose names are their numbers."""
+    row = np.zeros(size)
+    for values, block in zip(influence, blocks, strict=True):
+        for part, numbers in zip(values, _names(block), strict=True):
+            row += np.bincount(numbers, part, size)
+    return row
+
+
 def _names(block: Block) -> tuple[Groups, Groups, Groups]:
     names = block.ids if block.subjects is None else block.subjects
     if names is None:
