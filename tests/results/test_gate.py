@@ -14,7 +14,8 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, parse_rule
+from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.worlds import config

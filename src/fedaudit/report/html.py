@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from fedaudit.files import write_atomically
 from fedaudit.report import charts, panels, parties, sections, strength, words
 from fedaudit.report.adversaries import adversary
+from fedaudit.report.beside import beside
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -43,6 +44,7 @@ def _view(results: Results) -> dict[str, Any]:
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
         "matrix": sections.matrix(results, name),
+        "beside": beside(results, name),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],

@@ -19,25 +19,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.stats import Block, auc, tpr_at_fpr
-from fedaudit.types import AuditResult, Bools, Estimate, Role
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.types import AuditResult, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
-MAX_SCORE_BYTES = 4 * 2**30
 SELECTORS = ("attack", "vantage", "party")
 ANY = "*"
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
-Scores = Mapping[str, NDArray[Any]]  # scores.parquet by column
 
 
 class Verdict(StrEnum):
@@ -268,39 +263,11 @@ def _below_chance(entry: AuditResult) -> str:
 # ------------------------------------------------------------------ intervals again, from the scores
 
 
-def load_scores(run: Path) -> Scores | None:
-    """scores.parquet, or None where there is none."""
-    path = (run if run.is_dir() else run.parent) / results.SCORES
-    if not path.is_file():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if path.stat().st_size > MAX_SCORE_BYTES:
-            raise ValueError("larger than 4 GiB")
-        wanted = results.score_columns()
-        table = pq.read_table(path, columns=[column.name for column in wanted if column.name != "id"])
-        table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))
-        if table["subject"].null_count:
-            table = table.drop_columns("subject")
-        if any(column.null_count for column in table.columns):
-            raise ValueError("a role, a party or a score is missing")
-        return {name: table[name].to_numpy() for name in table.column_names}
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise FedauditError(
-            "scores-unreadable",
-            f"{path} cannot be read: {error}",
-            "Run `fedaudit run` or `fedaudit audit` again.",
-            exit_code=REFUSED,
-        ) from None
-
-
 def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
     """The lower end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
-    blocks = _blocks(entry, scores)
+    blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
@@ -320,30 +287,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
     if metric == "auc":
         return auc(blocks, confidence)
-    return tpr_at_fpr(blocks, float(metric.removeprefix("tpr@")), confidence)
+    return pooled_tpr(blocks, float(metric.removeprefix("tpr@")), confidence)
 
 
 def _close(a: float | None, b: float | None) -> bool:
     return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0, abs_tol=1e-9))
-
-
-def _blocks(entry: AuditResult, scores: Scores) -> list[Block]:
-    """As the auditor makes them: local models have one block for each party, global models one for all."""
-    mine = np.asarray((scores["attack"] == entry.attack) & (scores["model"] == entry.model))
-    party, parties = entry.party, scores["party"]
-    if party is None and entry.model == "global":
-        wanted = [mine]
-    else:
-        wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
-    # A party that took part too seldom has no scores at all and is left out.
-    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
-
-
-def _block(mine: Bools, scores: Scores) -> Block:
-    role = scores["role"]
-    members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
-    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
-    values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
-    subject = scores.get("subject")
-    names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
-    return Block(values[members], values[evaluation], values[calibration], names)

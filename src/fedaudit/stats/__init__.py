@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
+    from fedaudit.stats.pooled import pooled_tpr
     from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.repeats import over_runs
@@ -39,6 +40,7 @@ _HOME = {
     "one_run_epsilon": "onerun",
     "over_runs": "repeats",
     "party_differences": "compare",
+    "pooled_tpr": "pooled",
     "proportion": "proportions",
     "proved_epsilon": "epsilon",
     "random_half": "halves",
@@ -66,6 +68,7 @@ __all__ = [
     "one_run_epsilon",
     "over_runs",
     "party_differences",
+    "pooled_tpr",
     "proportion",
     "proved_epsilon",
     "random_half",

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.judge.beside import minus_primary
 from fedaudit.audit.judge.case import Case, Verdict, estimates
 from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.score import why_undefined
-from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Block, roc_curve
 from fedaudit.types import AuditResult, Cost, Curve, ModelKind, Vantage
 
@@ -21,6 +21,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
     pooled = entry(case, attack, vantage, model, None, blocks)
+    pooled = replace(pooled, estimates={**pooled.estimates, **minus_primary(case, attack, vantage, model, blocks)})
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.game.parties:
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
@@ -55,17 +56,10 @@ def entry(
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
-    seen = dict(case.history.get((vantage.value, attack.name, model), {}))
-    if case.round not in seen:  # a deferred attack is scored only now
-        sights = case.panels.of(vantage, model)
-        if any(case.scores.defined(sight, attack) for sight in sights):
-            shared = 1 - (1 - case.settings.confidence) / case.settings.rounds
-            seen[case.round] = case.pooled(attack, sights, shared)
-    method = f"simultaneous over {case.settings.rounds} planned rounds: error shared equally (Bonferroni)"
-    curves = {}
-    for name in ("auc", f"tpr@{HEADLINE_FPR:g}"):
-        found = [e[name] for e in seen.values() if name in e]
-        if found:
-            values, lows, highs = [e.value for e in found], [e.low for e in found], [e.high for e in found]
-            curves[name] = Curve([float(r) for r in seen], values, lows, highs, method)
-    return curves
+    seen = case.bands.get((vantage.value, attack.name, model))
+    if seen is None:  # a deferred attack is scored only now
+        seen = case.new_band()
+        blocks = case.scores.blocks(case.panels.of(vantage, model), attack)
+        if blocks:
+            seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
+    return seen.curves()
