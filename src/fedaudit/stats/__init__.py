@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.stats.anytime import Claim, Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
@@ -26,8 +27,12 @@ _HOME = {
     "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
+    "Claim": "anytime",
     "Explicit": "epsilon",
+    "Probes": "anytime",
     "Split": "epsilon",
+    "anytime_curve": "anytime",
+    "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
@@ -54,8 +59,12 @@ __all__ = [
     "Band",
     "Block",
     "Bonferroni",
+    "Claim",
     "Explicit",
+    "Probes",
     "Split",
+    "anytime_curve",
+    "anytime_epsilon",
     "auc",
     "auc_difference",
     "band_confidences",
