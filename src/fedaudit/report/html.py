@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, words
+from fedaudit.report import charts, panels, parties, sections, subjects, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -42,6 +42,7 @@ def _view(results: Results) -> dict[str, Any]:
         "preface": words.preface(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
+        "people": subjects.holds(results),
         "matrix": sections.matrix(results, name),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
@@ -49,6 +50,7 @@ def _view(results: Results) -> dict[str, Any]:
         "heat": parties.heat(results, name),
         "naming": panels.naming(results),
         "attribute": panels.attribute(results),
+        "subjects": subjects.decided(results),
         "exposed": panels.exposed(results),
         "blind": panels.blind_panel(results, found),
         "costs": panels.costs(results),

@@ -340,9 +340,9 @@ def _blocks(entry: AuditResult, scores: Scores) -> list[Block]:
 
 
 def _block(mine: Bools, scores: Scores) -> Block:
-    role = scores["role"]
+    role, mine = scores["role"], mine & ~scores["reference"]
     members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
-    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
+    calibration = mine & (role == Role.CALIBRATION.value)
     values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
     subject = scores.get("subject")
     names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
