@@ -1,15 +1,19 @@
 """Synthetic federations: each property that the paper names, on small ones."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedaudit.config.schema import parse
+from fedaudit.config.schema import load_config, parse
 from fedaudit.data import load
 from fedaudit.data.synthetic import NOBODY, USER, Atoms, Gaussian, dealt, near, separated, xor_of_signs
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def made(**keys: Any) -> Dataset:
@@ -126,3 +130,25 @@ def test_the_seed_decides() -> None:
 def test_wrong_parameters_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(FedauditError, match=message):
         made(**keys)
+
+
+@pytest.mark.parametrize("which", list("ABCDEF"))
+def test_the_configurations_of_the_paper_are_read(which: str) -> None:
+    """Table IV: dimensions, sampling, subjects a user, users; 10,000 items each. The data are not made: D and E hold a
+    million records."""
+    config = load_config(EXAMPLES / f"subjects-{which}.toml").decided()
+    options: Any = config.data
+    table = {
+        "A": (1000, "dirichlet", (256, 64, 16, 4), 10, 10),
+        "B": (1000, "dirichlet", (128, 32, 8), 10, 10),
+        "C": (1000, "normal", (8,), 10, 10),
+        "D": (1000, "normal", (2,), 500, 100),
+        "E": (2, "normal", (128, 32, 8), 100, 100),
+        "F": (2, "normal", (2,), 10, 10),
+    }
+    hidden = config.model.arguments()["hidden"]
+    found = options.dimensions, options.sampling, hidden, options.subjects_per_user, options.users
+    assert found == table[which]
+    assert options.items_per_user == 10_000
+    assert config.federation.parties == options.users
+    assert config.audit.unit == "subject"
