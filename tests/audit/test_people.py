@@ -222,3 +222,14 @@ def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:
     assert config.decided().audit.unit == "record"
     assert parse(plain).decided().audit.unit == "subject"
     assert parse({}).decided() == parse({})
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_promise_about_people_charges_for_every_party_that_holds_them(tmp_path: Path, scattered: bool) -> None:
+    plain = people(tmp_path, ["subject-fta"], split_subjects=scattered).as_dict()
+    defence = {"name": "higradavg", "noise": 1.0, "clip": 1.0}
+    (promise,) = prepare(parse(plain | {"defences": [defence]})).promises
+    assert promise.process.unit == "subject"
+    steps = {game.size(party) for game in [stage(parse(plain)).game] for party in game.parties}
+    once = 8 * -(-max(steps) // 16)  # eight epochs a round, in batches of 16
+    assert promise.process.releases == once * (2 if scattered else 1)

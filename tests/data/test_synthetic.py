@@ -12,7 +12,6 @@ from fedaudit.data.synthetic import NOBODY, USER, Atoms, Gaussian, dealt, near, 
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
 
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
