@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedaudit.audit.known import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
@@ -75,8 +76,9 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     attacks leave of the calibration records when they are fitted on half of them."""
     game, settings = staged.game, staged.settings
     fprs, confidence = settings.fpr or FPRS, settings.confidence
-    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits)
-    who = "records" if game.candidates.subject is None else "people"
+    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits or attack.tunes)
+    people = game.candidates.unit == "subject" or game.candidates.subject is not None
+    who = "people" if people else "records"
     parties = [game.candidates.of_party(party) for party in game.parties]
     tables = []
     for where, panels, compared in (
@@ -107,4 +109,7 @@ def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
             mine = index[(role[index] == wanted.value) & free]
             counts.append(len(mine) if whose is None else len(np.unique(whose[mine])))
     k = len(panels)
+    if fitted and game.candidates.unit == "subject":  # known members are not reported on
+        known = min(int(reference_half(game, index).sum()) for index in panels)
+        each[Role.MEMBER] = [count - usual_of(count, known) for count in each[Role.MEMBER]]
     return Sizes(k * min(each[Role.MEMBER]), k * min(each[Role.EVALUATION]), k * min(each[Role.CALIBRATION]), k)

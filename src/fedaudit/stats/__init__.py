@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
-    from fedaudit.stats.halves import random_half
+    from fedaudit.stats.halves import hash_order, random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
@@ -39,6 +39,7 @@ _HOME = {
     "clopper_pearson": "intervals",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
+    "hash_order": "halves",
     "maximised_epsilon": "epsilon",
     "needed_for_lower_end": "calibration",
     "needed_for_value": "calibration",
@@ -71,6 +72,7 @@ __all__ = [
     "clopper_pearson",
     "design_effect",
     "gdp_epsilon",
+    "hash_order",
     "maximised_epsilon",
     "needed_for_lower_end",
     "needed_for_value",

@@ -23,7 +23,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = entry(case, attack, vantage, model, None, blocks)
     pooled = replace(pooled, estimates={**pooled.estimates, **minus_primary(case, attack, vantage, model, blocks)})
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
-    for party in case.game.parties:
+    for party in case.parties(model):
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
             continue  # the adversary itself
         sight = case.panels.sight(vantage, model, party)
