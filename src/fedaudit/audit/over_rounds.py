@@ -50,11 +50,12 @@ class OverRounds:
 
     def curves(self) -> dict[str, Curve]:
         method = METHOD.format(self.planned)
-        return {
-            name: Curve([float(r) for r in m.rounds], *(list(part) for part in zip(*m.ends, strict=True)), method)
-            for name, m in self.measures.items()
-            if m.rounds
-        }
+        found = {}
+        for name, measure in self.measures.items():
+            if measure.rounds:
+                values, lows, highs = (list(part) for part in zip(*measure.ends, strict=True))
+                found[name] = Curve([float(round) for round in measure.rounds], values, lows, highs, method)
+        return found
 
     # ------------------------------------------------------------------ between two rounds
 
