@@ -20,6 +20,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
+from fedaudit.audit.settings import PRIMARY
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
@@ -142,10 +143,23 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
-    doubts = Doubts(_hidden(document), _confounded(document))
+    doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in rules) else {}
-    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
+    found = [_find(rule, entry, looked_at, doubts[rule], scores) for rule, entry in chosen]
+    return Gate([*found, *_failed(document, rules)], looked_at, named)
+
+
+def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
+    """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
+    why = {
+        failure.attack: f"{failure.attack} failed and has no result: {failure.reason}" for failure in document.failed
+    }
+    return [
+        Finding(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Verdict.UNDECIDED, note)
+        for rule in rules
+        if rule.attack is not None and (note := why.get(rule.attack))
+    ]
 
 
 @dataclass(frozen=True)
@@ -156,13 +170,24 @@ class Doubts:
     not_violated: str = ""
 
 
-def _hidden(document: Document) -> str:
-    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
+def _hidden(document: Document, rule: Rule) -> str:
+    """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
+    risk. An attack that failed matters if the rule is about all attacks, or if it would have been the primary one."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    if document.degraded:
-        return f"part of the audit is missing: {document.degraded[0]}"
+    others = {f"attack {failure.attack}" for failure in document.failed if not _matters(failure.attack, document, rule)}
+    missing = [what for what in document.degraded if what not in others]
+    if missing:
+        return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
+
+
+def _matters(attack: str, document: Document, rule: Rule) -> bool:
+    if rule.attack is not None:
+        return rule.attack in (ANY, attack)
+    order = {name: place for place, name in enumerate(PRIMARY)}
+    quoted = [order.get(headline.attack, len(order)) for headline in document.headlines]
+    return order.get(attack, len(order)) < max(quoted, default=0)
 
 
 def _confounded(document: Document) -> str:
@@ -178,7 +203,8 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     entries = document.results
     _known("vantage", rule.vantage, primary)
-    _known("attack", rule.attack, {entry.attack for entry in entries})
+    failed = {failure.attack for failure in document.failed}
+    _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, AuditResult] = {}
     for vantage, attack in primary.items():
@@ -187,7 +213,7 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
                 if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured and rule.metric not in _asked_for(document):
+    if rule.metric not in measured and rule.metric not in _asked_for(document) and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
 
