@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, subjects, words
+from fedaudit.report import charts, panels, parties, sections, strength, subjects, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -57,6 +57,7 @@ def _view(results: Results) -> dict[str, Any]:
         "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
+        "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),

@@ -76,6 +76,9 @@ class RunInfo:
     guarantee: Statement | None
     accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
     repeats: Sequence[Repeat] = ()
+    weights_per_member: Annotated[
+        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

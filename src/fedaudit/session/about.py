@@ -72,6 +72,7 @@ class About:
             ),
             parties=[party_info(game, party) for party in game.parties],
             guarantee=accounting.stated(self.promises, auditor.last_round),
+            weights_per_member=dict(auditor.settings.weights_per_member),
         )
 
     def manifest(self, auditor: Auditor, keep: str) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class About:
             "attacks": [attack.name for attack in auditor.settings.attacks],
             "notices": list(auditor.settings.notices),
             "data": fingerprint(auditor.game),
-            "weights_per_member": dict(auditor.settings.weights_per_member),
+            "weights_per_member": info.weights_per_member,
         }
 
 

@@ -161,7 +161,7 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 
 
-def roc_curve(blocks: Sequence[Block], points: int = 60, confidence: float = 0.95) -> Curve:
+def roc_curve(blocks: Sequence[Block], points: int = 40, confidence: float = 0.95) -> Curve:
     """TPR against FPR at log-spaced rates, each as `tpr_at_fpr` reports it, down to what can be calibrated."""
     smallest = min((len(b.calibration) for b in blocks), default=0)
     if smallest < 2:
