@@ -64,7 +64,8 @@ def test_higher_means_member(name: str) -> None:
         agreement = np.column_stack([np.concatenate([[0.8, 0.8], rng.normal(0, 0.1, 18)])] * 2)
         reduction.observe(Moment(round), {
             "loss": rows if attack.gather == "sorted" else loss, "neighbourhood-loss": rows,
-            "confidence": np.exp(-loss), "gradient-cosine": agreement, FILTER: agreement[:, 0], STRENGTH[FILTER]: np.full(20, 2.0),
+            "confidence": np.exp(-loss), "gradient-cosine": agreement, FILTER: agreement[:, 0],
+            STRENGTH[FILTER]: np.full(20, 2.0),
             OUTSIDE: np.tile(np.logaddexp(0, 2 - np.arange(4) / 10), (20, 1)),
         })  # fmt: skip
     features = reduction.features()
