@@ -95,7 +95,7 @@ def test_lambda_tells_the_known_apart_best() -> None:
 
     def reached(cut: float) -> float:
         own = (losses <= cut).mean(axis=1)
-        return max(((own[member] >= t).mean() + (own[~member] < t).mean()) / 2 for t in [*own, np.inf])
+        return max(float((own[member] >= t).mean() + (own[~member] < t).mean()) / 2 for t in [*own, np.inf])
 
     found = best_threshold(losses, member)
     assert found is not None
