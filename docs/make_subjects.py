@@ -83,9 +83,12 @@ def round_(started: float) -> int:
 
 
 def synthetic(which: str, atoms: str, seed: int, items: int) -> None:
-    """A configuration of the paper, with the rows that users hold in the attacker's hands, or others."""
+    """A configuration of the paper, with the rows that users hold in the attacker's hands, or others.
+
+    With fewer items than the paper's 10,000 a user, the attacker has fewer of each subject as well.
+    """
     config = tomllib.loads((HERE.parent / "examples" / f"subjects-{which}.toml").read_text())
-    config["data"] |= {"data_seed": seed, "items_per_user": items}
+    config["data"] |= {"data_seed": seed, "items_per_user": items, "attack_items": 100 if items >= 10_000 else 40}
     if config["data"]["sampling"] == "dirichlet":
         config["data"]["atoms"] = atoms
     config["federation"]["seed"] = seed
@@ -100,9 +103,9 @@ def settings(name: str, folder: str, seed: int, fresh: float) -> dict[str, Any]:
     return found
 
 
-def people(name: str, how: str, folder: str, seed: int) -> None:
+def people(name: str, how: str, folder: str, seed: int, attacks: list[str]) -> None:
     config = settings(name, folder, seed, 0.5 if how == "fresh" else 0.0)
-    attacks = [attack for attack in PAPER + BEYOND if (name, attack) != ("shakespeare", "subject-neighbourhood")]
+    attacks = [attack for attack in attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
     config["audit"] = {"vantages": ["client"], "attacks": attacks, "reference": {"models": 4}}
     if name != "hapt":  # too few people to set a threshold on
         config["audit"]["fpr"] = [0.05]
@@ -163,6 +166,7 @@ def main() -> None:
     parser.add_argument("--data", default=".")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--items", type=int, default=10000)
+    parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
     parser.add_argument("--fresh", type=float, default=0.5)
     given = parser.parse_args()
     if given.what == "table":
@@ -170,7 +174,7 @@ def main() -> None:
     elif given.what == "synthetic":
         synthetic(*given.which, seed=given.seed, items=given.items)
     elif given.what == "people":
-        people(*given.which, folder=given.data, seed=given.seed)
+        people(*given.which, folder=given.data, seed=given.seed, attacks=given.attacks)
     elif given.what == "aggregation":
         aggregation(*given.which, folder=given.data, seed=given.seed, fresh=given.fresh)
     else:

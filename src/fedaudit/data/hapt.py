@@ -6,6 +6,7 @@ windows of one session overlap, so that a record has neighbours that are nearly 
 windows of one session are never both trained on and held by the adversary.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,5 @@ def load(options: HaptOptions) -> Dataset:
     pairs = np.stack([person.astype(np.str_), experiment.astype(np.str_)], axis=1)
     session = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     attributes = {"experiment": session}
-    return dataset(
-        options.name, stored["x"], stored["activity"], subject=person, attributes=attributes, session="experiment"
-    )
+    found = dataset(options.name, stored["x"], stored["activity"], subject=person, attributes=attributes)
+    return replace(found, session="experiment")

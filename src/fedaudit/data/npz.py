@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +61,7 @@ def load(options: NpzOptions) -> Dataset:
     attributes = _columns(options.attribute_key, given["attribute"]) if "attribute" in given else {}
     if options.session_key is not None:
         attributes |= _session(options.session_key, given["session"])
-    return dataset(
+    found = dataset(
         path.stem,
         x,
         given["y"],
@@ -69,8 +70,8 @@ def load(options: NpzOptions) -> Dataset:
         attributes=attributes,
         regression=options.task == "regression",
         tokens=tokens,
-        session=options.session_key,
     )
+    return replace(found, session=options.session_key)
 
 
 def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str, NDArray[Any]]:

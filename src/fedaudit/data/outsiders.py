@@ -36,7 +36,8 @@ def twins(game: Game) -> list[str]:
     shared = int(np.isin(content[member], content[~member]).sum())
     if not shared:
         return []
+    what = "members" if game.candidates.unit == "record" else "records of members"
     return [
-        f"{shared} of {int(member.sum())} members' records have the same content as a non-member's: nobody can tell "
-        "such twins apart, so what is found understates the risk of the others. Remove duplicates before the split."
+        f"{shared} of {int(member.sum())} {what} have the same content as a non-member: nobody can tell such twins "
+        "apart, so what is found understates the risk of the others. Remove duplicates before the split."
     ]

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,14 @@ def dataset(
     attributes: Mapping[str, Ints] | None = None,
     regression: bool = False,
     tokens: bool = False,
-    session: str | None = None,
-    holder: str | None = None,
 ) -> Dataset:
     """The only way in for data. Whatever order the rows come in, the result is the same.
 
     x becomes float32; with `tokens` it holds whole numbers that stand for characters or words, and stays whole. y has
     a label for each record, or a whole number for each position along the first axis of a record: the classes are then
-    0, 1, ... as they are given, and where x holds tokens, too, the two share one vocabulary. `session` and `holder`
-    name attributes: see `Dataset`.
+    0, 1, ... as they are given, and where x holds tokens, too, the two share one vocabulary.
     """
-    found = arranged(name, x, y, id, subject, dict(attributes or {}), regression, tokens)[0]
-    return replace(found, session=session, holder=holder)
+    return arranged(name, x, y, id, subject, dict(attributes or {}), regression, tokens)[0]
 
 
 def arranged(

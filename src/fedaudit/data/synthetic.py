@@ -18,10 +18,11 @@ random diagonal plus a random matrix of rank 8 at most, so that a thousand dimen
 subjects there are in all (`subjects`).
 """
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedaudit.config.registry import DATA, Options
@@ -90,18 +91,13 @@ def load(options: SyntheticOptions) -> Dataset:
         subject += [f"subject-{number:0{digits}d}"] * (len(users) + options.attack_items)
     rows = np.concatenate(x).astype(np.float32)
     ids = [f"{name}/{place}" for place, name in enumerate(subject)]
-    return dataset(
-        options.name,
-        rows,
-        xor_of_signs(rows),
-        id=np.array(ids),
-        subject=np.array(subject),
-        attributes={USER: np.concatenate(user).astype(np.int64)},
-        holder=USER,
-    )
+    holder = {USER: np.concatenate(user).astype(np.int64)}
+    names = np.array(subject)
+    found = dataset(options.name, rows, xor_of_signs(rows), id=np.array(ids), subject=names, attributes=holder)
+    return replace(found, holder=USER)
 
 
-def xor_of_signs(x: Floats) -> Ints:
+def xor_of_signs(x: NDArray[Any]) -> Ints:
     """1 where an odd number of features is not negative."""
     return np.asarray(np.count_nonzero(x >= 0, axis=1) % 2, np.int64)
 

@@ -10,6 +10,7 @@ from fedaudit.adversary.attacks.base import Evidence, Own
 from fedaudit.adversary.attacks.reference import Beside
 from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectRounds, best_threshold, shares
 from fedaudit.adversary.signals import NEEDS
+from fedaudit.adversary.signals.updates import FILTER, STRENGTH
 from fedaudit.types import Floats, Moment
 
 OUTSIDE = "outside-plain-reference-loss"
@@ -19,7 +20,7 @@ ROWS = {
     "subject-neighbourhood": ("neighbourhood-loss",),
     "subject-fta": ("confidence",),
     "subject-cosine": ("gradient-cosine",),
-    "subject-matched": ("matched-filter",),
+    "subject-matched": (FILTER, STRENGTH[FILTER]),
     "subject-corrected": ("loss", OUTSIDE),
     "subject-rmia": ("loss", OUTSIDE),
 }
@@ -63,7 +64,8 @@ def test_higher_means_member(name: str) -> None:
         agreement = np.column_stack([np.concatenate([[0.8, 0.8], rng.normal(0, 0.1, 18)])] * 2)
         reduction.observe(Moment(round), {
             "loss": rows if attack.gather == "sorted" else loss, "neighbourhood-loss": rows,
-            "confidence": np.exp(-loss), "gradient-cosine": agreement, "matched-filter": agreement[:, 0],
+            "confidence": np.exp(-loss), "gradient-cosine": agreement, FILTER: agreement[:, 0],
+            STRENGTH[FILTER]: np.full(20, 2.0),
             OUTSIDE: np.tile(np.logaddexp(0, 2 - np.arange(4) / 10), (20, 1)),
         })  # fmt: skip
     features = reduction.features()
@@ -93,7 +95,7 @@ def test_lambda_tells_the_known_apart_best() -> None:
 
     def reached(cut: float) -> float:
         own = (losses <= cut).mean(axis=1)
-        return max(((own[member] >= t).mean() + (own[~member] < t).mean()) / 2 for t in [*own, np.inf])
+        return max(float((own[member] >= t).mean() + (own[~member] < t).mean()) / 2 for t in [*own, np.inf])
 
     found = best_threshold(losses, member)
     assert found is not None

@@ -24,12 +24,11 @@ import numpy as np
 from scipy import special
 
 from fedaudit.adversary.attacks.gradients import LayerAttack
-from fedaudit.adversary.attacks.matched import UpdateAttack
+from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.attacks.reference import ReferenceAttack
 from fedaudit.adversary.attacks.subjects import OfSubjects
 from fedaudit.adversary.attacks.trajectory import FTA
 from fedaudit.adversary.reductions import Mean
-from fedaudit.adversary.signals.updates import FILTER
 from fedaudit.types import Bools, Floats
 
 
@@ -57,9 +56,7 @@ class SubjectCosine(OfSubjects, LayerAttack):
 
 
 @dataclass(frozen=True)
-class SubjectMatched(OfSubjects, UpdateAttack):
-    signal: ClassVar[str] = FILTER
-
+class SubjectMatched(OfSubjects, MatchedFilter):
     @property
     def name(self) -> str:
         return "subject-matched"
