@@ -107,7 +107,8 @@ class Scores:
         sets = [mine & (sight.role == role.value) for role in roles]
         whose = sight.subject
         names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
-        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+        ids = sight.index[sets[0]], sight.index[sets[1]], sight.index[sets[2]]
+        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids)
 
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
         """One block for each sight, without parties of which too little was observed."""

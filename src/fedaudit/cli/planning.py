@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedaudit.session.prepare import Staged
 
 FPRS = (0.01, 0.001, 0.0001)
-Rows = list[tuple[str, str, str, str]]
+Rows = list[tuple[str, str, str, str, str]]
 
 
 def plan(
@@ -58,13 +58,14 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
     rows = []
     for fpr in fprs:
         needed = k * needed_for_value(fpr), k * needed_for_lower_end(fpr, confidence, k)
+        proved = k * needed_for_lower_end(fpr, confidence, k, guaranteed=True)
         seen = smallest_visible_tpr(sizes, fpr, confidence)
         missing = needed[1] - sizes.calibration
         nothing = f"none: {missing:,} too few" if missing > 0 else "none: too few members"
         shown = f"TPR {seen:.2%}" if seen is not None else nothing
-        rows.append((f"TPR at FPR {fpr:.4g}", f"{needed[0]:,}", f"{needed[1]:,}", shown))
+        rows.append((f"TPR at FPR {fpr:.4g}", f"{needed[0]:,}", f"{needed[1]:,}", f"{proved:,}", shown))
     value = smallest_visible_auc(sizes, confidence)
-    return [*rows, ("AUC", "–", "–", f"AUC {value:.3f}" if value is not None else "none: too few")]
+    return [*rows, ("AUC", "–", "–", "–", f"AUC {value:.3f}" if value is not None else "none: too few")]
 
 
 # ------------------------------------------------------------------ of a configuration

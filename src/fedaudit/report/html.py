@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from fedaudit.files import write_atomically
 from fedaudit.report import charts, panels, parties, sections, strength, subjects, words
 from fedaudit.report.adversaries import adversary
+from fedaudit.report.beside import beside
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -44,6 +45,7 @@ def _view(results: Results) -> dict[str, Any]:
         "adversaries": sections.who_looks(results, found),
         "people": subjects.holds(results),
         "matrix": sections.matrix(results, name),
+        "beside": beside(results, name),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.stats.anytime import Claim, Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
+    from fedaudit.stats.pooled import pooled_tpr
     from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.repeats import over_runs
@@ -25,8 +27,12 @@ _HOME = {
     "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
+    "Claim": "anytime",
     "Explicit": "epsilon",
+    "Probes": "anytime",
     "Split": "epsilon",
+    "anytime_curve": "anytime",
+    "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
@@ -40,6 +46,7 @@ _HOME = {
     "one_run_epsilon": "onerun",
     "over_runs": "repeats",
     "party_differences": "compare",
+    "pooled_tpr": "pooled",
     "proportion": "proportions",
     "proved_epsilon": "epsilon",
     "random_half": "halves",
@@ -53,8 +60,12 @@ __all__ = [
     "Band",
     "Block",
     "Bonferroni",
+    "Claim",
     "Explicit",
+    "Probes",
     "Split",
+    "anytime_curve",
+    "anytime_epsilon",
     "auc",
     "auc_difference",
     "band_confidences",
@@ -68,6 +79,7 @@ __all__ = [
     "one_run_epsilon",
     "over_runs",
     "party_differences",
+    "pooled_tpr",
     "proportion",
     "proved_epsilon",
     "random_half",
