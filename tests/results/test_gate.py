@@ -14,7 +14,8 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Verdict, judge, load_scores
+from fedaudit.results.rules import Rule, parse_rule, parse_rules
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.worlds import config
@@ -32,7 +33,7 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(path: Path, *texts: str) -> Gate:
-    return judge(path, [parse_rule(text) for text in texts])
+    return judge(path, [rule for text in texts for rule in parse_rules(text)])
 
 
 def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:

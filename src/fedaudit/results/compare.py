@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
+from fedaudit.results.alike import Like, alike
 from fedaudit.results.document import Document, load
 from fedaudit.types import ALWAYS, Estimate
 
@@ -56,18 +57,44 @@ class Comparison:
     risk: str
     rows: Sequence[Row]
     notes: Sequence[str]
+    alike: Sequence[Like] = field(default=(), metadata=ALWAYS)
 
 
 def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
-    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents]), *_by_chance(rows)]
-    return Comparison(1, RISK, rows, notes)
+    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
+    found = alike(documents, directories, [row.run for row in rows])
+    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
+    return Comparison(1, RISK, rows, [*notes, *(told_apart(found) or _by_chance(rows))], found)
 
 
-def _row(document: Document, directory: Path) -> Row:
+def _names(directories: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where two have the same name."""
+    short = [directory.resolve().name for directory in directories]
+    return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
+
+
+def told_apart(found: Sequence[Like]) -> list[str]:
+    """What each difference of like and like says."""
+    notes = []
+    for like in found:
+        for each in like.differences:
+            who, e = f"{like.attack}, {like.vantage}, {like.model} models", each.estimate
+            if e is None or e.value is None or e.low is None or e.high is None:
+                notes.append(f"{who}: {each.run} and {each.minus} have no difference: {each.reason}.")
+                continue
+            span = f"{100 * e.value:+.3g} points ({100 * e.low:+.3g} to {100 * e.high:+.3g})"
+            said = f"{each.run} is {'riskier' if e.low > 0 else 'safer'} than {each.minus}"
+            if e.low <= 0 <= e.high:
+                said = f"it is not clear which of {each.run} and {each.minus} is safer"
+            how = f"paired on {each.shared:,} of {each.of:,} records" if each.shared else "no record in common"
+            notes.append(f"{who}: {said}: {span}, {how}.")
+    return notes
+
+
+def _row(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -78,7 +105,7 @@ def _row(document: Document, directory: Path) -> Row:
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return Row(
-        run=directory.resolve().name,
+        run=name,
         defences=_defences(run.config),
         accuracy=_span(run.accuracy.get("evaluation")),
         risk=worst[0],

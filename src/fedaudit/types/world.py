@@ -49,6 +49,7 @@ class Dataset:
     name: str
     records: Records
     classes: int
+    notices: tuple[str, ...] = ()  # what the report must say about how they were read
 
     @property
     def input_shape(self) -> tuple[int, ...]:

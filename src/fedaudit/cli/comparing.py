@@ -1,0 +1,69 @@
+"""`fedaudit compare`: several runs side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from fedaudit.cli.options import AsJson, Json, as_json, in_a_folder, print_json, write_file
+from fedaudit.cli.terminal import ABSENT, console, show
+
+if TYPE_CHECKING:
+    from fedaudit.results.compare import Comparison, Row
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by `fedaudit run`.")],
+    out: AsJson = None,
+    json: Json = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write the comparison to this HTML file.", callback=in_a_folder)
+    ] = None,
+) -> None:
+    """Compare the accuracy and risk of several runs, and the epsilon each claims.
+
+    Risks are compared like with like: the same attack, from the same vantage, on the same kind of model; and on the
+    same records where the runs share them, which shows smaller differences than two intervals side by side. A star: no
+    other run is better in both accuracy and risk.
+    """
+    from fedaudit.results.compare import compare as compared
+    from fedaudit.results.plain import plain
+
+    found = compared(runs)
+    if json:
+        print_json(plain(found))
+    else:
+        say(found)
+    write_file(out, as_json(plain(found)))
+    if page:
+        from fedaudit.report.comparison import render
+
+        write_file(page, render(found))
+
+
+def say(found: "Comparison") -> None:
+    """A few short lines for each run, and then like beside like."""
+    for row in found.rows:
+        console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
+        show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
+        show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
+        if row.whose:
+            show(f"      of {row.whose}")
+        show(f"    epsilon              {epsilon(row)}")
+    for like in found.alike:
+        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models"))
+        for run, e in like.risks.items():
+            known = e.value is not None and e.low is not None and e.high is not None
+            risk = f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})" if known else f"{ABSENT} ({e.reason})"
+            show(f"    {risk}  {run}")
+    console.print()
+    for line in found.notes:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+
+
+def epsilon(row: "Row") -> str:
+    if row.epsilon is None:
+        return ABSENT
+    most = "" if row.allowed is None else f"; it allows a TPR of {row.allowed:.3g}"
+    return f"{row.epsilon:.3g} ({row.unit}){most}"
