@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-STOPPED = "Stopped before there was anything to report."  # said of Ctrl-C, also while the command still starts
 
 _HOME = {
     "Audit": "types",

@@ -57,7 +57,7 @@ def test_rules_are_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "auc", "auc < 0.6", "auc >= 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
+    ["", "auc", "auc < 0.6", "auc => 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
      "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5"],
 )  # fmt: skip
 def test_wrong_rules_are_refused(text: str) -> None:

@@ -13,11 +13,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fedaudit import STOPPED, __version__
+from fedaudit import __version__
 from fedaudit.cli import auditing, comparing, gating, judging, preparing
+from fedaudit.cli.options import JsonCommand
 from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.cli.terminal import console, errors
-from fedaudit.errors import FAULT, FedauditError
+from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
 
 app = typer.Typer(
     name="fedaudit",
@@ -67,8 +68,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "verify": (judging.verify, "Is a claim of differential privacy kept?"),
     "compare": (comparing.compare, "Compare several runs."),
 }
+WITH_JSON = ("score", "gate", "plan", "compare")
 for name, (command, about) in COMMANDS.items():
-    app.command(name=name, cls=PlainCommand, short_help=about)(command)
+    app.command(name=name, cls=JsonCommand if name in WITH_JSON else PlainCommand, short_help=about)(command)
 
 
 def tune_process() -> None:
@@ -83,18 +85,21 @@ def tune_process() -> None:
 
 
 def main() -> None:
-    tune_process()
-    sys.path.insert(0, "")  # so that a user's own model is found in the current folder
-    for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
-        signal.signal(number, signal.default_int_handler)
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
+            signal.signal(number, signal.default_int_handler)
+        tune_process()
+        sys.path.insert(0, "")  # so that a user's own model is found in the current folder
         app()
     except FedauditError as error:
         errors.print(f"[bold red]Error[/bold red] {escape(str(error))}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        errors.print(f"\n{STOPPED}")
-        sys.exit(130)
+        stop_at_once()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
+            stop_at_once()
+        raise
     except Exception as error:
         errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
         sys.exit(FAULT)

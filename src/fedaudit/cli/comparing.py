@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fedaudit.cli.options import AsJson, Json, as_json, in_a_folder, print_json, write_file
+from fedaudit.cli.options import AsJson, as_json, in_a_folder, printed_as_json, write_file
 from fedaudit.cli.terminal import ABSENT, console, show
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders written by `fedaudit run`.")],
     out: AsJson = None,
-    json: Json = False,
     page: Annotated[
         Path | None, typer.Option(help="Also write the comparison to this HTML file.", callback=in_a_folder)
     ] = None,
@@ -31,9 +30,7 @@ def compare(
     from fedaudit.results.plain import plain
 
     found = compared(runs)
-    if json:
-        print_json(plain(found))
-    else:
+    if not printed_as_json(plain(found)):
         say(found)
     write_file(out, as_json(plain(found)))
     if page:

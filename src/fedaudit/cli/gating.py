@@ -7,7 +7,7 @@ from xml.etree import ElementTree as Xml
 import typer
 from rich.markup import escape
 
-from fedaudit.cli.options import Json, in_a_folder, print_json, write_file
+from fedaudit.cli.options import in_a_folder, printed_as_json, write_file
 from fedaudit.cli.terminal import console, number, show
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ def gate(
         list[str],
         typer.Option(help='What is not allowed, for example "tpr@0.01 > 0.05". Repeatable.', show_default=False),
     ],
-    json: Json = False,
     junit: Annotated[
         Path | None, typer.Option(help="Also write the verdicts to this file, as JUnit XML.", callback=in_a_folder)
     ] = None,
@@ -47,9 +46,7 @@ def gate(
     from fedaudit.results.rules import parse_rules
 
     found = judge(run_dir, [rule for text in fail_if for rule in parse_rules(text)])
-    if json:
-        print_json(plain(found))
-    else:
+    if not printed_as_json(plain(found)):
         say(found)
     write_file(junit, as_junit(found, run_dir) if junit else "")
     raise typer.Exit(found.exit_code)
@@ -115,25 +112,28 @@ def plain(found: "Gate") -> dict[str, Any]:
 
 def as_junit(found: "Gate", run_dir: Path) -> str:
     """One test case for each rule. One that is undecided is an error, so that no pipeline takes it for a pass."""
-    verdicts = list(found.rules.values())
-    suite = Xml.Element(
-        "testsuite",
-        name=f"fedaudit gate {run_dir.resolve().name}",
-        tests=str(len(verdicts)),
-        failures=str(verdicts.count("violated")),  # type: ignore[arg-type]
-        errors=str(verdicts.count("undecided")),  # type: ignore[arg-type]
-    )
+    verdicts = [verdict.value for verdict in found.rules.values()]
+    counts = {"tests": len(verdicts), "failures": verdicts.count("violated"), "errors": verdicts.count("undecided")}
+    made = Xml.TreeBuilder()
+    name = f"fedaudit gate {run_dir.resolve().name}"
+    made.start("testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
     for text, verdict in found.rules.items():
-        case = Xml.SubElement(suite, "testcase", classname="fedaudit.gate", name=text)
-        own = [f for f in found.findings if f.rule.text == text]
-        lines = [
-            f"{f.verdict}: {f.rule.condition}: {number(f.value)} ({number(f.low)} to {number(f.high)}), {place(f)}"
-            + (f": {f.note}" if f.note else "")
-            for f in own
-        ]
+        lines = [_line(f) for f in found.findings if f.rule.text == text]
+        made.start("testcase", {"classname": "fedaudit.gate", "name": text})
         if verdict != "safe":
             kind = "failure" if verdict == "violated" else "error"
-            Xml.SubElement(case, kind, type=verdict.value, message=lines[0]).text = "\n".join(lines)
-        Xml.SubElement(case, "system-out").text = "\n".join(lines)
+            made.start(kind, {"type": verdict.value, "message": lines[0]})
+            made.end(kind)
+        made.start("system-out", {})
+        made.data("\n".join(lines))
+        made.end("system-out")
+        made.end("testcase")
+    made.end("testsuite")
+    suite = made.close()
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _line(f: "Finding") -> str:
+    span = f"{number(f.value)} ({number(f.low)} to {number(f.high)})"
+    return f"{f.verdict}: {f.rule.condition}: {span}, {place(f)}{f': {f.note}' if f.note else ''}"

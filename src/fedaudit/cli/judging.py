@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from fedaudit.cli.options import AsJson, Json, Set, as_json, print_json, write_file
+from fedaudit.cli.options import AsJson, Set, as_json, printed_as_json, write_file
 from fedaudit.cli.terminal import console, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FedauditError
 
@@ -39,7 +39,6 @@ def score(
         typer.Option(help="Which attack of a run's scores.parquet; its scores on the global model are used."),
     ] = None,
     out: AsJson = None,
-    json: Json = False,
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
 
@@ -55,9 +54,7 @@ def score(
         )
     at = 1e-5 if epsilon and delta is None else delta
     found = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
-    if json:
-        print_json(plain(found))
-    else:
+    if not printed_as_json(plain(found)):
         say_scores(found)
     write_file(out, as_json(plain(found)))
 

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
+from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.errors import FedauditError
 
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Override one key: --set federation.rounds=10. Repeatable.")
 ]
+
+JSON = "fedaudit.json"
 
 
 def in_a_folder(path: Path | None) -> Path | None:
@@ -25,7 +29,6 @@ def in_a_folder(path: Path | None) -> Path | None:
 
 
 AsJson = Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.", callback=in_a_folder)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on standard output.")]
 
 
 def write_file(path: Path | None, text: str) -> None:
@@ -42,6 +45,22 @@ def as_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Not through the console, which would wrap its lines."""
-    sys.stdout.write(as_json(document))
+def printed_as_json(document: Mapping[str, Any]) -> bool:
+    """Prints the result if --json asks for it. Not through the console, which would wrap its lines."""
+    wanted = bool(click.get_current_context().meta.get(JSON))
+    if wanted:
+        sys.stdout.write(as_json(document))
+    return wanted
+
+
+def _remember(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    context.meta[JSON] = wanted
+
+
+class JsonCommand(PlainCommand):
+    """A command with --json. The option is the command's and not a parameter of its function, which may have many."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        about = "Print the result as JSON, and nothing else, on standard output."
+        self.params.append(click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help=about))

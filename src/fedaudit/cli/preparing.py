@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from fedaudit.cli.options import Json, print_json
+from fedaudit.cli.options import printed_as_json
 from fedaudit.cli.terminal import console, show_table
 from fedaudit.errors import FedauditError
 
@@ -49,7 +49,6 @@ def plan(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
     parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
     confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
-    json: Json = False,
 ) -> None:
     """Before training: what an audit of this size can show, and how many non-members it takes.
 
@@ -76,9 +75,8 @@ def plan(
         missing = next(name for name, number_of in given.items() if not number_of)
         what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
-    if json:
-        plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
-        print_json({"schema": 1, "tables": plain})
+    plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
+    if printed_as_json({"schema": 1, "tables": plain}):
         return
     for title, rows in tables:
         console.print(f"\n{escape(title)}", end="")
