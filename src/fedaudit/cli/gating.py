@@ -57,7 +57,7 @@ def say(found: "Gate") -> None:
     for text, verdict in found.rules.items():
         console.print(f"\n[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]  not allowed: {escape(text)}")
         for f in (f for f in found.findings if f.rule.text == text):
-            show(f"  {f.verdict}: {f.rule.metric} {number(f.value)} ({number(f.low)} to {number(f.high)})")
+            show(f"  {f.verdict}: {f.rule.metric} {_span(f)}")
             console.print(f"    {escape(place(f))}")
             if f.note:
                 console.print(f"    {escape(f.note)}")
@@ -118,11 +118,13 @@ def as_junit(found: "Gate", run_dir: Path) -> str:
     name = f"fedaudit gate {run_dir.resolve().name}"
     made.start("testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
     for text, verdict in found.rules.items():
-        lines = [_line(f) for f in found.findings if f.rule.text == text]
+        own = [f for f in found.findings if f.rule.text == text]
+        lines = [_line(f) for f in own]
         made.start("testcase", {"classname": "fedaudit.gate", "name": text})
         if verdict != "safe":
             kind = "failure" if verdict == "violated" else "error"
-            made.start(kind, {"type": verdict.value, "message": lines[0]})
+            decisive = next((_line(f) for f in own if f.verdict == verdict), lines[0])
+            made.start(kind, {"type": verdict.value, "message": decisive})
             made.end(kind)
         made.start("system-out", {})
         made.data("\n".join(lines))
@@ -135,5 +137,8 @@ def as_junit(found: "Gate", run_dir: Path) -> str:
 
 
 def _line(f: "Finding") -> str:
-    span = f"{number(f.value)} ({number(f.low)} to {number(f.high)})"
-    return f"{f.verdict}: {f.rule.condition}: {span}, {place(f)}{f': {f.note}' if f.note else ''}"
+    return f"{f.verdict}: {f.rule.condition}: {_span(f)}, {place(f)}{f': {f.note}' if f.note else ''}"
+
+
+def _span(f: "Finding") -> str:
+    return "has no value" if f.value is None else f"{number(f.value)} ({number(f.low)} to {number(f.high)})"

@@ -48,7 +48,7 @@ def alike(documents: Sequence[Document], directories: Sequence[Path], names: Seq
         (headline.vantage, headline.attack, headline.model) for document in documents for headline in document.headlines
     )
     scores = cache(lambda place: load_scores(directories[place], with_ids=True))
-    found = []
+    found, told_of = [], []
     for vantage, attack, model in quoted:
         entries = {
             place: entry
@@ -56,8 +56,9 @@ def alike(documents: Sequence[Document], directories: Sequence[Path], names: Seq
             for entry in _pooled(document, vantage, attack, model)
             if RISK in entry.estimates
         }
-        if len(entries) < 2:
+        if len(entries) < 2 or list(entries.values()) in told_of:  # a server sees what a client sees
             continue
+        told_of.append(list(entries.values()))
         first, *others = entries
         told = [
             _difference(names, (place, entries[place], scores(place)), (first, entries[first], scores(first)))
