@@ -18,8 +18,8 @@ def test_a_data_scientist_with_a_csv_file(tmp_path: Path) -> None:
     private = json.loads((tmp_path / "runs/private/results.json").read_text())["run"]
     assert private["guarantee"]["epsilon"] <= 4
     assert (tmp_path / "runs/patients/report.html").is_file()
-    assert "private minus patients" in (tmp_path / "compared.html").read_text()
-    assert "paired on" in " ".join(said[4].split())
+    assert "patients minus private" in (tmp_path / "compared.html").read_text()
+    assert "of 569 records in common" in " ".join(said[4].split())
 
 
 def test_a_researcher_with_a_loop(tmp_path: Path) -> None:

@@ -183,20 +183,22 @@ def test_compare_puts_like_beside_like_and_pairs_the_records(runs: Path, tmp_pat
         assert list(like["risks"]) == ["bare", "decay", "other"]
     (like,) = [like for like in found["alike"] if (like["vantage"], like["model"]) == ("client", "global")]
     attack = like["attack"]
-    decay, other = like["differences"]
-    assert (decay["run"], decay["minus"], other["minus"]) == ("decay", "bare", "bare")
-    assert decay["shared"] == decay["of"] == other["shared"] == other["of"]  # all are digits
+    same = [gap for gap in found["differences"] if (gap["attack"], gap["model"]) == (attack, "global")]
+    gaps = {(gap["first"], gap["second"]): gap for gap in same}
+    assert list(gaps) == [("bare", "decay"), ("bare", "other"), ("decay", "other")]
+    gap = gaps["bare", "decay"]
     blocks = {name: [scores_of(runs / "runs" / name, attack)] for name in ("bare", "decay")}
-    expected = tpr_difference(blocks["decay"], blocks["bare"], 0.01)
-    assert decay["estimate"]["value"] == pytest.approx(expected.value)
-    assert decay["estimate"]["low"] == pytest.approx(expected.low)
-    apart = like["risks"]["bare"]["high"] - like["risks"]["bare"]["low"]
-    assert decay["estimate"]["high"] - decay["estimate"]["low"] < 2 * apart
+    expected = tpr_difference(blocks["bare"], blocks["decay"], 0.01, gap["confidence"])
+    assert [gap[end] for end in ("value", "low", "high")] == pytest.approx(
+        [expected.value, expected.low, expected.high]
+    )
+    assert gap["shared"] == gap["records"] > 1000  # dealt out alike
+    alone = like["risks"]["bare"]["high"] - like["risks"]["bare"]["low"]
+    assert gap["high"] - gap["low"] < 2 * alone  # at a higher confidence, and still narrower than two side by side
     page = (tmp_path / "compared.html").read_text()
     assert page.startswith("<!doctype html>")
-    assert "decay minus bare" in page
+    assert "bare minus decay" in page
     assert "<script" not in page
-    assert any(note.startswith(f"{attack}, client, global models: ") for note in found["notes"])
 
 
 def test_score_prints_json_and_still_writes_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fedaudit.errors import FedauditError, suggest
 def catalogue(what: str) -> list[tuple[str, str, str]]:
     """Name, sentence and keys of each."""
     if what == "attacks":
-        named = [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW).items()]
+        named = [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW | attacks.SUBJECT).items()]
         named += [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)]
         found, broken = plugins.plugged()
         named += [(name, plugins.about(make)) for name, make in found.items()] + _broken(broken)

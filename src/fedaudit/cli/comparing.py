@@ -11,6 +11,7 @@ from fedaudit.cli.terminal import ABSENT, console, show
 
 if TYPE_CHECKING:
     from fedaudit.results.compare import Comparison, Row
+    from fedaudit.results.differences import Difference
 
 
 def compare(
@@ -54,9 +55,25 @@ def say(found: "Comparison") -> None:
             known = e.value is not None and e.low is not None and e.high is not None
             risk = f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})" if known else f"{ABSENT} ({e.reason})"
             show(f"    {risk}  {run}")
+        for gap in found.differences:
+            if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model):
+                show(f"    {points(gap)}  {gap.first} minus {gap.second}")
+                show(f"      {safer(gap)}")
+    if found.differences:
+        console.print("\nThe intervals of all differences hold together, with 95 % confidence.")
     console.print()
     for line in found.notes:
         console.print(f"[yellow]![/yellow] {escape(line)}")
+
+
+def points(gap: "Difference") -> str:
+    return f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
+
+
+def safer(gap: "Difference") -> str:
+    """Which is safer, and on how many records that rests."""
+    said = f"{gap.safer} is safer" if gap.safer else "it is not settled which is safer"
+    return f"{said}; {gap.shared:,} of {gap.records:,} records in common"
 
 
 def epsilon(row: "Row") -> str:

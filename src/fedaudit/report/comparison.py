@@ -7,8 +7,8 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from fedaudit.results.alike import Difference
 from fedaudit.results.compare import Comparison, Row, Span
+from fedaudit.results.differences import Difference
 from fedaudit.types import Estimate
 
 ABSENT = "–"
@@ -29,7 +29,11 @@ def render(found: Comparison) -> str:
             (
                 f"{like.attack}, {like.vantage}, {like.model} models",
                 [(run, _risk(estimate)) for run, estimate in like.risks.items()],
-                [(f"{each.run} minus {each.minus}", *_difference(each)) for each in like.differences],
+                [
+                    (f"{gap.first} minus {gap.second}", *_difference(gap))
+                    for gap in found.differences
+                    if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model)
+                ],
             )
             for like in found.alike
         ],
@@ -54,9 +58,7 @@ def _risk(e: Estimate) -> str:
     return f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})"
 
 
-def _difference(each: Difference) -> tuple[str, str]:
-    e = each.estimate
-    how = f"{each.shared:,} of {each.of:,} records in common"
-    if e is None or e.value is None or e.low is None or e.high is None:
-        return f"{ABSENT} ({each.reason})", how
-    return f"{100 * e.value:+.3g} points ({100 * e.low:+.3g} to {100 * e.high:+.3g})", how
+def _difference(gap: Difference) -> tuple[str, str]:
+    value = f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
+    said = f"{gap.safer} is safer" if gap.safer else "not settled which is safer"
+    return value, f"{said}; {gap.shared:,} of {gap.records:,} records in common"

@@ -30,9 +30,18 @@ from fedaudit.adversary.attacks.reference import (
     Variance,
 )
 from fedaudit.adversary.attacks.series import Series
+from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectNeighbourhood, SubjectRounds
+from fedaudit.adversary.attacks.subjects_beyond import (
+    SubjectCorrected,
+    SubjectCosine,
+    SubjectFTA,
+    SubjectMatched,
+    SubjectRMIA,
+)
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.types import Unit
 
 
 @dataclass(frozen=True)
@@ -132,6 +141,26 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
+# Attacks on people, from several records of each; they need a game about subjects.
+SUBJECT: dict[str, Entry] = {
+    "subject-loss": Entry("share of the person's records with a low loss under the last model", SubjectLoss),
+    "subject-rounds": Entry("in how many rounds the loss of the person's records fell", SubjectRounds),
+    "subject-fta": Entry("slope of the mean confidence in the labels of the person's records", SubjectFTA),
+    "subject-cosine": Entry("mean angle between the gradients of the person's records and the update", SubjectCosine),
+    "subject-matched": Entry(
+        "are the gradients of the person's records in the update (matched-filter)", SubjectMatched
+    ),
+    "subject-neighbourhood": Entry(
+        "subject-loss on noisy copies of the records; ten passes", SubjectNeighbourhood, False
+    ),
+    "subject-corrected": Entry(
+        "loss of the person's records, less that under reference models on other people", SubjectCorrected, False
+    ),
+    "subject-rmia": Entry(
+        "likelihood of the person's records, relative to its mean under such reference models", SubjectRMIA, False
+    ),
+}
+
 FUSED = ("gradient-cosine", "fta-confidence")
 
 # `[audit.attribute]` asks for this attack.
@@ -169,12 +198,15 @@ def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -
 
 
 def choose(
-    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None, fit: Fit = "all"
+    names: Iterable[str] | None,
+    variance: Variance = "shared",
+    fusion: Fusion | None = None,
+    fit: Fit = "all",
+    unit: Unit = "record",
 ) -> list[BaseAttack]:
     """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
-    wanted = (
-        [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
-    )
+    suited = SUBJECT if unit == "subject" else REGISTRY
+    wanted = [name for name, entry in suited.items() if entry.default] if names is None else list(dict.fromkeys(names))
     made = [_made(name) for name in wanted if name != BLIND]
     if twice := next((a.name for i, a in enumerate(made) if a.name in [b.name for b in made[:i]]), None):
         raise FedauditError("attack-name", f"two attacks are called {twice!r}", "Leave one of them out, or rename it.")
@@ -184,7 +216,7 @@ def choose(
 
 def _made(name: str) -> BaseAttack:
     """One of ours, of a plug-in, or named as "package.module:name". Nobody else may take a name of ours."""
-    ours = REGISTRY | SHADOW
+    ours = REGISTRY | SHADOW | SUBJECT
     if name in ours:
         return ours[name].make()
     found, broken = plugins.plugged()
