@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from fedaudit.stats.sequential import anytime_epsilon
 
 from docs.coverage_worlds import (
     Rng,
@@ -28,7 +29,6 @@ from docs.coverage_worlds import (
 )
 from fedaudit.stats import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
-from fedaudit.stats.sequential import anytime_epsilon
 from fedaudit.types import Estimate
 
 
