@@ -23,7 +23,7 @@ from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult
 from tests.worlds import plays, silent
 
-NOISE, DELTA = 2.0, 0.05
+NOISE, DELTA = 1.0, 0.05
 
 
 def asking(
@@ -141,7 +141,7 @@ def mechanism(name: str, defence: Defence) -> Defence:
 def test_a_wrong_mechanism_is_caught_and_the_right_one_is_not(name: str, least: int, most: int) -> None:
     caught = 0
     for seed in range(10):
-        asked = asking({"probes": 200, "every": 2, "steps": 20, "pool": 4}, seed=seed)
+        asked = asking({"probes": 240, "every": 2, "steps": 20, "pool": 4}, seed=seed)
         prepared = prepare(asked)
         caught += refuted(watched(replace(prepared, defence=mechanism(name, prepared.defence))))
     assert least <= caught <= most

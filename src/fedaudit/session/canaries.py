@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedaudit.audit.canaries import CanaryGame, Claim, Crafted, Random
-from fedaudit.config.schema import CANARY_ATTACKS, Canary, Config
+from fedaudit.config.canary import CANARY_ATTACKS, Canary
+from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.types import Game, Party, Plan, Records

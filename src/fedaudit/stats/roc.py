@@ -26,14 +26,14 @@ _MOST_MISSING = 10_000_000
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
 
 
-def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
+def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
     """Share of members accused when at most `fpr` of outsiders are, with thresholds set on calibration scores.
 
     The interval is for the TPR at a *true* FPR of `fpr`, see `fiducial`; the ends that hold whatever the scores'
-    distribution is stand beside it, see `guaranteed`. With several blocks each has a threshold of its own, and the
-    counts are summed.
+    distribution is stand beside it, see `guaranteed`, unless `prove` is False. With several blocks each has a threshold
+    of its own, and the counts are summed.
     """
-    return _tpr(blocks, _whose(blocks), fpr, confidence, prove=True)
+    return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
 
 @dataclass(frozen=True)
