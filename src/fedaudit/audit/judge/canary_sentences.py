@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from scipy import stats
 
 from fedaudit.types import Estimate, Floats
 
 ROUND = "epsilon-accountant-round"
 DECIDES = ("epsilon-bonferroni", "epsilon-anytime")  # proved, and fixed in advance: the others are only shown
 WEAK = 0.99
+RARE = 1e-3
 
 
 def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
@@ -26,6 +28,13 @@ def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
     return deciding if deciding.value > claimed else None
 
 
+def too_quiet(spread: Estimate, noise: float) -> bool:
+    """Would the claimed noise alone give so small a spread less than once in a thousand audits?"""
+    freedom = spread.n_pos + spread.n_neg - 2
+    squares = freedom * ((spread.value or 0.0) / noise) ** 2
+    return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
+
+
 def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, scores: int) -> list[str]:
     """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak."""
     told = []
@@ -36,8 +45,8 @@ def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, s
             f"probes), and {found[ROUND].value:.3g} is claimed."
         )
     spread = found["score-sd"]
-    if noise is not None and spread.high is not None and spread.high < noise:
-        gone = "there is no noise in the sum" if spread.high < noise / 10 else "the sum has less noise than is claimed"
+    if noise is not None and spread.value is not None and too_quiet(spread, noise):
+        gone = "there is no noise in the sum" if spread.value < noise / 10 else "the sum has less noise than is claimed"
         told.append(
             f"canife: {gone}. The scores have a standard deviation of {spread.value:.3g} (at most {spread.high:.3g}), "
             f"and the claimed noise alone would give {noise:.3g}."
