@@ -2,4 +2,5 @@
 
 from fedaudit.cli.commands import main
 
-main()
+if __name__ == "__main__":  # the processes of a study import this module, too
+    main()

@@ -222,8 +222,11 @@ def _to_numpy(module: nn.Module) -> State:
     return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
-def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
-    """A task around a model of ours, or the user's own `package.module:factory`."""
+def build_task(
+    name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any], frozen: int = 0
+) -> TorchTask:
+    """A task around a model of ours, or the user's own `package.module:factory`. `frozen`: how many of its first layers
+    are not trained."""
     entry = MODELS.find(name)
     if entry is None:
         raise FedauditError("unknown-model", *MODELS.unknown(name))
@@ -244,9 +247,23 @@ def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: d
             raise FedauditError(
                 "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
             )
-        return made
+        return freeze(made, frozen)
 
     return TorchTask(build, classes)
+
+
+def freeze(module: nn.Module, count: int) -> nn.Module:
+    """The first layers that have weights keep them. What is not trained is not looked at by an adversary, either."""
+    layers = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
+    if count and count >= len(layers):
+        what = (
+            f"federation.freeze = {count} would leave nothing to train: the model has {len(layers)} layers with weights"
+        )
+        raise FedauditError("freeze", what, f"Freeze at most {len(layers) - 1}.")
+    for layer in layers[:count]:
+        for parameter in layer.parameters(recurse=False):
+            parameter.requires_grad_(False)
+    return module
 
 
 def _in_words(error: Exception) -> str:

@@ -64,7 +64,7 @@ def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
+    rows = pareto([row_of(document, directory) for document, directory in zip(documents, directories, strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
     found = differences(by_run, folders, RISK) if len(folders) == len(rows) else []
@@ -72,7 +72,7 @@ def compare(directories: Sequence[Path]) -> Comparison:
     return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found)
 
 
-def _row(document: Document, directory: Path) -> Row:
+def row_of(document: Document, directory: Path) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:

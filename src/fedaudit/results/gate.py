@@ -87,6 +87,14 @@ class Gate:
 # ------------------------------------------------------------------ rules
 
 
+def parse_limit(text: str) -> Rule:
+    """What is wanted, `tpr@0.01 < 0.02`, as the rule that forbids the rest."""
+    if text.count("<") != 1 or ">" in text:
+        what = f"--limit {text!r}: it must say of one metric that it is below a limit, by '<'"
+        raise FedauditError("gate-rule", what, 'Write it like "tpr@0.01 < 0.02" or "auc[vantage=client] < 0.6".')
+    return parse_rule(text.replace("<", ">"))
+
+
 def parse_rule(text: str) -> Rule:
     """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out."""
     chosen = dict[str, str]()

@@ -107,7 +107,8 @@ def build(staged: Staged) -> TorchTask:
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+    frozen = staged.config.federation.freeze or 0
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments(), frozen)
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:
