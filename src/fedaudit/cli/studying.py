@@ -23,7 +23,7 @@ Workers = Annotated[
 
 
 def study(
-    file: Annotated[Path, typer.Argument(help='A TOML file with base = "base.toml" and a table [grid].')],
+    file: Annotated[Path, typer.Argument(help="A TOML file that names a base and a grid.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the study (default: studies/NAME).")] = None,
     workers: Workers = None,
 ) -> None:
@@ -32,7 +32,7 @@ def study(
     FILE names a configuration and the keys to vary:
 
         base = "my.toml"
-        [grid]
+        \\[grid]
         "federation.parties" = [2, 4, 8]
         defences = [[], [{ name = "dp-sgd", clip = 1.0, noise = 1.0 }]]
 
@@ -60,10 +60,10 @@ def study(
 
 
 def advise(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file (default: the demo's federation).")] = None,
+    config: Annotated[Path, typer.Argument(help="A TOML file.")],
     limit: Annotated[
         str, typer.Option(help='What must hold, for example "tpr@0.01 < 0.02" or "auc[vantage=client] < 0.6".')
-    ] = "tpr@0.01 < 0.02",
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the advice (default: advice/NAME).")] = None,
     set_: Set = None,
     workers: Workers = None,
@@ -81,13 +81,13 @@ def advise(
 
     Exit codes: 0 a change was confirmed, 3 none was.
     """
-    from fedaudit.config.schema import load_config, parse
+    from fedaudit.config.schema import load_config
     from fedaudit.results.gate import parse_limit
     from fedaudit.session.advise import advise as search
 
     wanted = parse_limit(limit)
-    loaded = parse({}, set_ or ()) if config is None else load_config(config, set_ or ())
-    out = out or Path("advice") / (config.stem if config else "demo")
+    loaded = load_config(config, set_ or ())
+    out = out or Path("advice") / config.stem
     out.mkdir(parents=True, exist_ok=True)
     cores = workers or os.cpu_count() or 1
     advice, advised = search(loaded, wanted, out, cores, progress, lambda line: errors.print(escape(line)))

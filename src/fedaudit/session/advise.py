@@ -50,9 +50,9 @@ class Trial:
     until: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class Contender:
-    """A change on its way through the halving."""
+    """A change on its way through the halving: how far it has come, and what was found there."""
 
     change: Change
     config: Config | None
@@ -71,7 +71,7 @@ class Contender:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Bench:
     """Where trials are run: the folder, the processes, the progress so far, and what all of it cost."""
 
@@ -136,15 +136,16 @@ def advise(
     rungs = sorted({min(planned, max(2, math.ceil(planned * part))) for part in (0.25, 0.5, 1.0)})
     with progress(f"Trying {len(contenders)} changes", _total(len(contenders), rungs, planned)) as step:
         bench = Bench(out, workers, step, tell)
+        field = {contender.change.name: contender for contender in contenders}
         alive = [c for c in contenders if c.config]
-        for number, rung in enumerate(rungs):
-            alive = _rung(bench, alive, rung, limit)
-            if number < len(rungs) - 1:
-                alive = halved(alive, limit.limit, rung)
-        for contender in alive:
-            contender.status = "trained to the end"
+        for rung in rungs:
+            looked_at = [_looked_at(bench, c, why, limit) for c, why in _trained(bench, alive, rung)]
+            fitting = [c for c in looked_at if not c.status]
+            alive = halved(fitting, limit.limit) if rung < planned else fitting
+            end = "trained to the end" if rung == planned else f"left after round {rung}"
+            field |= {c.change.name: c if c.status else replace(c, status=end) for c in looked_at}
         confirmed = _confirm(bench, config, alive, limit, rate)
-    return _advice(config, limit, rungs, contenders, confirmed, bench)
+    return _advice(config, limit, rungs, list(field.values()), confirmed, bench)
 
 
 def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]:
@@ -182,27 +183,29 @@ def _total(count: int, rungs: Sequence[int], planned: int) -> int:
     return total
 
 
-def _rung(bench: Bench, alive: Sequence[Contender], rung: int, limit: Rule) -> list[Contender]:
-    """Trains all of them up to this round, and looks at each. Those that cannot be trained are left out."""
-    trials = [Trial(c.folder, c.config, min(rung, c.config.federation.rounds)) for c in alive if c.config is not None]
-    failed = bench.run(trials)
-    kept = []
-    for contender, trial in zip(alive, trials, strict=True):
-        why = failed.get(trial.folder)
-        try:
-            if why is None:
-                gate, document = judge(trial.folder, [limit]), load(trial.folder)
-        except FedauditError as error:
-            why = error.what
-        if why is not None:
-            contender.status = f"does not fit: {why}"
-            bench.tell(f"{contender.change.name}: {contender.status}")
-            continue
-        contender.rounds, contender.risk = document.run.rounds, worst(gate)
-        contender.accuracy = document.run.accuracy.get(EVALUATION)
-        contender.within = all(f.high is not None and f.high < limit.limit for f in gate.findings)
-        kept.append(contender)
-    return kept
+def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, str | None]]:
+    """All of them up to this round, each with the reason if that was not possible."""
+    known = [(c, c.config) for c in alive if c.config is not None]
+    failed = bench.run([Trial(c.folder, config, min(rung, config.federation.rounds)) for c, config in known])
+    return [(c, failed.get(c.folder)) for c, _ in known]
+
+
+def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule) -> Contender:
+    """With what was found so far; with a status if it does not fit."""
+    try:
+        if why is None:
+            gate, document = judge(contender.folder, [limit]), load(contender.folder)
+            return replace(
+                contender,
+                rounds=document.run.rounds,
+                risk=worst(gate),
+                accuracy=document.run.accuracy.get(EVALUATION),
+                within=all(f.high is not None and f.high < limit.limit for f in gate.findings),
+            )
+    except FedauditError as error:
+        why = error.what
+    bench.tell(f"{contender.change.name} does not fit: {why}")
+    return replace(contender, status=f"does not fit: {why}")
 
 
 def worst(gate: Gate) -> Risk | None:
@@ -214,7 +217,7 @@ def worst(gate: Gate) -> Risk | None:
     return Risk(f.attack, f.vantage, f.model, f.party, f.value, f.low, f.high)
 
 
-def halved(alive: Sequence[Contender], limit: float, rung: int) -> list[Contender]:
+def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
     """Half of them. Places go in turn to the most accurate within the limit and to the lowest risk."""
     places = math.ceil(len(alive) / 2)
     by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
@@ -226,9 +229,6 @@ def halved(alive: Sequence[Contender], limit: float, rung: int) -> list[Contende
         chosen = next((c for c in orders[turn % 2] if c not in kept), None)
         kept += [chosen] if chosen else []
         turn += 1
-    for contender in alive:
-        if contender not in kept:
-            contender.status = f"left after round {min(rung, contender.rounds)}"
     return [contender for contender in alive if contender in kept]
 
 

@@ -35,39 +35,37 @@ class News:
     why: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Worker:
     process: multiprocessing.process.BaseProcess
     pipe: Connection
-    piece: int | None = None  # what it works on
 
 
 def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None, None]:
     """Does all pieces, and gives the news as they come. A piece ends with `done`, or with `failed` and no part."""
-    waiting = list(enumerate(pieces))[::-1]
-    busy: list[Worker] = []
+    waiting = list(range(len(pieces)))[::-1]
+    busy: dict[Worker, int] = {}  # what each works on
     try:
         while waiting or busy:
             while waiting and len(busy) < workers:
-                busy.append(_started(do))
-                _give(busy[-1], waiting)
+                worker = _started(do)
+                busy[worker] = waiting.pop()
+                worker.pipe.send(pieces[busy[worker]])
             for ready in wait([worker.pipe for worker in busy]):
                 worker = next(worker for worker in busy if worker.pipe is ready)
-                assert worker.piece is not None
                 try:
-                    kind, what, why = worker.pipe.recv()
-                    news = News(worker.piece, kind, what, why)
+                    news = News(busy[worker], *worker.pipe.recv())
                 except (EOFError, OSError):
                     worker.process.join()
-                    busy.remove(worker)
-                    yield News(worker.piece, "failed", "", _died(worker.process.exitcode))
+                    yield News(busy.pop(worker), "failed", "", _died(worker.process.exitcode))
                     continue
                 yield news
                 if news.kind == "done" or (news.kind == "failed" and not news.what):
                     if waiting:
-                        _give(worker, waiting)
+                        busy[worker] = waiting.pop()
+                        worker.pipe.send(pieces[busy[worker]])
                     else:
-                        busy.remove(worker)
+                        del busy[worker]
                         _end(worker)
     finally:
         for worker in busy:
@@ -91,11 +89,6 @@ def _started(do: Work) -> Worker:
     process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return Worker(process, ours)
-
-
-def _give(worker: Worker, waiting: list[tuple[int, Any]]) -> None:
-    worker.piece, piece = waiting.pop()
-    worker.pipe.send(piece)
 
 
 def _end(worker: Worker) -> None:
