@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from fedaudit.results.document import MAX_BYTES
 from fedaudit.results.gate import Rule
 from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.stats.wording import number_text, span_text
-from fedaudit.types import Estimate
+from fedaudit.types import ALWAYS, Estimate
 
 SCHEMA = 1
 NO_CHANGE = "as it is"  # the name of the federation without a change
@@ -44,7 +44,11 @@ class Tried:
     of: int  # planned
     status: str
     risk: Risk | None
-    accuracy: Estimate | None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)  # accuracy
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        return self.estimates.get("accuracy")
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,31 @@ class Confirmed:
     why_not: str
     risk: Risk | None
     risk_before: Risk | None
-    risk_difference: Estimate | None
-    accuracy: Estimate | None
-    accuracy_before: Estimate | None
-    accuracy_difference: Estimate | None
     guarantee: Statement | None
+    # accuracy, accuracy-before, accuracy-difference, risk-difference
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        return self.estimates.get("accuracy")
+
+    @property
+    def accuracy_before(self) -> Estimate | None:
+        return self.estimates.get("accuracy-before")
+
+    @property
+    def accuracy_difference(self) -> Estimate | None:
+        return self.estimates.get("accuracy-difference")
+
+    @property
+    def risk_difference(self) -> Estimate | None:
+        return self.estimates.get("risk-difference")
+
+
+def named(**estimates: Estimate | None) -> dict[str, Estimate]:
+    """Those that there are, by name."""
+    dashed = {name.replace("_", "-"): estimate for name, estimate in estimates.items()}
+    return {name: replace(estimate, name=name) for name, estimate in dashed.items() if estimate is not None}
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,8 @@ class Contender:
 
     def told(self, planned: int) -> Tried:
         of = self.config.federation.rounds if self.config else planned
-        change = self.change
-        return Tried(
-            change.name, change.words, change.overrides, self.rounds, of, self.status, self.risk, self.accuracy
-        )
+        change, found = self.change, results.named(accuracy=self.accuracy)
+        return Tried(change.name, change.words, change.overrides, self.rounds, of, self.status, self.risk, found)
 
 
 @dataclass(frozen=True)
@@ -292,11 +290,13 @@ def _compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
         why_not=notes[0] if notes else "",
         risk=risks[after],
         risk_before=risks[before],
-        risk_difference=difference,
-        accuracy=documents[after].run.accuracy.get(EVALUATION),
-        accuracy_before=documents[before].run.accuracy.get(EVALUATION),
-        accuracy_difference=accuracy_difference(documents[after], documents[before]),
         guarantee=documents[after].run.guarantee,
+        estimates=results.named(
+            accuracy=documents[after].run.accuracy.get(EVALUATION),
+            accuracy_before=documents[before].run.accuracy.get(EVALUATION),
+            accuracy_difference=accuracy_difference(documents[after], documents[before]),
+            risk_difference=difference,
+        ),
     )
 
 
