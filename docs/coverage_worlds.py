@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import stats
 
 from fedaudit.stats import (
@@ -29,21 +28,21 @@ from fedaudit.types import Estimate, Floats, Ints
 
 Rng = np.random.Generator
 NORMAL = stats.norm
+Ends = float | Floats
 
 
 @dataclass(frozen=True)
 class Shot:
     """One or more ends beside the truth that they ought to enclose."""
 
-    low: ArrayLike
-    high: ArrayLike
-    truth: ArrayLike
+    low: Ends
+    high: Ends
+    truth: Ends
 
     @property
     def missed(self) -> tuple[bool, bool]:
         """Does the interval lie above the truth; does it lie below it?"""
-        above, below = np.asarray(self.low) > self.truth, np.asarray(self.high) < self.truth
-        return bool(above.any()), bool(below.any())
+        return bool(np.any(self.low > np.asarray(self.truth))), bool(np.any(self.high < np.asarray(self.truth)))
 
     @property
     def width(self) -> float:
@@ -116,7 +115,8 @@ def levels(parties: Sequence[tuple[int, int]], shift: float, per_deviation: floa
         blocks = []
         for m, n in parties:
             own, others = shift + rng.standard_normal(m), rng.standard_normal(n)
-            blocks.append(Block(np.rint(own * per_deviation), np.zeros(0), np.rint(others * per_deviation)))
+            members = np.asarray(np.rint(own * per_deviation), np.float64)
+            blocks.append(Block(members, np.zeros(0), np.asarray(np.rint(others * per_deviation), np.float64)))
         return both(tpr_at_fpr(blocks, fpr), truth)
 
     return world
@@ -127,7 +127,7 @@ def two_valued(members: int, calibration: int, fpr: float = 0.01) -> World:
 
     def world(rng: Rng) -> Shots:
         own, others = rng.random(members) < 0.95, rng.random(calibration) < 0.05
-        return both(tpr_at_fpr([Block(own * 1.0, np.zeros(0), others * 1.0)], fpr), 0.95 * fpr / 0.05)
+        return both(tpr_at_fpr([Block(own.astype(float), np.zeros(0), others.astype(float))], fpr), 0.95 * fpr / 0.05)
 
     return world
 
@@ -240,7 +240,7 @@ def between_parties(parties: int, counts: tuple[int, int], shifts: Sequence[floa
         }
         found = party_differences(blocks)
         lows, highs, truths = zip(*((d.low, d.high, truth[d.party]) for d in found), strict=True)
-        return {"interval": Shot(lows, highs, truths)}
+        return {"interval": Shot(np.array(lows), np.array(highs), np.array(truths))}
 
     return world
 
@@ -283,8 +283,11 @@ class Rounds:
         """The band as the auditor makes it, and the one that shares the error equally."""
         shifts = np.linspace(0.0, self.strongest, self.rounds)
         drawn = [[path(rng, n, self.rounds, self.drift) for n in self.counts] for _ in range(self.parties)]
-        total, starts = sum(self.counts), np.cumsum((0, *self.counts))
-        names = [tuple(np.arange(starts[s], starts[s + 1]) + total * i for s in range(3)) for i in range(self.parties)]
+        m, e, c = (np.arange(n) for n in self.counts)
+        names = [
+            (m + i, e + len(m) + i, c + len(m) + len(e) + i)
+            for i in range(0, self.parties * sum(self.counts), sum(self.counts))
+        ]
         each = [
             [
                 Block(sets[0][r] + shifts[r], sets[1][r], sets[2][r], ids=own)
@@ -304,10 +307,11 @@ class Rounds:
 
     def _ends(self, each: Sequence[Sequence[Block]], confidences: Sequence[float], truth: Floats) -> Shot:
         found = [
-            auc(blocks, own) if self.fpr is None else tpr_at_fpr(blocks, self.fpr, own)
+            auc(blocks, own) if self.fpr is None else tpr_at_fpr(blocks, self.fpr, own, prove=False)
             for blocks, own in zip(each, confidences, strict=True)
         ]
-        return Shot([e.low or 0.0 for e in found], [1.0 if e.high is None else e.high for e in found], truth)
+        lows, highs = [e.low or 0.0 for e in found], [1.0 if e.high is None else e.high for e in found]
+        return Shot(np.array(lows), np.array(highs), truth)
 
 
 def paired(
@@ -326,8 +330,8 @@ def paired(
             ]
             ends = np.cumsum((0, *counts)) + 10**6 * i
             ids = np.arange(ends[0], ends[1]), np.arange(ends[1], ends[2]), np.arange(ends[2], ends[3])
-            first.append(Block(mixed[0][0] + shifts[0], *mixed[0][1:], ids=ids))
-            second.append(Block(mixed[1][0] + shifts[1], *mixed[1][1:], ids=ids))
+            first.append(Block(mixed[0][0] + shifts[0], mixed[0][1], mixed[0][2], ids=ids))
+            second.append(Block(mixed[1][0] + shifts[1], mixed[1][1], mixed[1][2], ids=ids))
         found = auc_difference(first, second) if fpr is None else tpr_difference(first, second, fpr)
         return shot(found, float(one - two))
 

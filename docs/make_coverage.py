@@ -10,11 +10,13 @@ out the same whichever others are made with it.
 
 import argparse
 import json
+import math
 import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -114,6 +116,19 @@ def simulate(case: Case, worlds: int | None = None) -> list[Count]:
     return counts
 
 
+def stored() -> list[Count]:
+    """The counts of docs/coverage.json. A width that is not finite, that of a lower bound, is null there. What an
+    interval promises is said by its case, not by the file."""
+    entries: list[dict[str, Any]] = json.loads(COUNTS.read_text()) if COUNTS.is_file() else []
+    promised = {(case.group, case.name): case.promised for case in CASES}
+    found = []
+    for entry in entries:
+        values: dict[str, Any] = {key: math.inf if value is None else value for key, value in entry.items()}
+        values["promised"] = entry["interval"] in promised.get((entry["group"], entry["case"]), ())
+        found.append(Count(**values))
+    return found
+
+
 def level(counts: Sequence[Count]) -> float:
     return ERROR / max(sum(count.promised for count in counts), 1)
 
@@ -160,8 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", action="store_true", help="simulate nothing, write the page from coverage.json")
     parser.add_argument("--worlds", type=int, help="so many in every case, instead of 500 to 2000")
     asked = parser.parse_args(arguments)
-    stored = json.loads(COUNTS.read_text()) if COUNTS.is_file() else []
-    known = [Count(**{key: np.inf if value is None else value for key, value in entry.items()}) for entry in stored]
+    known = stored()
     by_case = {case: [c for c in known if (c.group, c.case) == (case.group, case.name)] for case in CASES}
     wanted = [] if asked.page else [c for c in CASES if asked.only.lower() in f"{c.group}: {c.name}".lower()]
     for case in wanted:

@@ -30,14 +30,13 @@ def test_every_attack_has_its_difference_to_the_primary_one() -> None:
 
 
 def test_the_page_lists_them() -> None:
-    from fedaudit.results.document import Document
-    from tests.report.builder import estimate, results
+    from tests.report.builder import estimate, quotable, results
 
     values = results()
     for entry in values["results"]:
         if entry["attack"] == "loss" and entry["party"] is None:
             entry["estimates"]["tpr@0.01-minus-primary"] = estimate(None) | {"value": -0.1, "low": -0.15, "high": -0.02}
-    table = beside(Document.from_json(values), "tpr@0.01")
+    table = beside(quotable(values), "tpr@0.01")
     assert table is not None
     assert table.rows[0][2:] == ["-10.0 (-15.0 to -2.0)", "weaker"]
-    assert beside(Document.from_json(results()), "tpr@0.01") is None
+    assert beside(quotable(results()), "tpr@0.01") is None

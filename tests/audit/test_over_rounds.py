@@ -8,7 +8,7 @@ import pytest
 from fedaudit.adversary.attacks import choose
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
-from fedaudit.stats import auc, band_confidences, tpr_at_fpr
+from fedaudit.stats import Block, auc, auc_difference, band_confidences, tpr_at_fpr
 from fedaudit.stats.bands import Band
 from fedaudit.stats.influence import auc_influence, by_unit, tpr_influence
 from fedaudit.stats.wording import since_round
@@ -74,3 +74,27 @@ def test_since_round_is_read_from_the_band_and_can_begin_earlier() -> None:
     shared, banded = lows([1 - 0.05 / 20] * 20), lows(band.levels)
     assert since_round(replace(curve, low=shared), 0.5) is None
     assert since_round(replace(curve, low=banded), 0.5) is not None
+
+
+def test_round_against_round_is_a_difference_on_the_same_records() -> None:
+    given = config(
+        federation={"rounds": 8, "local_epochs": 6, "members": 0.1, "nonmembers": 0.4}, audit={"attacks": ["loss"]}
+    )
+    prepared = prepare(given)
+    first: list[Block] = []
+    (attack,) = choose(["loss"])
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+        blocks = prepared.auditor.case().scores.blocks([prepared.auditor.panels.everyone], attack)
+        first = first or blocks
+    band = prepared.auditor.bands["client", "loss", "global"]
+    change, slow = band.change("auc"), auc_difference(blocks, first)
+    assert change is not None
+    assert (change.first, change.last) == (1, 8)
+    assert change.value == pytest.approx(slow.value)
+    ends = band.curves()["auc"]
+    apart = np.hypot((ends.value[-1] or 0) - (ends.low[-1] or 0), (ends.high[0] or 0) - (ends.value[0] or 0))
+    assert slow.low is not None
+    assert change.value - apart < change.low <= slow.low + 1e-9  # narrower than two intervals, no narrower than alone
+    said = [note for note in prepared.auditor.snapshot().notices if "between rounds 1 and 8" in note]
+    assert bool(said) == (change.low > 0 or change.high < 0)

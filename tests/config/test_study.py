@@ -77,3 +77,14 @@ def test_unknown_keys_and_a_missing_base_are_refused(tmp_path: Path) -> None:
         load_study(path)
     with pytest.raises(FedauditError, match="study-missing"):
         load_study(tmp_path / "none.toml")
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "subject-study"
+
+
+@pytest.mark.parametrize(("name", "cells"), [("study.toml", 2 * 4 * 3 * 2 * 3 * 3), ("two-cores.toml", 48)])
+def test_the_grid_of_the_paper_is_as_printed(name: str, cells: int) -> None:
+    study = load_study(EXAMPLES / name)
+    assert len(study.cells) == cells
+    for cell in study.cells:
+        assert cell.config.federation.parties == cell.config.data.arguments()["users"]

@@ -191,7 +191,7 @@ def test_a_last_layer_that_is_used_twice_has_no_gradient_from_one_pass(twin: boo
 
 
 def test_frozen_layers_keep_their_weights_and_the_others_learn() -> None:
-    task = build_task("mlp", (5,), 3, {"hidden": (8, 6)}, 2)
+    task = build_task("mlp", (5,), 3, {"hidden": (8, 6)}, frozen=2)
     rng = np.random.default_rng(0)
     rows = dataset("a", rng.normal(size=(64, 5)), rng.integers(0, 3, 64)).records
     before = task.initial(0)
@@ -206,4 +206,4 @@ def test_frozen_layers_keep_their_weights_and_the_others_learn() -> None:
 
 def test_a_model_of_which_nothing_would_be_trained_is_refused() -> None:
     with pytest.raises(FedauditError, match=r"the model has 3 layers.*Freeze at most 2"):
-        build_task("mlp", (5,), 3, {"hidden": (8, 6)}, 3)
+        build_task("mlp", (5,), 3, {"hidden": (8, 6)}, frozen=3)

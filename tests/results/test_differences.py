@@ -20,12 +20,12 @@ ROLES = np.repeat(["member", "evaluation", "calibration"], [MEMBERS, OTHERS, CAL
 
 def scored(rng: np.random.Generator, shift: float, common: Floats, alike: float = 0.95) -> Floats:
     own = rng.normal(size=len(common))
-    return np.sqrt(alike) * common + np.sqrt(1 - alike) * own + shift * (ROLES == "member")
+    return np.asarray(np.sqrt(alike) * common + np.sqrt(1 - alike) * own + shift * (ROLES == "member"), np.float64)
 
 
 def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = True) -> Path:
     sets = [scores[role == ROLES] for role in ("member", "evaluation", "calibration")]
-    found = tpr_at_fpr([Block(*sets)], 0.01)
+    found = tpr_at_fpr([Block(sets[0], sets[1], sets[2])], 0.01)
     told = estimate(found.value) | {"low": found.low, "high": found.high}
     headline = {
         "vantage": "client",
@@ -104,7 +104,7 @@ def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() 
     blocks = []
     for party, counts in sizes.items():
         sets = [rng.normal(2.5 * (i == 0), 1, n) for i, n in enumerate(counts)]
-        blocks.append(Block(*sets))
+        blocks.append(Block(sets[0], sets[1], sets[2]))
         columns["score"].append(np.concatenate(sets))
         columns["role"].append(np.repeat(["member", "evaluation", "calibration"], counts))
         columns["party"].append(np.full(sum(counts), party))

@@ -12,7 +12,7 @@ from fedaudit.results.document import Document, Repeat
 from fedaudit.results.repeats import spread_over
 from fedaudit.stats import over_runs
 from fedaudit.types import Estimate, Headline
-from tests.report.builder import results
+from tests.report.builder import quotable, results
 
 
 def headline(vantage: Any, value: float) -> Headline:
@@ -34,10 +34,11 @@ def test_every_vantage_has_its_mean_with_the_spread_over_runs() -> None:
 def test_page_and_terminal_say_which_run_is_quoted() -> None:
     document = Document.from_json(results())
     whole = replace(document, run=replace(document.run, over_runs=spread_over(document.run.repeats)))
-    lines = words.spread(whole)
+    shown = quotable(whole.to_json())
+    lines = words.spread(shown)
     assert "mean over runs" in lines[0]
     assert lines[-1].startswith("The sentences quote the run with seed 0 alone")
-    figure = chart(whole, words.main_tpr(whole))
+    figure = chart(shown, words.main_tpr(shown))
     assert figure is not None
     assert [row[0] for row in figure.table.rows].count("mean over runs") == len(whole.run.over_runs)
     assert "quote the run with seed 0 alone" in render(whole)

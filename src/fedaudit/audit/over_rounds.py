@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Band, Block, auc, pooled_tpr
 from fedaudit.stats.influence import Influence, auc_influence, on_units, tpr_influence
+from fedaudit.stats.paired import ends_of_difference
 from fedaudit.stats.pooled import able
 from fedaudit.types import Curve, Estimate, Game, Stored
 
@@ -26,6 +27,17 @@ class Measure:
     rounds: list[int] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)
     widened: list[int] = field(default_factory=list)  # rounds that have a place in the band, in its order
+
+
+@dataclass(frozen=True)
+class Change:
+    """Round against round. Both ends belong to the band, so that the change holds with all else that it says."""
+
+    first: int
+    last: int
+    value: float
+    low: float
+    high: float
 
 
 class OverRounds:
@@ -50,11 +62,22 @@ class OverRounds:
 
     def curves(self) -> dict[str, Curve]:
         method = METHOD.format(self.planned)
-        return {
-            name: Curve([float(r) for r in m.rounds], *(list(part) for part in zip(*m.ends, strict=True)), method)
-            for name, m in self.measures.items()
-            if m.rounds
-        }
+        found = {}
+        for name, measure in self.measures.items():
+            if measure.rounds:
+                values, lows, highs = (list(part) for part in zip(*measure.ends, strict=True))
+                found[name] = Curve([float(round) for round in measure.rounds], values, lows, highs, method)
+        return found
+
+    def change(self, name: str) -> Change | None:
+        """The last round that has an interval minus the first, on the same records; None where there is one at most."""
+        measure = self.measures.get(name)
+        if measure is None or len(measure.widened) < 2 or len(measure.band.units) < len(measure.widened):
+            return None
+        first, last = measure.widened[0], measure.widened[-1]
+        old, new = (_whole(measure.ends[measure.rounds.index(round)]) for round in (first, last))
+        low, high = ends_of_difference(new, old, measure.band.correlation(0, len(measure.widened) - 1))
+        return Change(first, last, new[0] - old[0], low, high)
 
     # ------------------------------------------------------------------ between two rounds
 
@@ -75,6 +98,14 @@ class OverRounds:
             measure.band.restore(state[name]["band"])
             measure.rounds[:], measure.widened[:] = kept["rounds"], kept["widened"]
             measure.ends[:] = [(value, low, high) for value, low, high in state[name]["ends"]]
+
+
+def _whole(ends: Ends) -> tuple[float, float, float]:
+    value, low, high = ends
+    assert value is not None
+    assert low is not None
+    assert high is not None
+    return value, low, high
 
 
 def _estimate(name: str, blocks: Sequence[Block], confidence: float) -> Estimate:

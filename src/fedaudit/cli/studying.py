@@ -31,8 +31,9 @@ def study(
 
     FILE names a configuration and the keys to vary:
 
+    \b
         base = "my.toml"
-        \\[grid]
+        [grid]
         "federation.parties" = [2, 4, 8]
         defences = [[], [{ name = "dp-sgd", clip = 1.0, noise = 1.0 }]]
 
@@ -82,7 +83,7 @@ def advise(
     Exit codes: 0 a change was confirmed, 3 none was.
     """
     from fedaudit.config.schema import load_config
-    from fedaudit.results.gate import parse_limit
+    from fedaudit.results.rules import parse_limit
     from fedaudit.session.advise import advise as search
 
     wanted = parse_limit(limit)

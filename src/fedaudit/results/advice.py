@@ -10,8 +10,8 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.document import MAX_BYTES
-from fedaudit.results.gate import Rule
 from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.rules import Rule
 from fedaudit.stats.wording import number_text, span_text
 from fedaudit.types import ALWAYS, Estimate
 

@@ -85,6 +85,9 @@ class RunInfo:
     accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
     repeats: Sequence[Repeat] = ()
     over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
+    weights_per_member: Annotated[
+        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

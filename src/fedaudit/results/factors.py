@@ -61,7 +61,7 @@ def factors(found: Sequence[Outcome], directory: Path) -> list[Factor]:
 
 def frontier(found: Sequence[Outcome], directory: Path) -> list[Row]:
     """Accuracy and risk of every cell with results; `best`: no other is better in both."""
-    return pareto([row_of(o.document, directory / CELLS / o.cell) for o in found if o.document])
+    return pareto([row_of(o.document, o.cell) for o in found if o.document])
 
 
 def _levels(found: Sequence[Outcome], key: str) -> dict[str, Any]:

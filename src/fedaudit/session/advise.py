@@ -28,7 +28,8 @@ from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
-from fedaudit.results.gate import ANY, PASSED, Gate, Rule, Verdict, judge
+from fedaudit.results.gate import PASSED, Gate, Verdict, judge
+from fedaudit.results.rules import ANY, Rule
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare

@@ -17,6 +17,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, special
 
 from fedaudit.types import Floats, Ints, Stored
@@ -77,7 +78,7 @@ class Band:
         self.factor = factor
         self.units.append(unit)
         noise = _noise(self.planned, self.draws, self.seed)[:size]
-        return np.abs(np.append(row, rest).astype(np.float32) @ noise)
+        return np.asarray(np.abs(np.append(row, rest).astype(np.float32) @ noise), np.float64)
 
     # ------------------------------------------------------------------ between two rounds
 
@@ -92,7 +93,7 @@ class Band:
 
 
 @lru_cache(maxsize=2)  # the same for every band of an audit
-def _noise(rounds: int, draws: int, seed: int) -> Floats:
+def _noise(rounds: int, draws: int, seed: int) -> NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal((rounds, draws), np.float32)
 
 
@@ -100,7 +101,7 @@ def _sketch(influence: Floats) -> Floats:
     if len(influence) <= _CELLS:
         return influence
     cells, signs = _cells(len(influence))
-    return np.bincount(cells, signs * influence, _CELLS)
+    return np.asarray(np.bincount(cells, signs * influence, _CELLS), np.float64)
 
 
 @lru_cache(maxsize=2)
