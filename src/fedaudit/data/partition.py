@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.config.schema import Federation
+from fedaudit.data import coins
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth
 
@@ -22,6 +23,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) ->
         assert federation.member_subjects is not None
         assert federation.held_out is not None
         shares = federation.member_subjects, federation.held_out
+        if federation.coins:
+            return game_of_coins(records, _dealt(records, parties, whole, rng), shares, rng, whole)
         if whole:
             return game_of_people(records, by_person(records, parties, rng), shares, rng)
         return game_by_subject(records, iid(records, parties, rng), *shares, rng)
@@ -33,6 +36,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) ->
         parts = by_column(records, parties, federation.column)
     else:
         parts = iid(records, parties, rng)
+    if federation.coins:
+        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
     if whole:
         return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
     return game(records, parts, federation.members, federation.nonmembers, rng)
@@ -173,17 +178,48 @@ def _one_role_each(why: str) -> FedauditError:
     )
 
 
-def game_by_subject(
-    records: Records, parts: list[Ints], members: float, held_out: float, rng: np.random.Generator
+def game_of_coins(
+    records: Records,
+    parts: list[Ints],
+    shares: tuple[float, float],
+    rng: np.random.Generator,
+    whole: bool | None = None,
 ) -> Game:
-    """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
+    """A fair coin for each unit that the shares do not leave for calibration.
+
+    A unit is a record (`whole` None) or a person: one whose records lie in one party, or (`whole` False) anywhere.
+    """
+    unit, strata, what, keys = np.arange(len(records)), parts, "records", "`members` and `nonmembers`"
+    if whole is not None:
+        unit = np.unique(_subjects(records), return_inverse=True)[1]
+        strata = [np.unique(unit[part]) for part in parts] if whole else [np.unique(unit)]
+        what, keys = "people", "`member_subjects` and `held_out`"
+    role = coins.flipped(strata, int(unit.max()) + 1, sum(shares), rng)
+    coins.check(role, what)
+    for number, part in enumerate(parts):
+        _no_empty_set(party_name(number, len(parts)), role[unit][part], keys)
+    return _game(records, parts, role[unit])
+
+
+def _subjects(records: Records) -> Strings:
     if records.subject is None:
         raise FedauditError(
             "no-subjects",
             'partition = "subjects" needs records with subjects',
             "Use data with subjects (npz: subject_key), or another partition.",
         )
-    subjects, rows = np.unique(records.subject, return_inverse=True)
+    return records.subject
+
+
+def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator) -> list[Ints]:
+    return by_person(records, parties, rng) if whole else iid(records, parties, rng)
+
+
+def game_by_subject(
+    records: Records, parts: list[Ints], members: float, held_out: float, rng: np.random.Generator
+) -> Game:
+    """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
+    subjects, rows = np.unique(_subjects(records), return_inverse=True)
     order = rng.permutation(len(subjects))
     first, second = round(members * len(subjects)), round((members + held_out) * len(subjects))
     role_of = np.empty(len(subjects), dtype="U11")

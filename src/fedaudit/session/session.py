@@ -25,6 +25,7 @@ from fedaudit.data.outsiders import understated
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
+from fedaudit.results.coins import refuted
 from fedaudit.results.document import Document
 from fedaudit.results.exposure import most_exposed
 from fedaudit.session.about import About
@@ -265,13 +266,16 @@ class Session:
         warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
         info = about.info(auditor, status, time.perf_counter() - self.started)
+        if coins := auditor.settings.coins:
+            found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)
 
     def _saved(self, document: Document, out: Path) -> Document:
         """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
         try:
-            results.save_scores(self.auditor.score_parts(), out)
+            flipped = self.auditor.settings.coins
+            results.save_scores(self.auditor.score_parts(), out, flipped.unit if flipped else None)
             results.save(document, out)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):

@@ -1,0 +1,85 @@
+"""Where fair coins decided who was trained on: the lower bound of epsilon that the scores of one run prove.
+
+Steinke, Nasr, Jagielski 2023, as in `stats.onerun`. What the proof asks for, and why it holds here:
+
+1. Every unit's coin is fair and independent of all others and of the training (`data.coins`).
+2. The guesses follow from what the mechanism put out and from the units themselves: a score is computed from the models
+   and from all candidates without their roles. The only roles that an attack learns are those of calibration units,
+   about which no coin was flipped. (A party that attacks others knows its own coins, too, and is not judged on its own
+   units: given these coins, the others are as fair as before.)
+3. How many guesses are made is fixed before looking, and the few numbers that are tried share the error.
+4. Which attack is quoted is fixed before looking, too, and the quoted bounds of all vantages and models share the
+   error.
+
+The blind guess learns coins of one half of the units and is therefore not an attack; it gets no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import rankdata
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.judge.case import Case, Estimates
+from fedaudit.audit.score import finite
+from fedaudit.stats.onerun import by_person, one_run_epsilon
+from fedaudit.types import Estimate, Floats, Headline, Ints, Role
+
+NAME = "epsilon-one-run"
+NOUNS = {"record": ("record", "records"), "subject": ("person", "people")}
+
+
+def one_run(case: Case, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
+    """The bound for one attack on one kind of model, by its name; nothing without coins."""
+    coins = case.settings.coins
+    if coins is None or not any(case.scores.defined(sight, attack) for sight in sights):
+        return {}
+    parts = [_played(case, attack, sight) for sight in sights]
+    index, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    member = case.game.truth.mask(Role.MEMBER)[index]
+    if coins.unit == "subject":
+        subject = case.game.candidates.subject_number
+        assert subject is not None
+        scores, member = by_person(subject[index], scores, member)
+    found = one_run_epsilon(scores, member, coins.delta, confidence)
+    one, many = NOUNS[coins.unit]
+    return {NAME: replace(found, method=f"{found.method}; one coin for each {one}, {len(scores)} {many}")}
+
+
+def _played(case: Case, attack: BaseAttack, sight: Sight) -> tuple[Ints, Floats]:
+    """The candidates of a sight about which a coin was flipped, in the order of the game, and their scores.
+
+    Scores under different parties' models cannot be compared, so a record takes its rank among all of its party's. A
+    party of which too little was seen is in the middle: about its records guesses are made last.
+    """
+    mine = case.scores.judged(sight, attack) & (sight.role != Role.CALIBRATION.value)
+    if not case.scores.defined(sight, attack):
+        return sight.index[mine], np.full(int(mine.sum()), 0.5)
+    scores = finite(case.scores.of(sight, attack), sight.id, attack.name)[mine]
+    if sight.model == "local":
+        scores = (rankdata(scores) - 0.5) / max(len(scores), 1)
+    return sight.index[mine], scores
+
+
+def quoted(headlines: Sequence[Headline], unit: str) -> list[str]:
+    """The bounds of the headlines in sentences, for the report and the terminal."""
+    return [
+        f"Fair coins: {headline.attack}, seen from {headline.vantage} on {headline.model} models, {_said(found, unit)}"
+        for headline in headlines
+        if (found := headline.estimates.get(NAME)) is not None
+    ]
+
+
+def _said(found: Estimate, unit: str) -> str:
+    if found.value is None:
+        return f"proves nothing: {found.reason}."
+    coins = f"{found.n_pos + found.n_neg:,} coins"
+    most = f"{coins} could prove {found.ceiling:.2f} at most" if found.ceiling is not None else coins
+    what = f"proves that epsilon is at least {found.value:.2f} for one {NOUNS[unit][0]}"
+    if found.value == 0:
+        what = f"proves nothing about epsilon for one {NOUNS[unit][0]}"
+    return f"{what} ({100 * found.confidence:.4g} % confidence, for all vantages to hold at once; {most})."
