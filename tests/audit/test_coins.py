@@ -9,7 +9,7 @@ import pytest
 
 from fedaudit.adversary.attacks import REGISTRY
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.coins import NAME
+from fedaudit.audit.judge.coins import NAME, _played
 from fedaudit.config.schema import Config
 from fedaudit.data.outsiders import split_people
 from fedaudit.results.coins import refuted
@@ -131,20 +131,44 @@ def test_a_coin_for_each_record_implies_split_people_and_says_so(tmp_path: Path)
     assert COINS_SPLIT not in prepare(coins()).settings.notices  # digits are nobody's
 
 
+def by_person(tmp_path: Path, attacks: list[str], unit: str) -> Config:
+    given = people(tmp_path, attacks).as_dict()
+    dropped = ("members", "nonmembers", "split_subjects")
+    federation = {key: value for key, value in given["federation"].items() if key not in dropped}
+    federation |= {"partition": "subjects", "member_subjects": 0.4, "nonmember_subjects": 0.4, "coins": True}
+    return Config.model_validate(given | {"federation": federation, "audit": {"attacks": attacks, "unit": unit}})
+
+
 def test_one_coin_a_person_is_guessed_by_person(tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"members": None, "nonmembers": None, "member_subjects": 0.4, "held_out": 0.4}
-    given = people(tmp_path, ["loss"]).as_dict()
-    given["federation"] = {
-        k: v for k, v in (given["federation"] | keys | {"partition": "subjects", "coins": True}).items()
-        if v is not None and k != "split_subjects"
-    }  # fmt: skip
-    document = run(Config.model_validate(given), tmp_path / "run", silent)
+    document = run(by_person(tmp_path, ["loss"], "record"), tmp_path / "run", silent)
     (pooled,) = [r for r in document.results if (r.model, r.party, r.attack) == ("global", None, "loss")]
     bound = pooled.estimates[NAME]
     assert bound.n_pos + bound.n_neg == 72  # of ninety people
     assert "one coin for each person" in bound.method
     theirs = estimate(tmp_path / "run" / "scores.parquet", None, 0.95, 1e-5, "loss").epsilons[NAME]
     assert bound == replace(theirs, method=bound.method)
+
+
+def test_an_attack_that_was_told_coins_guesses_only_those_it_was_not_told(tmp_path: Path) -> None:
+    """In a game about people attacks are tuned on known ones: with other coins among the rest no score changes."""
+    prepared = prepare(by_person(tmp_path, ["subject-fta"], "subject"))
+    audit = watch(prepared)
+    (attack,) = prepared.settings.attacks
+    (pooled,) = [r for r in audit.results if (r.model, r.party, r.attack) == ("global", None, attack.name)]
+    auditor = prepared.auditor
+    index, scores, told = _played(auditor.case(), attack, auditor.panels.everyone)
+    bound = pooled.estimates[NAME]
+    assert bound.n_pos + bound.n_neg == len(index) - told.sum() == 72 - told.sum()
+    assert told.sum() >= 10  # ten known members, and whoever comes before the last of them
+    # Whoever is not told might as well have the other role.
+    role, rng = prepared.game.truth.role.copy(), np.random.default_rng(4)
+    rest = index[~told]
+    role[rest] = np.where(rng.random(len(rest)) < 0.5, Role.MEMBER.value, Role.EVALUATION.value)
+    assert (role != prepared.game.truth.role).any()
+    auditor.panels.everyone.role = role
+    again = _played(auditor.case(), attack, auditor.panels.everyone)
+    assert np.array_equal(again[1], scores)
+    assert np.array_equal(again[2], told)
 
 
 def test_the_bound_is_at_the_delta_of_the_claim_about_the_same_unit_and_below_it() -> None:

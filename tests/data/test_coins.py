@@ -34,8 +34,9 @@ def test_the_fractions_say_how_many_calibrate_and_coins_decide_the_rest() -> Non
 
 def test_coins_are_fair_and_independent_of_each_other() -> None:
     source = data(200)
-    members = np.array([built(source, seed).truth.mask(Role.MEMBER) for seed in range(2000)])
-    played = np.array([~built(source, seed).truth.mask(Role.CALIBRATION) for seed in range(2000)])
+    games = [built(source, seed) for seed in range(1000)]
+    members = np.array([game.truth.mask(Role.MEMBER) for game in games])
+    played = np.array([~game.truth.mask(Role.CALIBRATION) for game in games])
     assert stats.binomtest(int(members.sum()), int(played.sum())).pvalue > 1e-4
     # The number of heads has the spread of independent coins; a fixed share would have none.
     heads = members.sum(axis=1)
@@ -70,6 +71,21 @@ def test_one_coin_a_person(scattered: bool) -> None:
     parties = {person: set(split.candidates.party[subject == person].tolist()) for person in roles}
     assert any(len(of) > 1 for of in parties.values()) == scattered
     assert stats.binomtest(sum(of == {"member"} for of in roles.values()), 180).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_one_coin_a_person_in_a_game_about_people(scattered: bool) -> None:
+    keys: dict[str, Any] = {"partition": "subjects", "member_subjects": 0.3, "nonmember_subjects": 0.3, "fresh": 0.5}
+    federation = Federation(coins=True, split_subjects=scattered, **keys)
+    heads = []
+    source = data(600, people=150)
+    for seed in range(100):
+        split = build(source, federation, np.random.default_rng(seed), "subject")
+        assert len(split.candidates) == 150
+        assert int(split.truth.mask(Role.CALIBRATION).sum()) == 60
+        heads.append(int(split.truth.mask(Role.MEMBER).sum()))
+    assert stats.binomtest(sum(heads), 100 * 90).pvalue > 1e-4
+    assert np.var(heads, ddof=1) == pytest.approx(90 / 4, rel=0.5)  # a fixed share would have no spread
 
 
 def test_a_coin_for_each_record_splits_people() -> None:

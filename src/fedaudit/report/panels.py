@@ -29,6 +29,8 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
         return None
     auc = entry.estimates.get("auc")
     shown = [("Blind guess, AUC", full_text("auc", auc))]
+    if counted := entry.estimates.get("count-auc"):
+        shown.append(("From the number of a person's records alone, AUC", full_text("auc", counted)))
     if value_of(auc) is None:
         return Panel("The blind check has no value, so it is not known whether the sets differ.", shown, tone="warn")
     for finding in found:

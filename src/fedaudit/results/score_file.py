@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.data.records import missing
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.results.document import COINS
+from fedaudit.results.document import COINS, TOLD
 from fedaudit.stats import (
     Block,
     Bonferroni,
@@ -25,7 +25,7 @@ from fedaudit.stats import (
     tpr_at_fpr,
 )
 from fedaudit.stats.levels import check_levels
-from fedaudit.stats.onerun import by_person
+from fedaudit.stats.onerun import by_unit
 from fedaudit.types import Bools, Estimate, Floats, Role
 
 MAX_BYTES = 4 * 2**30
@@ -89,13 +89,16 @@ def estimate(
     claimed: list[Estimate] = []
     if delta is not None:
         claimed = epsilons(scores, member, delta, confidence)
-        if coins:
+        if coins == TOLD:
+            claimed = claimed[:-1]
+        elif coins:
             tossed = np.array(columns["role"])[order] != Role.CALIBRATION.value
             units = scores[tossed], member[tossed]
             if coins == "subject" and subject is not None:
-                units = by_person(np.unique(subject[tossed], return_inverse=True)[1], *units)
+                units = by_unit(np.unique(subject[tossed], return_inverse=True)[1], *units)
             claimed[-1] = one_run_epsilon(*units, delta, confidence)
-        notices += [ASSUMPTIONS, BY_COINS if coins else ONE_RUN] if of_a_run else [ASSUMPTIONS]
+        told = {None: ONE_RUN, TOLD: TUNED}.get(coins, BY_COINS)
+        notices += [ASSUMPTIONS, told] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
             warnings.append(f"delta {delta:g} is above 1/{len(ids)}: publishing one record at random would satisfy it.")
     return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
@@ -138,6 +141,12 @@ ASSUMPTIONS = (
 ONE_RUN = (
     "These rows are units of one run, included in fixed shares and not by fair coins: epsilon-one-run (with "
     "federation.members = 0.5) comes closest, and none of the figures is a proof."
+)
+
+
+TUNED = (
+    "A fair coin decided about each of these, but the attack was tuned on some whose coins it was told: the bound is "
+    "in results.json, and cannot be computed from scores."
 )
 
 

@@ -15,7 +15,7 @@ from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import Coins
 from fedaudit.config.schema import Config, Matched
-from fedaudit.data import partition
+from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes
@@ -65,6 +65,7 @@ class Prepared:
 
 def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     """`recorded`: the attacks of a run that goes on, where its configuration names none."""
+    config = config.decided()
     federation, audit = config.federation, config.audit
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
@@ -75,11 +76,13 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng)
+    game = partition.build(dataset, federation, rng, audit.unit or "record")
+    coins, implied = fair_coins(config)
+    settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow, **fair_coins(config))
+    settings = replace(settings, references=references, shadow=shadow)
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
@@ -93,15 +96,14 @@ def decided(config: Config, dataset: Dataset) -> Config:
     return config.splitting(split if known else None)
 
 
-def fair_coins(config: Config) -> dict[str, Any]:
-    """What the coins of the configuration, if it has any, add to the settings: their unit, and what they imply."""
+def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+    """The coins of the configuration, if it has any, and a notice about what they imply."""
     federation = config.federation
     if not federation.coins:
-        return {}
+        return None, ()
     if federation.partition == "subjects":
-        return {"coins": Coins("subject")}
-    implied = () if federation.split_subjects is None else (COINS_SPLIT,)
-    return {"coins": Coins("record"), "notices": implied}
+        return Coins("subject"), ()
+    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
 
 
 def at_delta_of(settings: Settings, promises: Sequence[Promise]) -> Settings:
@@ -116,6 +118,15 @@ COINS_SPLIT = (
     "federation.coins = true flips a coin for each record, so that people may have records on both sides "
     '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
 )
+
+
+def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
+    """People with a single record, or session, who cannot both be trained on and have one that is not."""
+    if game.candidates.unit != "subject":
+        return ()
+    everybody = len(subjects.people(dataset.records)[0])
+    missing, of = everybody - len(game.candidates), "record" if dataset.session is None else "session"
+    return (f"{missing:,} of {everybody:,} people have a single {of}: left out on both sides.",) if missing else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -216,10 +227,12 @@ def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool
     if module is None or not rules(module):
         return {}
     weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
-    member = game.truth.mask(Role.MEMBER).astype(float)
     if by_coins:
-        member = (~game.truth.mask(Role.CALIBRATION)) / 2
-    counts = [float(member[game.candidates.party == party].sum()) for party in game.parties]
+        owner, tossed = game.candidates.owner, ~game.truth.mask(Role.CALIBRATION)
+        held = [np.isin(owner, game.candidates.of_party(party)) for party in game.parties]
+        counts = [float((tossed[owner] & mine).sum()) / 2 for mine in held]
+    else:
+        counts = [float(game.size(party)) for party in game.parties]
     return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 

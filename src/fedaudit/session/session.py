@@ -274,8 +274,7 @@ class Session:
         """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
         try:
-            flipped = self.auditor.settings.coins
-            results.save_scores(self.auditor.score_parts(), out, flipped.unit if flipped else None)
+            results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor))
             results.save(document, out)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
@@ -284,6 +283,13 @@ class Session:
             self.gap(lost.rstrip("."))
             return replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
         return document
+
+
+def flipped_about(auditor: Auditor) -> str | None:
+    """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
+    coins = auditor.settings.coins
+    tuned = any(attack.tunes for attack in auditor.settings.attacks)
+    return None if coins is None else results.TOLD if tuned else coins.unit
 
 
 def sentences(lines: list[str]) -> list[str]:

@@ -56,10 +56,10 @@ def one_run_epsilon(scores: Floats, included: Bools, delta: float, confidence: f
     )  # fmt: skip
 
 
-def by_person(person: Ints, scores: Floats, included: Bools) -> tuple[Floats, Bools]:
-    """Where one coin decided about all records of a person: the mean of their scores, and the coin."""
-    people, first, number = np.unique(person, return_index=True, return_inverse=True)
-    total = np.zeros(len(people))
+def by_unit(unit: Ints, scores: Floats, included: Bools) -> tuple[Floats, Bools]:
+    """Where one coin decided about several records: the mean of their scores, and the coin. Sorted by unit."""
+    units, first, number = np.unique(unit, return_index=True, return_inverse=True)
+    total = np.zeros(len(units))
     np.add.at(total, number, scores)
     return total / np.bincount(number), included[first]
 
