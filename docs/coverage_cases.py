@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from fedaudit.stats.sequential import anytime_epsilon
 
 from docs.coverage_worlds import (
     Rng,
@@ -197,10 +198,10 @@ def anytime(rounds: int, truth: float) -> World:
     """The bound is looked at after every round, and its largest value counts."""
 
     def world(rng: Rng) -> Shots:
-        present = rng.random(rounds) < 0.5
-        told = (rng.random(rounds) < 1 / (1 + np.exp(-truth))) == present
-        probes = Probes(told.astype(np.float64), present, np.arange(rounds))
-        return {"interval": Shot(anytime_epsilon(probes, 0.0).low or 0.0, np.inf, truth)}
+        present, right = rng.random(rounds) < 0.5, rng.random(rounds) < 1 / (1 + np.exp(-truth))
+        told = (present == right) * 1.0  # randomised response
+        found = anytime_epsilon(Probes(told, present, np.arange(rounds)), 0.0)
+        return {"interval": Shot(found.low or 0.0, np.inf, truth)}
 
     return world
 

@@ -31,7 +31,7 @@ HEADLINE_FPR = 0.01
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
 ENOUGH_WEIGHTS = 20.0
 FILTERS = ("matched-filter", "subject-matched")
-PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-fta", "subject-loss")
+PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-loss", "subject-fta")
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,9 @@ def exposed(results: Results) -> Panel | None:
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
+    these = "these records" if found.records else "records of these people"
     lead = (
-        "This table is itself membership data: it says that these records were trained on. Keep it from anybody who "
+        f"This table is itself membership data: it says that {these} were trained on. Keep it from anybody who "
         "must not know that, and remove it before passing the report on."
     )
     shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
