@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from fedaudit.stats.sequential import anytime_epsilon
 
 from docs.coverage_worlds import (
     Rng,

@@ -66,6 +66,7 @@ def test_a_configuration_is_planned_as_it_is_run() -> None:
         estimate = found.estimates["tpr@0.01"]
         calibration = int(title.split(" and ")[1].split(" ")[0].replace(",", ""))
         needed = rows[0].needed_for_a_value
+        assert needed is not None
         assert (estimate.value is not None) == (calibration >= needed), title
         assert calibration == pytest.approx(estimate.n_cal, abs=20)
     assert {("fusion" in title, title.startswith("Local")) for title in tables} >= {(True, True), (False, False)}

@@ -87,7 +87,8 @@ def _pillow() -> ModuleType:
     except ImportError:
         what = "pictures are read by Pillow, which is not installed"
         raise FedauditError("no-pillow", what, "Install it: pip install 'fedaudit[images]'.") from None
-    return Image
+    module: ModuleType = Image
+    return module
 
 
 def _opened(path: Path, options: ImageOptions, pillow: ModuleType) -> NDArray[np.uint8]:
