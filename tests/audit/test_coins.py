@@ -110,7 +110,7 @@ def test_local_scores_are_ranked_inside_each_party() -> None:
     prepared = prepare(coins(["loss"], parties=3))
     audit = watch(prepared)
     (local,) = [r for r in audit.results if (r.model, r.party, r.attack) == ("local", None, "loss")]
-    scores, member = [], []
+    scores, member, index = [], [], []
     for sight in prepared.auditor.panels.local.values():
         (attack,) = sight.attacks
         of, tossed = prepared.auditor.case().scores.of(sight, attack), sight.role != Role.CALIBRATION.value
@@ -118,8 +118,9 @@ def test_local_scores_are_ranked_inside_each_party() -> None:
         scores += [(sum(other < one for other in mine) + (sum(other == one for other in mine) - 1) / 2 + 0.5)
                    / len(mine) for one in mine]  # fmt: skip
         member += (sight.role[tossed] == Role.MEMBER.value).tolist()
-    # As the run has them: sorted by party, and by id within it.
-    found = one_run_epsilon(np.array(scores), np.array(member), 1e-5)
+        index += sight.index[tossed].tolist()
+    order = np.argsort(index)  # as the game has them, whoever holds them: ties are broken by that order
+    found = one_run_epsilon(np.array(scores)[order], np.array(member)[order], 1e-5)
     assert local.estimates[NAME] == replace(found, method=local.estimates[NAME].method)
 
 
