@@ -22,7 +22,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate
-from fedaudit.results.gate import parse_rule
+from fedaudit.results.rules import parse_rule
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay

@@ -80,7 +80,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow)
+    settings = replace(settings, references=references, shadow=shadow, notices=dataset.notices)
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
@@ -115,10 +115,11 @@ def training(config: Config, records: int) -> dict[str, Any]:
 
 
 def build(staged: Staged) -> TorchTask:
+    from fedaudit.learn.models.own import forward_of
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments(), forward_of(model))
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:

@@ -57,7 +57,7 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
 def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     """The attacks and their vantages. Refuses what a trace cannot show."""
     audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
-    told = () if names else tuple(map(str, store.manifest.get("notices", ())))
+    told = staged.dataset.notices if names else tuple(map(str, store.manifest.get("notices", ())))
     asked_for = names
     names = names or [str(name) for name in store.manifest.get("attacks", ())]
     attacks = choose(audit, names or None)
