@@ -172,8 +172,8 @@ def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [
-        f"{gap.first} and {gap.second}, {gap.vantage}: the interval of their difference holds 0, so it is not clear "
-        "which is safer."
+        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the interval of their "
+        "difference holds 0, so it is not clear which is safer."
         for gap in found
         if gap.safer is None
     ]
