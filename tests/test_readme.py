@@ -55,11 +55,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_of_the_table_runs_as_printed(folder: Path) -> None:
-    assert len(COMMANDS) == 11
+    assert len(COMMANDS) == 12
     exits = {"gate": " # exits 0 or 1 or 3", "verify": " # exits 0 or 3"}
     for line in COMMANDS:
         command(line + exits.get(line.split()[1], ""), folder)
-    for left in ("runs/my", "runs/short", "runs/short/seed-2", "runs/my/audit", "runs/imported"):
+    for left in ("runs/my", "runs/short", "runs/short/seed-2", "runs/my/audit", "runs/private", "runs/imported"):
         assert (folder / left / "results.json").is_file(), left
     assert np.load(folder / "my-data.npz")["x"].shape[0] == 1600
 

@@ -47,6 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "bare.toml").write_text(SMALL)
     (folder / "decay.toml").write_text(SMALL + '[[defences]]\nname = "l2"\nstrength = 0.01\n')
+    (folder / "private.toml").write_text(SMALL + '[[defences]]\nname = "dp-sgd"\nepsilon = 4.0\nclip = 1.0\n')
     for name, change in (("bare", "federation.seed=0"), ("decay", "federation.seed=0"), ("other", "federation.seed=7")):
         config = "bare.toml" if name == "other" else f"{name}.toml"
         done = fedaudit("run", config, "--out", f"runs/{name}", "--set", change, cwd=folder)
@@ -87,7 +88,7 @@ def test_help_is_plain_text_that_keeps_its_brackets(tmp_path: Path, command: str
         ("gate", "runs/bare", "--fail-if", "tpr@0.01[attack=*, party=*] > 0.05", "--fail-if", "epsilon > 3"),
         ("compare", "runs/bare", "runs/decay", "runs/other"),
         ("report", "runs/bare"),
-        ("verify", "bare.toml"),
+        ("verify", "private.toml"),
     ],
 )
 def test_everything_is_readable_at_80_columns_and_in_a_log(runs: Path, arguments: tuple[str, ...]) -> None:

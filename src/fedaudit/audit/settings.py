@@ -17,7 +17,7 @@ from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_value, random_half
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
@@ -37,6 +37,14 @@ PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "s
 
 
 @dataclass(frozen=True)
+class Coins:
+    """A fair coin decided about each unit whether it was trained on, except those that calibrate."""
+
+    unit: Unit  # record or subject
+    delta: float = 1e-5  # at which epsilon is bounded
+
+
+@dataclass(frozen=True)
 class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
@@ -53,6 +61,7 @@ class Settings:
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
+    coins: Coins | None = None
 
     # ------------------------------------------------------------------ who can run what
 

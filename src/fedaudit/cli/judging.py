@@ -13,15 +13,35 @@ from fedaudit.cli.terminal import console, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FedauditError
 
 
-def report(run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")]) -> None:
-    """Write report.html again from results.json. Needs no training and no torch."""
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, `study` or `advise`.")],
+) -> None:
+    """Write report.html again from results.json. Needs no training and no torch.
+
+    Of a study: risk by factor and accuracy against risk, from its cells. Of an advice: advice.html, from advice.json.
+    """
     from fedaudit.results import document as results
+
+    if written := _of_many(run_dir):
+        console.print(f"Report: {escape(str(written))}")
+        return
 
     document = results.load(run_dir)
     written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)
+
+
+def _of_many(folder: Path) -> Path | None:
+    """The page of a study or of an advice; None if the folder holds neither."""
+    from fedaudit.report import advice as advice_page
+    from fedaudit.report import study as study_page
+    from fedaudit.results import advice, study
+
+    if study.is_study(folder):
+        return study_page.write(folder)
+    return advice_page.write(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
 
 
 def score(

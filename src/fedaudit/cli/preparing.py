@@ -82,7 +82,8 @@ def plan(
     plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
     if printed_as_json({"schema": 1, "tables": plain}):
         return
+    console.print("Calibration non-members needed for a value, for a lower end, and for a limit to be crossed:")
     for title, rows in tables:
         console.print(f"\n{escape(title)}", end="")
-        titles = ("risk", "for a value", "for a lower end", "to cross a limit", "smallest visible")
+        titles = ("risk", "value", "lower end", "limit", "smallest visible risk")
         show_table([titles, *(row.cells() for row in rows)])

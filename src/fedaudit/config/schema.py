@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,6 +67,8 @@ class Federation(Section):
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     With partition = "subjects", it scatters a person's records over the parties, none in two.
     secagg = true: the updates are masked, and the server sees only their sum.
+    coins = true: what the fractions leave is set aside first, and a fair coin decides about each other record (with
+    partition = "subjects", about each person) whether it is trained on. A run then proves a lower bound of epsilon.
     """
 
     parties: Count = Field(4, description="how many parties share the records")
@@ -93,6 +95,9 @@ class Federation(Section):
     split_subjects: bool | None = Field(
         None, description="may one person have records that are trained on and others that are not? not set: false"
     )
+    coins: bool | None = Field(
+        None, description="does a fair coin decide about each record or person? gives epsilon-one-run; not set: false"
+    )
     participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         1.0, description="the fraction of parties that take part in a round"
     )
@@ -106,6 +111,9 @@ class Federation(Section):
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
     lr: Positive = Field(1e-3, description="learning rate of the parties")
+    freeze: Count | None = Field(
+        None, description="how many of the model's first layers keep the weights they begin with; not set: none"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="determines everything random")
 
     @model_validator(mode="before")
@@ -133,7 +141,8 @@ class Federation(Section):
             implied = {"member_subjects": 0.3} | ({} if "nonmember_subjects" in given else {"held_out": 0.3})
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
-        return implied | given
+        # Without coins is what it was before there were any, and has the hash that it had then.
+        return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "Federation":
@@ -142,6 +151,11 @@ class Federation(Section):
         if (self.member_subjects or 0) + self.outsiders >= 1:
             second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
             raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
+        if self.coins and self.split_subjects is False and self.partition != "subjects":
+            raise ValueError(
+                "coins = true flips a coin for each record, which splits people: remove split_subjects = false, or set "
+                "partition = 'subjects' for one coin a person"
+            )
         return self
 
     @property
@@ -334,7 +348,7 @@ def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "conf
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise _explain(error, where) from None
+        raise explain(error, where) from None
     if where == "configuration":
         return config
     # A relative path is relative to the configuration file, wherever the command is run.
@@ -352,14 +366,19 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         value = text
-    for part in parts[:-1]:
+    put(raw, parts, value, FedauditError("set-syntax", f"--set {override!r} sets a key inside a key", _SET))
+
+
+def put(raw: dict[str, Any], path: Sequence[str], value: Any, not_a_section: FedauditError) -> None:
+    """Sets one key of a configuration that has been read, in the section that the path names."""
+    for part in path[:-1]:
         raw = raw.setdefault(part, {})
         if not isinstance(raw, dict):
-            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", _SET)
-    raw[parts[-1]] = value
+            raise not_a_section
+    raw[path[-1]] = value
 
 
-def _explain(error: ValidationError, where: str) -> FedauditError:
+def explain(error: ValidationError, where: str) -> FedauditError:
     first = error.errors()[0]
     spot = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")

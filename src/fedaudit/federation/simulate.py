@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,50 +48,55 @@ def federate(
     which it does in every round. A probe is trained like a round, but the model stays as it was. A round with canaries
     is yielded twice: as a probe with them, and without them, as it is kept.
     """
-    work = Work(task, {party.name: party for party in parties}, stackable(task, parties), seed, defence)
+    work = Work(task, {party.name: party for party in parties}, stackable(task, parties), seed)
     model = task.initial(seed) if model is None else model
     for moment, plan in scheduled(plans, after):
         sent_out = model if plan.broadcast is None else plan.broadcast
         sent = work.train(sent_out, plan.parties, moment)
-        seen_before = Moment(moment.round - 1, 1)
-        if plan.canaries is not None and seen_before > after:
-            beside = work.train(sent_out, plan.canaries, seen_before)
-            summed = work.aggregate(sent_out, sent | beside, moment)  # the noise of the round that is kept
-            yield Round(seen_before.round, sent_out, sent | beside, summed, commit=False, probe=1)
+        if plan.canaries is not None and (probe := Moment(moment.round - 1, 1)) > after:
+            everybody = sent | work.train(sent_out, plan.canaries, probe)
+            if everybody or defence.aggregate:  # with the noise of the round that is kept
+                seen = exchanged(moment, plan, sent_out, everybody, seed, defence)
+                yield replace(seen, index=probe.round, commit=False, probe=probe.probe)
         if not plan.parties and not defence.aggregate:
             yield Round(moment.round, sent_out, {}, sent_out, commit=False, probe=moment.probe)
             continue
-        aggregate = work.aggregate(sent_out, sent, moment)
-        yield Round(moment.round, sent_out, sent, aggregate, plan.commit, moment.probe)
-        model = aggregate if plan.commit else model
+        round = exchanged(moment, plan, sent_out, sent, seed, defence)
+        yield round
+        model = round.aggregate if plan.commit else model
+
+
+def exchanged(
+    moment: Moment, plan: Plan, sent_out: State, sent: Mapping[str, Trained], seed: int, defence: Defence
+) -> Round:
+    """The round that follows from what the parties trained: defences act, and the server takes the mean."""
+    if leave := defence.update:
+        sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
+    at_server = party_rng(seed, moment, "/aggregate")
+    aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
+    return Round(moment.round, sent_out, dict(sent), aggregate, plan.commit, moment.probe)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done at one moment: parties train, and the server aggregates. The same moment gives the same result."""
+    """Parties train. The same moment gives the same result."""
 
     task: TorchTask
     parties: Mapping[str, Party]
     together: Mapping[str, Trainer]
     seed: int
-    defence: Defence
 
     def train(self, model: State, names: Sequence[str], moment: Moment) -> dict[str, Trained]:
         rngs = {name: party_rng(self.seed, moment, name) for name in names}
-        jobs = [at_once.Job(n, self.together[n].records, rng) for n, rng in rngs.items() if n in self.together]
-        done = at_once.train(self.task, model, jobs, self.together[jobs[0].name].training) if jobs else {}
-        sent = {
+        jobs = [at_once.Job(n, self.together[n].records, rng, model) for n, rng in rngs.items() if n in self.together]
+        done: dict[str, Trained] = {}
+        if jobs:
+            made = at_once.train(self.task, jobs, self.together[jobs[0].name].training)
+            done = {job.name: one for job, one in zip(jobs, made, strict=True)}
+        return {
             name: done[name] if name in done else self.parties[name].update(self.task, model, rng)
             for name, rng in rngs.items()
         }
-        if leave := self.defence.update:
-            sent = {n: leave(model, one, party_rng(self.seed, moment, f"{n}/update")) for n, one in sent.items()}
-        return sent
-
-    def aggregate(self, model: State, sent: Mapping[str, Trained], moment: Moment) -> State:
-        if self.defence.aggregate:
-            return self.defence.aggregate(model, sent, party_rng(self.seed, moment, "/aggregate"))
-        return average(sent) if sent else model
 
 
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:

@@ -66,7 +66,7 @@ def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
+    rows = pareto([row_of(document, name) for document, name in zip(documents, _names(directories), strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
     found = differences(by_run, folders, RISK)
@@ -83,7 +83,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
-def _row(document: Document, name: str) -> Row:
+def row_of(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -172,8 +172,8 @@ def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [
-        f"{gap.first} and {gap.second}, {gap.vantage}: the interval of their difference holds 0, so it is not clear "
-        "which is safer."
+        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the interval of their "
+        "difference holds 0, so it is not clear which is safer."
         for gap in found
         if gap.safer is None
     ]
