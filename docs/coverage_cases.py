@@ -156,7 +156,7 @@ def joint_cases() -> list[Case]:
         Case(PAIRS, "TPR at 1 %, 1 x 1000, alike .9", paired((SERIOUS, SERIOUS), 0.9, (600, 1, 1000), 0.01), OTHERS),
         Case(
             PAIRS,
-            "TPR at 1 %, 1 x 1000, alike .5, 53 and 17 %",
+            "TPR at 1 %, 1 x 1000, alike .5, apart",
             paired((SERIOUS, 1.4), 0.5, (600, 1, 1000), 0.01),
             OTHERS,
         ),

@@ -23,7 +23,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
     pooled = entry(case, attack, vantage, model, None, blocks)
-    pooled = replace(pooled, estimates={**pooled.estimates, **minus_primary(case, attack, vantage, model, blocks)})
+    pooled = replace(pooled, beside=minus_primary(case, attack, vantage, model, blocks))
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.game.parties:
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
