@@ -127,9 +127,7 @@ def two_valued(members: int, calibration: int, fpr: float = 0.01) -> World:
 
     def world(rng: Rng) -> Shots:
         own, others = rng.random(members) < 0.95, rng.random(calibration) < 0.05
-        return both(
-            tpr_at_fpr([Block(own.astype(np.float64), np.zeros(0), others.astype(np.float64))], fpr), 0.95 * fpr / 0.05
-        )
+        return both(tpr_at_fpr([Block(own.astype(float), np.zeros(0), others.astype(float))], fpr), 0.95 * fpr / 0.05)
 
     return world
 

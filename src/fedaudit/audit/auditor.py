@@ -11,17 +11,17 @@ import numpy as np
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight, say
-from fedaudit.audit.judge import JUDGES, Case
+from fedaudit.audit.judge import JUDGES, Case, coins
 from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
 from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.notices import references_notices, sets_differ
+from fedaudit.audit.notices import counts_differ, references_notices, sets_differ
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
-from fedaudit.audit.score import Scores
+from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.errors import FedauditError
@@ -165,6 +165,7 @@ class Auditor:
         with case.blamed_on(BLIND):
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
+            warnings += counts_differ(results[-1].estimates.get("count-auc"))
         quoted, by_auc = headlines(case)
         beyond = beyond_chance(case, quoted)
         results = [result for result in results if result.attack not in case.failed]
@@ -174,7 +175,8 @@ class Auditor:
         worthless = useless(self.game, worth)
         warnings += [worthless] if worthless else []
         quoted = worded(quoted, Scene(results, self.last_round, beyond, worthless))
-        notices = [*concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
+        bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
+        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
         return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
@@ -290,7 +292,7 @@ def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:
         "attack": attack.name,
         "model": sight.model,
         "score": scores.of(sight, attack)[judged],
-        "reference": sight.reference[judged] & attack.fits,
+        "reference": spent(sight, attack)[judged],
     }
 
 

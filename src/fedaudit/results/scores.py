@@ -57,9 +57,9 @@ def blocks_of(scores: Scores, attack: str, model: str, party: str | None = None)
 
 
 def _block(mine: Bools, scores: Scores) -> Block:
-    role = scores["role"]
+    role, mine = scores["role"], mine & ~scores["reference"]
     members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
-    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
+    calibration = mine & (role == Role.CALIBRATION.value)
     values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
     subject = scores.get("subject")
     names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])

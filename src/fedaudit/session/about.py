@@ -89,8 +89,8 @@ class About:
 
 
 def party_info(game: Game, party: str) -> PartyInfo:
-    own = game.candidates.party == party
+    own = game.truth.role[game.candidates.of_party(party)]
     members, evaluation, calibration = (
-        int((game.truth.mask(role) & own).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+        int((own == role.value).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
     )
     return PartyInfo(party, members, evaluation, calibration)

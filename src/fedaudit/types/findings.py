@@ -52,10 +52,12 @@ class Estimate:
 
 
 _ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_SUBJECTS = "count-auc|(balanced-accuracy|f1)@[0-9]+"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
+_EVERY = "|".join((_ABOUT_MEMBERS, _ABOUT_SUBJECTS, _ABOUT_SOURCE, _ABOUT_ATTRIBUTES))
+_NAMES = Rule("propertyNames", {"pattern": f"^({_EVERY})$"})
 _BESIDE = Rule("propertyNames", {"pattern": "^(auc|tpr@[0-9.e-]+)-minus-primary$"})
-_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
 Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
@@ -90,8 +92,8 @@ class AuditResult:
     warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
-    beside: Annotated[Mapping[str, Estimate], "minus the vantage's primary attack, on the same records", _BESIDE] = (
-        field(default_factory=dict)
+    beside: Annotated[Mapping[str, Estimate], "minus the primary attack, on the same records", _BESIDE] = field(
+        default_factory=dict
     )
 
 

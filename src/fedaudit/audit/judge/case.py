@@ -40,6 +40,10 @@ class Case:
     bands: Bands = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
 
+    def parties(self, model: ModelKind) -> list[str]:
+        """The parties with results of their own. Of people with records in several, global models tell no party."""
+        return [] if model == "global" and self.game.candidates.held_by is not None else self.game.parties
+
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
 
