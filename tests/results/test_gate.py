@@ -17,6 +17,7 @@ from fedaudit.results.document import save_scores
 from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
+from tests import sealed
 from tests.worlds import config
 
 
@@ -40,7 +41,7 @@ def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     path = tmp_path / "run/results.json"
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document))
+    sealed.write(path, json.dumps(document))
     return tmp_path / "run"
 
 
@@ -212,7 +213,7 @@ def test_scores_of_another_run_are_refused(leaky: Path, tmp_path: Path) -> None:
     columns["score"] = np.random.default_rng(0).permutation(columns["score"]).tolist()
     save_scores([columns], run)
     assert refused(run, "auc > 0.0001") == "scores-differ"
-    (run / "scores.parquet").write_bytes(b"not parquet")
+    sealed.write(run / "scores.parquet", b"not parquet")
     assert refused(run, "auc > 0.0001") == "scores-unreadable"
 
 

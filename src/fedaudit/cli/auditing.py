@@ -63,7 +63,7 @@ def audit(
     """
     from fedaudit.config.schema import twice
     from fedaudit.session.replay import replay
-    from fedaudit.trace.store import RUN
+    from fedaudit.trace.manifest import RUN
 
     out = out or run_dir / "audit"
     if (out / RUN).exists():

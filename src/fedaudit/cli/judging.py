@@ -1,7 +1,7 @@
 """The commands that read existing files: a finished run, a claim, a file of scores."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +20,21 @@ AsJson = Annotated[
 ]
 
 
-def report(run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")]) -> None:
+def report(
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")],
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Without exposed records, names and paths: report-redacted.html.")
+    ] = False,
+) -> None:
     """Write report.html again from results.json. Needs no training and no torch."""
+    from fedaudit.report.redact import redacted
     from fedaudit.results import document as results
+    from fedaudit.trace.checksums import unchecked
 
-    document = results.load(run_dir)
-    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent)
+    document, told = results.load(run_dir), unchecked(results.results_file(run_dir))
+    document = replace(document, notices=[*document.notices, *([told] if told else [])])
+    document, name = (redacted(document), results.REDACTED) if redact else (document, results.REPORT)
+    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent, name)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)
@@ -82,7 +91,9 @@ def gate(
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused.
     """
+    from fedaudit.results.document import results_file
     from fedaudit.results.gate import judge, parse_rule
+    from fedaudit.trace.checksums import unchecked
 
     found = judge(run_dir, [parse_rule(text) for text in fail_if])
     table = Table("not allowed", "attack", "seen by", "party", "value", "interval", "verdict", box=SIMPLE_HEAD)
@@ -97,6 +108,8 @@ def gate(
         console.print(escape(f"Looked at the primary attack of each vantage: {quoted}."))
     for note in dict.fromkeys(f"{f.attack}, {f.party or 'all'}: {f.note}" for f in found.findings if f.note):
         console.print(f"[yellow]![/yellow] {escape(note)}")
+    if told := unchecked(results_file(run_dir)):
+        console.print(f"[yellow]![/yellow] {escape(told)}")
     if found.looked_at > 1:
         console.print(f"Lower ends above a limit are corrected for the {found.looked_at} results checked (Bonferroni).")
     console.print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from fedaudit.adversary import attacks as registry
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.settings import calibrating
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
@@ -22,6 +24,7 @@ from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import fitting
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, nobody
+from fedaudit.stats import needed_for_value
 from fedaudit.types import Game, Vantage
 
 Model = TorchTask | nn.Module | Callable[[], nn.Module]
@@ -65,15 +68,13 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
         raise FedauditError(error.code, what, "Correct this argument.") from None
 
 
-def make_auditor(
-    model: Model, game: Game, asked: Config, vantages: Iterable[Vantage] | None = None, default: Sequence[str] = ()
-) -> Auditor:
-    """Everything that can be refused is refused here. `default`: the attacks where none are asked for by name."""
+def make_auditor(model: Model, game: Game, asked: Config, vantages: Iterable[Vantage] | None = None) -> Auditor:
+    """Everything that can be refused is refused here."""
     audit, federation = asked.audit, asked.federation
     named = audit.attacks is not None
     settings = Settings(
         tuple(vantages or audit.vantages),
-        registry.choose(audit.attacks if named else default or None),
+        registry.choose(audit.attacks),
         federation.rounds,
         audit.fpr or None,
         audit.confidence,
@@ -84,7 +85,20 @@ def make_auditor(
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
     task.check(initial, rows)
-    return Auditor(task, game, fitting(settings, task, game, 0, named))
+    fit = fitting(settings, task, game, 0, named)
+    return Auditor(task, game, fit if named else _that_calibrate(fit, game))
+
+
+def _that_calibrate(settings: Settings, game: Game) -> Settings:
+    """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
+    needed = max(map(needed_for_value, settings.fpr or (1.0,)))
+    left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
+    kept = [attack for attack in settings.attacks if not attack.fits]
+    if left >= needed or not kept or len(kept) == len(settings.attacks):
+        return settings
+    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
+    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
+    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
 
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, words
+from fedaudit.report import charts, helps, panels, parties, sections, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -56,6 +56,7 @@ def _view(results: Results) -> dict[str, Any]:
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
         "guarantee": panels.guarantee(results, name),
+        "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),

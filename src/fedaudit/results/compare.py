@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
-from fedaudit.results.document import Document, load
+from fedaudit.results.document import Document, load, results_file
+from fedaudit.trace.checksums import unchecked
 from fedaudit.types import ALWAYS, Estimate
 
 RISK = "tpr@0.01"
@@ -63,7 +64,10 @@ def compare(directories: Sequence[Path]) -> Comparison:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
     rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
-    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents]), *_by_chance(rows)]
+    where = zip(rows, map(results_file, directories), strict=True)
+    told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
+    settings = [document.run.config for document in documents]
+    notes = [*told, *_not_ranked(rows), *_other_settings(settings), *_by_chance(rows)]
     return Comparison(1, RISK, rows, notes)
 
 

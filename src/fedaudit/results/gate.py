@@ -29,6 +29,7 @@ from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
 from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.trace.checksums import checksum_of, verify
 from fedaudit.types import AuditResult, Bools, Estimate, Role
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
@@ -279,6 +280,7 @@ def load_scores(run: Path) -> Scores | None:
     try:
         if path.stat().st_size > MAX_SCORE_BYTES:
             raise ValueError("larger than 4 GiB")
+        verify(path, checksum_of(path))
         wanted = results.score_columns()
         table = pq.read_table(path, columns=[column.name for column in wanted if column.name != "id"])
         table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))

@@ -24,6 +24,7 @@ from fedaudit.stats import (
     tpr_at_fpr,
 )
 from fedaudit.stats.levels import check_levels
+from fedaudit.trace.checksums import checksum_of, unchecked, verify
 from fedaudit.types import Bools, Estimate, Floats
 
 MAX_BYTES = 4 * 2**30
@@ -81,6 +82,8 @@ def estimate(
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
     kept, notices = _reachable(fprs, len(block.calibration), int((~member).sum()))
     found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
+    if of_a_run and (said := unchecked(path)):
+        notices.append(said)
     warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
@@ -149,6 +152,7 @@ def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
         raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
+    verify(path, checksum_of(path))
     columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
     if of_a_run:
