@@ -15,14 +15,14 @@ from tests.worlds import config, watch
 def test_one_table_for_one_party_and_round() -> None:
     ((title, rows),) = plan(3000, 3600, 3000)
     assert "one threshold" in title
-    assert [row[:3] for row in rows[:3]] == [
-        ("TPR at FPR 0.01", "100", "368"),
-        ("TPR at FPR 0.001", "1,000", "3,688"),
-        ("TPR at FPR 0.0001", "10,000", "36,887"),
+    assert [row[:4] for row in rows[:3]] == [
+        ("TPR at FPR 0.01", "100", "368", "437"),
+        ("TPR at FPR 0.001", "1,000", "3,688", "4,380"),
+        ("TPR at FPR 0.0001", "10,000", "36,887", "43,819"),
     ]
-    assert rows[0][3].startswith("TPR 2.")
-    assert rows[1][3].startswith("none")
-    assert rows[3][3].startswith("AUC 0.52")
+    assert rows[0][4].startswith("TPR 2.")
+    assert rows[1][4].startswith("none")
+    assert rows[3][4].startswith("AUC 0.52")
 
 
 def test_parties_and_rounds_add_tables() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.results.compare import allowed, compare
+from fedaudit.privacy.bounds import allowed
+from fedaudit.results.compare import compare
 from tests import sealed
 from tests.report.builder import bare_run, estimate, guarantee
 

@@ -14,7 +14,8 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, parse_rule
+from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests import sealed
@@ -269,6 +270,30 @@ def test_the_gate_listens_to_the_audit(
     gate = check(changed(leaky, tmp_path, change), rule)
     assert gate.exit_code == after
     assert all(why in finding.note for finding in gate.findings)
+
+
+@pytest.mark.parametrize(
+    ("attack", "rule", "code"),
+    [
+        ("merlin", "auc > 0.9999", PASSED),  # neither the primary one nor one that would have been
+        ("merlin", "auc[attack=loss] > 0.9999", PASSED),
+        ("merlin", "auc[attack=*] > 0.9999", UNDECIDED),
+        ("merlin", "auc[attack=merlin] > 0.9999", UNDECIDED),
+        ("fusion", "auc > 0.9999", UNDECIDED),  # it would have been quoted
+        ("fusion", "auc > 0.0001", FAILED),
+    ],
+)
+def test_a_failed_attack_matters_where_the_rule_looks_at_it(
+    leaky: Path, tmp_path: Path, attack: str, rule: str, code: int
+) -> None:
+    def failed(document: dict[str, Any]) -> None:
+        document["failed"] = [{"attack": attack, "reason": "out of memory"}]
+        document["degraded"] = [f"attack {attack}"]
+
+    gate = check(changed(leaky, tmp_path, failed), rule)
+    assert gate.exit_code == code
+    if code == UNDECIDED:
+        assert any(attack in finding.note for finding in gate.findings)
 
 
 def test_a_rate_that_the_run_was_too_small_for_is_undecided(leaky: Path, tmp_path: Path) -> None:

@@ -88,6 +88,26 @@ class Mean(Kept):
         return self.sign * self.sums / max(self.rounds, 1)
 
 
+class Weighted(Kept):
+    """The sum over the observed rounds of a signal of unit spread, each round weighted with how strong the signal would
+    be (another signal), over the root of the squared weights: again of unit spread. 0 if every weight is 0."""
+
+    def __init__(self, signal: str, weight: str, n: int):
+        self.signal, self.weight = signal, weight
+        self.products: Floats = np.full(n, np.nan)
+        self.squares: Floats = np.full(n, np.nan)
+
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        weight = values[self.weight]
+        first = np.isnan(self.squares)
+        self.products = np.where(first, 0.0, self.products) + weight * values[self.signal]
+        self.squares = np.where(first, 0.0, self.squares) + weight**2
+
+    def features(self) -> Floats:
+        root = np.sqrt(self.squares)
+        return (self.products / np.where(root == 0, 1.0, root))[:, None]
+
+
 class Table(Kept):
     """The whole series of one signal: candidates x rounds (x values per round), in the order of observation."""
 

@@ -30,7 +30,8 @@ HEADLINE_FPR = 0.01
 # of these, the first that was asked for.
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
 ENOUGH_WEIGHTS = 20.0
-PRIMARY = ("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss")
+FILTERS = ("matched-filter", "subject-matched")
+PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-fta", "subject-loss")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Settings:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
         enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
-        order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
+        order = {name: place for place, name in enumerate((*FILTERS, *PRIMARY) if enough else PRIMARY)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
@@ -170,7 +171,7 @@ class Settings:
         available = calibrating(game, parties if only_local else everyone)
         fitted = {}
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
-            for attack in (attack for attack in self.attacks if attack.fits):
+            for attack in (attack for attack in self.attacks if attack.fits or attack.tunes):
                 local = only_local or Grant.UPDATE in attack.needs
                 fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
         fprs, notices = [], []

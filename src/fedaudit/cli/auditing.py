@@ -130,6 +130,7 @@ REPEAT = "Repeat with seed "
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
     """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
     from fedaudit.results.document import Repeat
+    from fedaudit.results.repeats import spread_over
 
     found, missing = [Repeat(config.federation.seed, document.headlines)], []
     status = document.run.status
@@ -156,7 +157,8 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         [*(line for line in lines if not line.startswith(REPEAT)), *missing]
         for lines in (document.warnings, document.degraded)
     )
-    return replace(document, run=replace(document.run, repeats=found), warnings=warnings, degraded=degraded)
+    told = replace(document.run, repeats=found, over_runs=spread_over(found))
+    return replace(document, run=told, warnings=warnings, degraded=degraded)
 
 
 def _finish(document: "Document", out: Path) -> None:

@@ -8,7 +8,7 @@ from fedaudit.errors import FedauditError, suggest
 def catalogue(what: str) -> list[tuple[str, str, str]]:
     """Name, sentence and keys of each."""
     if what == "attacks":
-        named = [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW).items()]
+        named = [(name, entry.about) for name, entry in (attacks.REGISTRY | attacks.SHADOW | attacks.SUBJECT).items()]
         named += [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)]
         return [(name, about, "") for name, about in named]
     if what not in FAMILIES:

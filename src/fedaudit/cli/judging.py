@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,6 +13,11 @@ from rich.table import Table
 from fedaudit.cli.options import Set
 from fedaudit.cli.terminal import ABSENT, console, number, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FedauditError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedaudit.results.differences import Difference
 
 AsJson = Annotated[
     Path | None,
@@ -167,9 +172,21 @@ def compare(
         cells = ("*" if row.best else "", row.run, row.defences, accuracy, risk, row.whose, epsilon, most)
         table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
+    if found.differences:
+        console.print(_differences(found.differences))
     for line in found.notes:
         console.print(f"[yellow]![/yellow] {escape(line)}")
     _write_json(out, plain(found))
+
+
+def _differences(found: "Sequence[Difference]") -> Table:
+    title = "Risk minus risk on the same records (percentage points; 95 % for all differences together)"
+    table = Table("risk of", "minus that of", "seen by", "difference", "safer", box=SIMPLE_HEAD, title=title)
+    for gap in found:
+        interval = f"{100 * gap.value:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
+        cells = (gap.first, gap.second, gap.vantage, interval, gap.safer or "not settled")
+        table.add_row(*(escape(cell) for cell in cells))
+    return table
 
 
 def _in_a_folder(path: Path | None) -> Path | None:

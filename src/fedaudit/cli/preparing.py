@@ -54,7 +54,8 @@ def plan(
     A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
     is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
     than one each: where there are subjects, plan with their number. With CONFIG the data are read and all numbers are
-    those of its game; attacks that are fitted on half of the calibration records have tables of their own.
+    those of its game; attacks that are fitted on half of the calibration records have tables of their own. `gate`, and
+    limits that stop a party, rest on guaranteed ends, which take more records than the interval of a report.
     """
     from fedaudit.cli.planning import plan as planned
     from fedaudit.cli.planning import plan_of
@@ -75,7 +76,7 @@ def plan(
         what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
     for title, rows in tables:
-        titles = ("risk", "needed for a value", "for a lower end", "smallest visible risk")
+        titles = ("risk", "needed for a value", "for a lower end", "for a limit to be crossed", "smallest visible risk")
         table = Table(*titles, box=SIMPLE_HEAD, title=escape(title), title_justify="left")
         for row in rows:
             table.add_row(*row)

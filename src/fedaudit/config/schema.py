@@ -16,6 +16,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
+FRESH = 0.5  # of a person's records, as in the paper on subject membership
 _SET = "Write, for example, --set federation.rounds=10."
 
 
@@ -48,7 +49,9 @@ KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
     "member_subjects": ("partition", "subjects"),
+    "nonmember_subjects": ("partition", "subjects"),
     "held_out": ("partition", "subjects"),
+    "fresh": ("partition", "subjects"),
 }
 
 
@@ -57,9 +60,11 @@ class Federation(Section):
     thresholds.
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
-    "subjects" (each person lies in one party: member_subjects and held_out are fractions of the people).
+    "subjects" (a game about people, each of whom lies in one party: member_subjects and nonmember_subjects are
+    fractions of the people, fresh the share of a person's records that the adversary has and nobody trains on).
     Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
+    With partition = "subjects", it scatters a person's records over the parties, none in two.
     secagg = true: the updates are masked, and the server sees only their sum.
     """
 
@@ -76,8 +81,13 @@ class Federation(Section):
     member_subjects: Fraction | None = Field(
         None, description='partition "subjects": the fraction of subjects that are trained on'
     )
-    held_out: Fraction | None = Field(
-        None, description='partition "subjects": the fraction that is reported on as outsiders'
+    nonmember_subjects: Fraction | None = Field(
+        None, description='partition "subjects": the fraction that is reported on as outsiders; the rest set thresholds'
+    )
+    held_out: Fraction | None = Field(None, description='partition "subjects": another name for nonmember_subjects')
+    fresh: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = Field(
+        None,
+        description="the share of a person's records that the adversary has, untrained; 0: it has the trained ones",
     )
     split_subjects: bool | None = Field(
         None, description="may one person have records that are trained on and others that are not? not set: false"
@@ -115,9 +125,11 @@ class Federation(Section):
             key, choice = KEYS_OF[name]
             if given.get(key) == choice and name not in given:
                 raise ValueError(f"{key} = {choice!r} needs {name}, for example {name} = {example}")
-        implied: dict[str, Any] = (
-            {"member_subjects": 0.3, "held_out": 0.3} if given.get("partition") == "subjects" else {}
-        )
+        implied: dict[str, Any] = {}
+        if given.get("partition") == "subjects":
+            if "held_out" in given and "nonmember_subjects" in given:
+                raise ValueError("held_out and nonmember_subjects are two names of one thing: remove held_out")
+            implied = {"member_subjects": 0.3} | ({} if "nonmember_subjects" in given else {"held_out": 0.3})
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
         return implied | given
@@ -126,9 +138,15 @@ class Federation(Section):
     def _calibration_is_left(self) -> "Federation":
         if self.members + self.nonmembers >= 1:
             raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
-        if (self.member_subjects or 0) + (self.held_out or 0) >= 1:
-            raise ValueError("member_subjects + held_out must leave subjects for calibration (their sum below 1)")
+        if (self.member_subjects or 0) + self.outsiders >= 1:
+            second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
+            raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
         return self
+
+    @property
+    def outsiders(self) -> float:
+        """Partition "subjects": the fraction of subjects that is reported on as outsiders, by either of its names."""
+        return self.nonmember_subjects or self.held_out or 0.0
 
 
 class Reference(Section):
@@ -199,6 +217,9 @@ class Audit(Section):
     the `signals` that the attacks need, or `snapshots`: every model that was exchanged, for other attacks later.
     """
 
+    unit: Literal["record", "subject"] | None = Field(
+        None, description='whom the game is about; not set: people with partition "subjects", records otherwise'
+    )
     vantages: Annotated[tuple[Vantage, ...], Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
@@ -241,6 +262,14 @@ class Config(Section):
         return given
 
     @model_validator(mode="after")
+    def _people_need_their_partition(self) -> "Config":
+        if self.audit.unit == "subject" and self.federation.partition != "subjects":
+            raise ValueError("audit.unit = 'subject' needs federation.partition = 'subjects'")
+        if self.audit.unit == "record" and self.federation.fresh is not None:
+            raise ValueError("federation.fresh has no effect when audit.unit is 'record': remove it")
+        return self
+
+    @model_validator(mode="after")
     def _masked_updates_are_not_seen(self) -> "Config":
         if self.federation.secagg and Vantage.SERVER in self.audit.vantages:
             raise ValueError(
@@ -258,8 +287,11 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        """Of what is written down. Splitting people was once the only way, and has the hash that it had then."""
+        """Of what is written down. Splitting people was once the only way, and has the hash that it had then; so was
+        the record as the unit."""
         plain = self.as_dict()
+        if self.audit.unit == "record":
+            plain["audit"] = {k: v for k, v in plain["audit"].items() if k != "unit"}
         if self.federation.split_subjects:
             plain["federation"] = {k: v for k, v in plain["federation"].items() if k != "split_subjects"}
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -267,6 +299,20 @@ class Config(Section):
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
         return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
+
+    def asking(self, unit: Literal["record", "subject"] | None, fresh: float | None) -> "Config":
+        """The same with the unit of the game decided, and which records of people the adversary has."""
+        audit = self.audit.model_copy(update={"unit": unit})
+        return self.model_copy(
+            update={"audit": audit, "federation": self.federation.model_copy(update={"fresh": fresh})}
+        )
+
+    def decided(self) -> "Config":
+        """With partition "subjects", the game is about people, and the adversary has half of their records, unless it
+        is said otherwise. Without it the unit is not written down, as it never was."""
+        unit = self.audit.unit or ("subject" if self.federation.partition == "subjects" else None)
+        fresh = FRESH if unit == "subject" and self.federation.fresh is None else self.federation.fresh
+        return self.asking(unit, fresh)
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from fedaudit.privacy.bounds import allowed, epsilon_for
 from fedaudit.report import words
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.results.compare import allowed
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
 
@@ -30,15 +30,6 @@ def helps(results: Results, found: list[Finding], name: str | None) -> list[Help
     """The measures, those that come first first. None of them where there is nothing to say."""
     given = [rule(results, found, name) for rule in RULES]
     return [one for one in given if one is not None]
-
-
-def epsilon_for(most: float, delta: float, fpr: float) -> float:
-    """The largest epsilon at which nobody can pick out more than `most` of the members."""
-    low, high = 0.0, 50.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if allowed(middle, delta, fpr) <= most else (low, middle)
-    return low
 
 
 # ------------------------------------------------------------------ the rules

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
+from fedaudit.privacy.bounds import allowed, epsilon_for
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.helps import TARGET, epsilon_for
+from fedaudit.report.helps import TARGET
 from fedaudit.report.sections import every_estimate
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.results.compare import allowed
 from fedaudit.stats.wording import (
     NONE,
     count,
@@ -30,6 +30,8 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
         return None
     auc = entry.estimates.get("auc")
     shown = [("Blind guess, AUC", full_text("auc", auc))]
+    if counted := entry.estimates.get("count-auc"):
+        shown.append(("From the number of a person's records alone, AUC", full_text("auc", counted)))
     if value_of(auc) is None:
         return Panel("The blind check has no value, so it is not known whether the sets differ.", shown, tone="warn")
     for finding in found:

@@ -1,17 +1,18 @@
 """`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
 A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
-of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; a note says where
-their intervals overlap.
+of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; whether one is safer
+than another is settled by the interval of their difference on the same records (see `differences`).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.bounds import allowed
+from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.trace.checksums import unchecked
 from fedaudit.types import ALWAYS, Estimate
@@ -57,6 +58,7 @@ class Comparison:
     risk: str
     rows: Sequence[Row]
     notes: Sequence[str]
+    differences: Sequence[Difference] = ()
 
 
 def compare(directories: Sequence[Path]) -> Comparison:
@@ -64,11 +66,13 @@ def compare(directories: Sequence[Path]) -> Comparison:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
     rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
+    folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
+    by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
+    found = differences(by_run, folders, RISK) if len(folders) == len(rows) else []
     where = zip(rows, map(results_file, directories), strict=True)
     told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
-    settings = [document.run.config for document in documents]
-    notes = [*told, *_not_ranked(rows), *_other_settings(settings), *_by_chance(rows)]
-    return Comparison(1, RISK, rows, notes)
+    notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
+    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found)
 
 
 def _row(document: Document, directory: Path) -> Row:
@@ -107,11 +111,6 @@ def _better(a: Row, b: Row) -> bool:
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
     return more >= 0 and less >= 0 and (more > 0 or less > 0)
-
-
-def allowed(epsilon: float, delta: float, fpr: float) -> float:
-    """The most that (epsilon, delta)-DP lets any test reach at this FPR."""
-    return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
 
 
 def _span(estimate: Estimate | None) -> Span | None:
@@ -156,11 +155,19 @@ def _not_ranked(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _by_chance(rows: Sequence[Row]) -> list[str]:
-    notes = []
+def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
+    """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
+    paired = {(gap.first, gap.second) for gap in found}
+    notes = [
+        f"{gap.first} and {gap.second}, {gap.vantage}: the interval of their difference holds 0, so it is not clear "
+        "which is safer."
+        for gap in found
+        if gap.safer is None
+    ]
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
-        if a.risk and b.risk and a.risk.overlaps(b.risk):
+        if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):
             notes.append(
-                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer."
+                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer. Their "
+                "scores are missing, so the difference could not be measured on the same records."
             )
     return notes

@@ -19,7 +19,7 @@ from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
-from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Headline, Rule, VantageName
+from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Estimates, Headline, Rule, VantageName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +63,14 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class OverRuns:
+    """The mean over all repeated runs of a vantage's headline; the intervals include how much the runs differ."""
+
+    vantage: VantageName
+    estimates: Estimates
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
 
@@ -81,6 +89,10 @@ class RunInfo:
     guarantee: Statement | None
     accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
     repeats: Sequence[Repeat] = ()
+    over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
+    weights_per_member: Annotated[
+        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

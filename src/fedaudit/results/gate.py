@@ -19,26 +19,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedaudit.audit.settings import PRIMARY
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.stats import Block, auc, tpr_at_fpr
-from fedaudit.trace.checksums import checksum_of, verify
-from fedaudit.types import AuditResult, Bools, Estimate, Role
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.types import AuditResult, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
-MAX_SCORE_BYTES = 4 * 2**30
 SELECTORS = ("attack", "vantage", "party")
 ANY = "*"
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
-Scores = Mapping[str, NDArray[Any]]  # scores.parquet by column
 
 
 class Verdict(StrEnum):
@@ -148,10 +143,23 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
-    doubts = Doubts(_hidden(document), _confounded(document))
+    doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in rules) else {}
-    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
+    found = [_find(rule, entry, looked_at, doubts[rule], scores) for rule, entry in chosen]
+    return Gate([*found, *_failed(document, rules)], looked_at, named)
+
+
+def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
+    """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
+    why = {
+        failure.attack: f"{failure.attack} failed and has no result: {failure.reason}" for failure in document.failed
+    }
+    return [
+        Finding(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Verdict.UNDECIDED, note)
+        for rule in rules
+        if rule.attack is not None and (note := why.get(rule.attack))
+    ]
 
 
 @dataclass(frozen=True)
@@ -162,13 +170,24 @@ class Doubts:
     not_violated: str = ""
 
 
-def _hidden(document: Document) -> str:
-    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
+def _hidden(document: Document, rule: Rule) -> str:
+    """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
+    risk. An attack that failed matters if the rule is about all attacks, or if it would have been the primary one."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    if document.degraded:
-        return f"part of the audit is missing: {document.degraded[0]}"
+    others = {f"attack {failure.attack}" for failure in document.failed if not _matters(failure.attack, document, rule)}
+    missing = [what for what in document.degraded if what not in others]
+    if missing:
+        return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
+
+
+def _matters(attack: str, document: Document, rule: Rule) -> bool:
+    if rule.attack is not None:
+        return rule.attack in (ANY, attack)
+    order = {name: place for place, name in enumerate(PRIMARY)}
+    quoted = [order.get(headline.attack, len(order)) for headline in document.headlines]
+    return order.get(attack, len(order)) < max(quoted, default=0)
 
 
 def _confounded(document: Document) -> str:
@@ -184,7 +203,8 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     entries = document.results
     _known("vantage", rule.vantage, primary)
-    _known("attack", rule.attack, {entry.attack for entry in entries})
+    failed = {failure.attack for failure in document.failed}
+    _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, AuditResult] = {}
     for vantage, attack in primary.items():
@@ -193,7 +213,7 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
                 if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured and rule.metric not in _asked_for(document):
+    if rule.metric not in measured and rule.metric not in _asked_for(document) and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
 
@@ -269,40 +289,11 @@ def _below_chance(entry: AuditResult) -> str:
 # ------------------------------------------------------------------ intervals again, from the scores
 
 
-def load_scores(run: Path) -> Scores | None:
-    """scores.parquet, or None where there is none."""
-    path = (run if run.is_dir() else run.parent) / results.SCORES
-    if not path.is_file():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if path.stat().st_size > MAX_SCORE_BYTES:
-            raise ValueError("larger than 4 GiB")
-        verify(path, checksum_of(path))
-        wanted = results.score_columns()
-        table = pq.read_table(path, columns=[column.name for column in wanted if column.name != "id"])
-        table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))
-        if table["subject"].null_count:
-            table = table.drop_columns("subject")
-        if any(column.null_count for column in table.columns):
-            raise ValueError("a role, a party or a score is missing")
-        return {name: table[name].to_numpy() for name in table.column_names}
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise FedauditError(
-            "scores-unreadable",
-            f"{path} cannot be read: {error}",
-            "Run `fedaudit run` or `fedaudit audit` again.",
-            exit_code=REFUSED,
-        ) from None
-
-
 def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
     """The lower end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
-    blocks = _blocks(entry, scores)
+    blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
@@ -322,30 +313,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
     if metric == "auc":
         return auc(blocks, confidence)
-    return tpr_at_fpr(blocks, float(metric.removeprefix("tpr@")), confidence)
+    return pooled_tpr(blocks, float(metric.removeprefix("tpr@")), confidence)
 
 
 def _close(a: float | None, b: float | None) -> bool:
     return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0, abs_tol=1e-9))
-
-
-def _blocks(entry: AuditResult, scores: Scores) -> list[Block]:
-    """As the auditor makes them: local models have one block for each party, global models one for all."""
-    mine = np.asarray((scores["attack"] == entry.attack) & (scores["model"] == entry.model))
-    party, parties = entry.party, scores["party"]
-    if party is None and entry.model == "global":
-        wanted = [mine]
-    else:
-        wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
-    # A party that took part too seldom has no scores at all and is left out.
-    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
-
-
-def _block(mine: Bools, scores: Scores) -> Block:
-    role = scores["role"]
-    members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
-    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
-    values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
-    subject = scores.get("subject")
-    names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
-    return Block(values[members], values[evaluation], values[calibration], names)

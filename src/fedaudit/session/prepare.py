@@ -14,11 +14,11 @@ from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config, Matched
-from fedaudit.data import partition
+from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -64,6 +64,7 @@ class Prepared:
 
 def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     """`recorded`: the attacks of a run that goes on, where its configuration names none."""
+    config = config.decided()
     federation, audit = config.federation, config.audit
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
@@ -74,7 +75,8 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng)
+    game = partition.build(dataset, federation, rng, audit.unit or "record")
+    settings = replace(settings, notices=left_out(dataset, game))
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
@@ -88,6 +90,15 @@ def decided(config: Config, dataset: Dataset) -> Config:
     """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
     known = dataset.records.subject is not None
     return config.splitting(bool(config.federation.split_subjects) if known else None)
+
+
+def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
+    """People with a single record, or session, who cannot both be trained on and have one that is not."""
+    if game.candidates.unit != "subject":
+        return ()
+    everybody = len(subjects.people(dataset.records)[0])
+    missing, of = everybody - len(game.candidates), "record" if dataset.session is None else "session"
+    return (f"{missing:,} of {everybody:,} people have a single {of}: left out on both sides.",) if missing else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -182,8 +193,7 @@ def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, f
     if module is None or not rules(module):
         return {}
     weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
-    member = game.truth.mask(Role.MEMBER)
-    counts = [int((member & (game.candidates.party == party)).sum()) for party in game.parties]
+    counts = [game.size(party) for party in game.parties]
     return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 

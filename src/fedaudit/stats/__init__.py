@@ -7,15 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.stats.anytime import Claim, Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
-    from fedaudit.stats.halves import random_half
+    from fedaudit.stats.halves import hash_order, random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
+    from fedaudit.stats.pooled import pooled_tpr
     from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.repeats import over_runs
@@ -25,20 +27,26 @@ _HOME = {
     "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
+    "Claim": "anytime",
     "Explicit": "epsilon",
+    "Probes": "anytime",
     "Split": "epsilon",
+    "anytime_curve": "anytime",
+    "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
     "clopper_pearson": "intervals",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
+    "hash_order": "halves",
     "maximised_epsilon": "epsilon",
     "needed_for_lower_end": "calibration",
     "needed_for_value": "calibration",
     "one_run_epsilon": "onerun",
     "over_runs": "repeats",
     "party_differences": "compare",
+    "pooled_tpr": "pooled",
     "proportion": "proportions",
     "proved_epsilon": "epsilon",
     "random_half": "halves",
@@ -52,20 +60,26 @@ __all__ = [
     "Band",
     "Block",
     "Bonferroni",
+    "Claim",
     "Explicit",
+    "Probes",
     "Split",
+    "anytime_curve",
+    "anytime_epsilon",
     "auc",
     "auc_difference",
     "band_confidences",
     "clopper_pearson",
     "design_effect",
     "gdp_epsilon",
+    "hash_order",
     "maximised_epsilon",
     "needed_for_lower_end",
     "needed_for_value",
     "one_run_epsilon",
     "over_runs",
     "party_differences",
+    "pooled_tpr",
     "proportion",
     "proved_epsilon",
     "random_half",

@@ -1,16 +1,21 @@
-"""Random halves that do not depend on the order of rows."""
+"""Random halves and orders that do not depend on the order of rows."""
 
 import hashlib
 
 import numpy as np
 
-from fedaudit.types import Bools, Strings
+from fedaudit.types import Bools, Ints, Strings
 
 
 def random_half(names: Strings, salt: str) -> Bools:
     """Half of the names, by hash: the same whatever the order, and all rows of a name together."""
     unique, inverse = np.unique(names, return_inverse=True)
-    digests = [hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in unique]
     chosen = np.zeros(len(unique), bool)
-    chosen[np.argsort(digests, kind="stable")[: len(unique) // 2]] = True
+    chosen[hash_order(unique, salt)[: len(unique) // 2]] = True
     return np.asarray(chosen[inverse])
+
+
+def hash_order(names: Strings, salt: str) -> Ints:
+    """A random order of the names, the same wherever each of them stands."""
+    digests = [hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in names]
+    return np.asarray(np.argsort(digests, kind="stable"))

@@ -29,9 +29,18 @@ from fedaudit.adversary.attacks.reference import (
     Variance,
 )
 from fedaudit.adversary.attacks.series import Series
+from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectNeighbourhood, SubjectRounds
+from fedaudit.adversary.attacks.subjects_beyond import (
+    SubjectCorrected,
+    SubjectCosine,
+    SubjectFTA,
+    SubjectMatched,
+    SubjectRMIA,
+)
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.types import Unit
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,26 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
+# Attacks on people, from several records of each; they need a game about subjects.
+SUBJECT: dict[str, Entry] = {
+    "subject-loss": Entry("share of the person's records with a low loss under the last model", SubjectLoss),
+    "subject-rounds": Entry("in how many rounds the loss of the person's records fell", SubjectRounds),
+    "subject-fta": Entry("slope of the mean confidence in the labels of the person's records", SubjectFTA),
+    "subject-cosine": Entry("mean angle between the gradients of the person's records and the update", SubjectCosine),
+    "subject-matched": Entry(
+        "are the gradients of the person's records in the update (matched-filter)", SubjectMatched
+    ),
+    "subject-neighbourhood": Entry(
+        "subject-loss on noisy copies of the records; ten passes", SubjectNeighbourhood, False
+    ),
+    "subject-corrected": Entry(
+        "loss of the person's records, less that under reference models on other people", SubjectCorrected, False
+    ),
+    "subject-rmia": Entry(
+        "likelihood of the person's records, relative to its mean under such reference models", SubjectRMIA, False
+    ),
+}
+
 FUSED = ("gradient-cosine", "fta-confidence")
 
 # `[audit.attribute]` asks for this attack.
@@ -168,13 +197,16 @@ def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -
 
 
 def choose(
-    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None, fit: Fit = "all"
+    names: Iterable[str] | None,
+    variance: Variance = "shared",
+    fusion: Fusion | None = None,
+    fit: Fit = "all",
+    unit: Unit = "record",
 ) -> list[BaseAttack]:
     """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
-    wanted = (
-        [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
-    )
-    known = REGISTRY | SHADOW
+    suited = SUBJECT if unit == "subject" else REGISTRY
+    wanted = [name for name, entry in suited.items() if entry.default] if names is None else list(dict.fromkeys(names))
+    known = REGISTRY | SHADOW | SUBJECT
     for name in wanted:
         if name not in known and name != BLIND:
             raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))

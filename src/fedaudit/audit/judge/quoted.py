@@ -102,7 +102,7 @@ def compared_parties(case: Case) -> list[str]:
         attack = case.primary(vantage)
         if attack is None or attack not in case.settings.on(vantage, model):
             continue
-        sights = {party: case.panels.sight(vantage, model, party) for party in case.game.parties}
+        sights = {party: case.panels.sight(vantage, model, party) for party in case.parties(model)}
         seen = {party: sight for party, sight in sights.items() if case.scores.defined(sight, attack)}
         blocks = {party: case.scores.block(sight, attack, party) for party, sight in seen.items()}
         found += [

@@ -284,7 +284,8 @@ class PartyAudit:
         asked = checked(self._rounds(context), **self.options)
         auditor = make_auditor(self.model, game, asked, (vantage,))
         for rule in (self.halt_if, self.warn_if):
-            check_reachable(rule, game, 1 - (1 - asked.audit.confidence) / auditor.settings.rounds)
+            shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
+            check_reachable(rule, game, shared, auditor.settings.primary(vantage))
         (party,) = game.parties
         inside = "" if key == AS_SENT else "without-defences"
         folder = self._folder(context, party)
