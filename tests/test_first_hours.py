@@ -45,7 +45,7 @@ def usual() -> dict[str, str]:
 
 
 def test_a_privacy_officer(tmp_path: Path) -> None:
-    assert follow("start-privacy-officer.md", tmp_path, usual()) == 11
+    assert follow("start-privacy-officer.md", tmp_path, usual()) == 12
     page = (tmp_path / "runs/plain/report-redacted.html").read_text()
     assert "party-0" not in page
     assert "can pick out" in page
@@ -53,6 +53,6 @@ def test_a_privacy_officer(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_an_engineer_with_a_flower_app(tmp_path: Path, environment: dict[str, str]) -> None:
-    assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 8
+    assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 7
     assert (tmp_path / "games.npz").is_file()
     assert "NOT AUDITED" not in (tmp_path / "app/audit/party-0/report.html").read_text()
