@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from fedaudit.stats.sequential import anytime_epsilon
 
 from docs.coverage_worlds import (
     Rng,
@@ -28,6 +27,7 @@ from docs.coverage_worlds import (
     two_valued,
 )
 from fedaudit.stats import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
+from fedaudit.stats.anytime import Probes, anytime_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Estimate
 
@@ -197,8 +197,10 @@ def anytime(rounds: int, truth: float) -> World:
     """The bound is looked at after every round, and its largest value counts."""
 
     def world(rng: Rng) -> Shots:
-        right = rng.random(rounds) < 1 / (1 + np.exp(-truth))
-        return {"interval": Shot(anytime_epsilon(right, 0.0).low or 0.0, np.inf, truth)}
+        present, right = rng.random(rounds) < 0.5, rng.random(rounds) < 1 / (1 + np.exp(-truth))
+        told = (present == right) * 1.0  # randomised response
+        found = anytime_epsilon(Probes(told, present, np.arange(rounds)), 0.0)
+        return {"interval": Shot(found.low or 0.0, np.inf, truth)}
 
     return world
 

@@ -115,8 +115,8 @@ def levels(parties: Sequence[tuple[int, int]], shift: float, per_deviation: floa
         blocks = []
         for m, n in parties:
             own, others = shift + rng.standard_normal(m), rng.standard_normal(n)
-            own, others = (np.asarray(np.rint(values * per_deviation), np.float64) for values in (own, others))
-            blocks.append(Block(own, np.zeros(0), others))
+            members = np.asarray(np.rint(own * per_deviation), np.float64)
+            blocks.append(Block(members, np.zeros(0), np.asarray(np.rint(others * per_deviation), np.float64)))
         return both(tpr_at_fpr(blocks, fpr), truth)
 
     return world
@@ -127,7 +127,7 @@ def two_valued(members: int, calibration: int, fpr: float = 0.01) -> World:
 
     def world(rng: Rng) -> Shots:
         own, others = rng.random(members) < 0.95, rng.random(calibration) < 0.05
-        return both(tpr_at_fpr([Block(own * 1.0, np.zeros(0), others * 1.0)], fpr), 0.95 * fpr / 0.05)
+        return both(tpr_at_fpr([Block(own.astype(float), np.zeros(0), others.astype(float))], fpr), 0.95 * fpr / 0.05)
 
     return world
 
@@ -307,7 +307,7 @@ class Rounds:
 
     def _ends(self, each: Sequence[Sequence[Block]], confidences: Sequence[float], truth: Floats) -> Shot:
         found = [
-            auc(blocks, own) if self.fpr is None else tpr_at_fpr(blocks, self.fpr, own)
+            auc(blocks, own) if self.fpr is None else tpr_at_fpr(blocks, self.fpr, own, prove=False)
             for blocks, own in zip(each, confidences, strict=True)
         ]
         lows, highs = [e.low or 0.0 for e in found], [1.0 if e.high is None else e.high for e in found]

@@ -117,9 +117,16 @@ def simulate(case: Case, worlds: int | None = None) -> list[Count]:
 
 
 def stored() -> list[Count]:
-    """The counts of docs/coverage.json. A width that is not finite, that of a lower bound, is null there."""
+    """The counts of docs/coverage.json. A width that is not finite, that of a lower bound, is null there. What an
+    interval promises is said by its case, not by the file."""
     entries: list[dict[str, Any]] = json.loads(COUNTS.read_text()) if COUNTS.is_file() else []
-    return [Count(**{key: math.inf if value is None else value for key, value in entry.items()}) for entry in entries]
+    promised = {(case.group, case.name): case.promised for case in CASES}
+    found = []
+    for entry in entries:
+        values: dict[str, Any] = {key: math.inf if value is None else value for key, value in entry.items()}
+        values["promised"] = entry["interval"] in promised.get((entry["group"], entry["case"]), ())
+        found.append(Count(**values))
+    return found
 
 
 def level(counts: Sequence[Count]) -> float:

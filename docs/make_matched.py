@@ -74,6 +74,7 @@ class Cell:
     ways: tuple[Way, ...] = (OURS,)
     shown: tuple[int, ...] = (1, 5, 10, 20, 40)
     rivals: bool = False  # fusion, its parts, and the relatives
+    standard: bool = False  # every channel of the pictures with mean 0 and standard deviation 1; else from 0 to 1
     frozen: bool = False  # the first layer stays as it began
     noise: float = 0.0  # per-record DP-SGD, clip 1
     update_noise: float = 0.0  # on the update, in units of its norm
@@ -97,7 +98,8 @@ def cells() -> dict[str, Cell]:
         found[f"baskets10-{seed}"] = replace(BASKETS, seed=seed, rounds=10, shown=(1, 5, 10), looked_at=2)
         found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
     for seed in range(3):
-        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)
+        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed, standard=True)
+        found[f"cifar100-raw-mlp-{seed}"] = replace(MLP, seed=seed)
         for members in (450, 1800, 3600):
             for width in (8, 32, 128, 512):
                 hidden = (width, 64) if width > 8 else (width,)  # the first layer is the largest
@@ -191,6 +193,9 @@ class World:
     @classmethod
     def of(cls, cell: Cell, folder: Path) -> "World":
         x, y, classes = records(cell.data, folder)
+        if cell.standard:
+            axes = (0, *range(2, x.ndim))
+            x = ((x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)).astype(np.float32)
         each = sum(cell.sizes)
         order = np.random.default_rng([cell.seed, 0]).permutation(len(x))
         parts = [order[i * each : (i + 1) * each] for i in range(cell.parties)]

@@ -1,13 +1,17 @@
 """Errors for users: a stable code, what is wrong, where, and what to do about it. They never quote record values."""
 
+import os
+import sys
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import NoReturn
 
 WRONG_USE = 2  # found before training: configuration or input
 DEGRADED = 4  # training finished, but part of the audit is missing
 REFUSED = 5  # a stored file that fedaudit will not read
 FAULT = 6  # a bug in fedaudit, as far as is known
+INTERRUPTED = 130  # by Ctrl-C, before there was anything to report
 
 
 class FedauditError(Exception):
@@ -34,6 +38,14 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join("\ufffd" if c not in "\n\t" and unicodedata.category(c)[0] == "C" else c for c in text)
+
+
+def stop_at_once(*_: object) -> NoReturn:
+    """What Ctrl-C does while nothing is open yet. The process ends where it is: an import that was cut short may leave
+    Python in a state in which it ends in another way, without a word."""
+    sys.stderr.write("\nStopped before there was anything to report.\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 known to the adversary beforehand."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,13 +22,13 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate
-from fedaudit.results.gate import parse_rule
+from fedaudit.results.rules import parse_rule
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
-from fedaudit.stats.plan import Sizes, smallest_visible_auc
+from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Game, Headline, Role, Truth
 from tests.worlds import silent, watch
 
@@ -219,10 +220,11 @@ def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibra
         in sentence
     )
     assert f"{visible:.3f}" in sentence
-    assert tone == ("none" if calibration == 400 else "unknown")
-    assert ("No evidence was found that" in sentence) == (calibration == 400)
-    assert ("picked out at 5 % false accusations" in sentence) == (calibration == 400)
-    assert " safe" not in sentence
+    assert tone == ("none" if calibration else "unknown")
+    assert ("No evidence was found that" in sentence) == (calibration > 0)
+    least = smallest_visible_tpr(Sizes(70, 150, calibration), 0.05) if calibration else None
+    assert ("picked out at 5 % false accusations" in sentence) == (least is not None) == (calibration == 400)
+    assert re.search(r"\bsafe\b", sentence) is None
 
 
 def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:

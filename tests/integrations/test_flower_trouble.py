@@ -140,8 +140,10 @@ def test_wrong_use_does_not_stop_a_server(
         document = json.loads((tmp_path / "run/results.json").read_text())
         assert document["run"]["status"] == "not audited"
         assert says in document["degraded"][0]
+        start(record_strategy(FedAvg(), attacks=QUICK, **usual))  # once the mistake is mended, the same folder will do
+        assert json.loads((tmp_path / "run/results.json").read_text())["run"]["status"] == "complete"
     with pytest.raises(Exception, match=says):
-        record_strategy(FedAvg(), strict=True, **given)
+        record_strategy(FedAvg(), strict=True, **given | {"out": options.get("out", tmp_path / "strict")})
 
 
 def test_a_trace_that_cannot_be_written_does_not_stop_a_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -86,7 +86,8 @@ def test_three_runs_share_the_error_of_their_differences(tmp_path: Path) -> None
     assert {gap.confidence for gap in found} == {1 - 0.05 / 3}
     assert found[2].safer is None
     assert any(
-        "b and c, client: the interval of their difference holds 0" in n for n in compare([*folders, third]).notes
+        "b and c, client, loss, global models: the interval of their difference holds 0" in n
+        for n in compare([*folders, third]).notes
     )
 
 

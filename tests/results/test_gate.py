@@ -14,11 +14,13 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, parse_rule
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Verdict, judge
+from fedaudit.results.rules import Rule, parse_rule, parse_rules
 from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests import sealed
+from tests.report.builder import guarantee
 from tests.worlds import config
 
 
@@ -34,7 +36,7 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(path: Path, *texts: str) -> Gate:
-    return judge(path, [parse_rule(text) for text in texts])
+    return judge(path, [rule for text in texts for rule in parse_rules(text)])
 
 
 def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
@@ -44,6 +46,48 @@ def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     change(document)
     sealed.write(path, json.dumps(document))
     return tmp_path / "run"
+
+
+# ------------------------------------------------------------------ what is the run's own
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("epsilon > 8", PASSED),
+        ("epsilon > 4", PASSED),  # exactly 4 is not above it
+        ("epsilon >= 4", FAILED),
+        ("epsilon > 2", FAILED),
+        ("epsilon > 2 and accuracy > 0.999", PASSED),
+    ],
+)
+def test_a_claimed_epsilon_is_compared_as_it_is(leaky: Path, tmp_path: Path, rule: str, verdict: int) -> None:
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(guarantee=guarantee(4.0)))
+    assert check(path, rule).exit_code == verdict
+
+
+def test_a_claim_with_problems_is_undecided_and_none_is_violated(leaky: Path, tmp_path: Path) -> None:
+    claim = guarantee(4.0) | {"problems": ["the sampler is not the one that is accounted for"]}
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(guarantee=claim))
+    found = check(path, "epsilon > 8")
+    assert (found.exit_code, found.findings[0].note) == (UNDECIDED, claim["problems"][0])
+    assert check(leaky, "epsilon > 1e9").exit_code == FAILED
+
+
+def test_accuracy_is_judged_by_its_interval(leaky: Path) -> None:
+    stored = json.loads((leaky / "results.json").read_text())["run"]["accuracy"]["evaluation"]
+    low, value, high = stored["low"], stored["value"], stored["high"]
+    assert low < value < high
+    assert check(leaky, f"accuracy < {low}").exit_code == PASSED
+    assert check(leaky, f"accuracy <= {low}").exit_code == UNDECIDED
+    assert check(leaky, f"accuracy < {value}").exit_code == UNDECIDED
+    assert check(leaky, f"accuracy < {high + 1e-9}").exit_code == FAILED
+
+
+def test_an_interrupted_run_is_safe_in_nothing(leaky: Path, tmp_path: Path) -> None:
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(status="interrupted at round 3"))
+    for rule in ("auc > 0.9999", "accuracy < 0.0001"):
+        assert check(path, rule).exit_code == UNDECIDED
 
 
 # ------------------------------------------------------------------ rules
@@ -58,7 +102,7 @@ def test_rules_are_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "auc", "auc < 0.6", "auc >= 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
+    ["", "auc", "auc < 0.6", "auc => 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
      "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5"],
 )  # fmt: skip
 def test_wrong_rules_are_refused(text: str) -> None:

@@ -13,8 +13,9 @@ from fedaudit.cli.planning import plan
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import Document, save, save_scores
-from fedaudit.results.gate import FAILED, UNDECIDED, judge, parse_rule
+from fedaudit.results.gate import FAILED, UNDECIDED, judge
 from fedaudit.results.limits import check_reachable, party_rule
+from fedaudit.results.rules import parse_rule
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.stats import needed_for_lower_end, pooled_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Truth
@@ -71,8 +72,8 @@ def planned(run: Run, left: int, fpr: float, column: int) -> int:
     """How many each party needs by the plan's table for local models; its last column says how many are missing."""
     k = len(run.game.parties)
     rows = plan(k * MEMBERS, k * left, k * EVALUATION, [fpr], parties=k)[1 if k > 1 else 0][1]
-    needed = int(rows[0][column].replace(",", ""))
-    missing = rows[0][4].partition("none: ")[2].partition(" too few")[0].replace(",", "")
+    needed = int(rows[0].cells()[column].replace(",", ""))
+    missing = rows[0].cells()[4].partition("none: ")[2].partition(" too few")[0].replace(",", "")
     if column == 2:
         assert (int(missing) if missing.isdigit() else 0) == max(needed - k * left, 0)
     assert needed % k == 0

@@ -57,7 +57,7 @@ def test_an_interval_that_misses_is_found_out_and_said() -> None:
 
 def test_misses_are_counted_on_their_side() -> None:
     def world(rng: Rng) -> Shots:
-        value = rng.integers(3)
+        value = float(rng.integers(3))
         return {"interval": Shot(value, value + 0.5, 1.2)}  # below, around and above 1.2
 
     (count,) = simulate(Case("a", "b", world, 900))

@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight, say
-from fedaudit.audit.judge import JUDGES, Case
+from fedaudit.audit.judge import JUDGES, Case, coins
 from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
@@ -175,7 +175,8 @@ class Auditor:
         worthless = useless(self.game, worth)
         warnings += [worthless] if worthless else []
         quoted = worded(quoted, Scene(results, self.last_round, beyond, worthless))
-        notices = [*concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
+        bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
+        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
         return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)

@@ -13,6 +13,7 @@ from fedaudit.types import Bools, Role
 
 KNOWN = (1, 5, 10, 25, 100)  # on each side
 USUAL = 25  # for AUC and TPR; fewer where not enough remain
+ORDER = "known"  # salt of the hash
 REMAINING = 2  # members to report on for each known one, at least
 
 
@@ -25,7 +26,7 @@ def known(sight: Sight, k: int) -> tuple[Bools, Bools]:
 def _first(sight: Sight, among: Bools, k: int) -> Bools:
     chosen = np.zeros(len(sight.id), bool)
     candidates = np.flatnonzero(among)
-    chosen[candidates[hash_order(sight.id[candidates], "known")[:k]]] = True
+    chosen[candidates[hash_order(sight.id[candidates], ORDER)[:k]]] = True
     return chosen
 
 

@@ -17,7 +17,7 @@ from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_value, random_half
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
@@ -31,7 +31,15 @@ HEADLINE_FPR = 0.01
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
 ENOUGH_WEIGHTS = 20.0
 FILTERS = ("matched-filter", "subject-matched")
-PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-fta", "subject-loss")
+PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-loss", "subject-fta")
+
+
+@dataclass(frozen=True)
+class Coins:
+    """A fair coin decided about each unit whether it was trained on, except those that calibrate."""
+
+    unit: Unit  # record or subject
+    delta: float = 1e-5  # at which epsilon is bounded
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Settings:
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    coins: Coins | None = None
 
     # ------------------------------------------------------------------ who can run what
 

@@ -62,6 +62,8 @@ def audit(
     Stored signals suffice for attacks that use only those. Other attacks need a run with audit.keep = "snapshots".
     """
     from fedaudit.config.schema import twice
+    from fedaudit.files import refuse_foreign
+    from fedaudit.results.document import RESULTS
     from fedaudit.session.replay import replay
     from fedaudit.trace.manifest import RUN
 
@@ -69,6 +71,7 @@ def audit(
     if (out / RUN).exists():
         what = f"{out} holds a run, whose results would be overwritten"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
+    refuse_foreign(out, [RESULTS])
     if named := twice(attack or ()):
         raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
     document = replay(run_dir, attack or [], out, progress)

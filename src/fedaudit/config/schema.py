@@ -66,6 +66,8 @@ class Federation(Section):
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     With partition = "subjects", it scatters a person's records over the parties, none in two.
     secagg = true: the updates are masked, and the server sees only their sum.
+    coins = true: what the fractions leave is set aside first, and a fair coin decides about each other record (with
+    partition = "subjects", about each person) whether it is trained on. A run then proves a lower bound of epsilon.
     """
 
     parties: Count = Field(4, description="how many parties share the records")
@@ -91,6 +93,9 @@ class Federation(Section):
     )
     split_subjects: bool | None = Field(
         None, description="may one person have records that are trained on and others that are not? not set: false"
+    )
+    coins: bool | None = Field(
+        None, description="does a fair coin decide about each record or person? gives epsilon-one-run; not set: false"
     )
     participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         1.0, description="the fraction of parties that take part in a round"
@@ -132,7 +137,8 @@ class Federation(Section):
             implied = {"member_subjects": 0.3} | ({} if "nonmember_subjects" in given else {"held_out": 0.3})
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
-        return implied | given
+        # Without coins is what it was before there were any, and has the hash that it had then.
+        return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "Federation":
@@ -141,6 +147,11 @@ class Federation(Section):
         if (self.member_subjects or 0) + self.outsiders >= 1:
             second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
             raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
+        if self.coins and self.split_subjects is False and self.partition != "subjects":
+            raise ValueError(
+                "coins = true flips a coin for each record, which splits people: remove split_subjects = false, or set "
+                "partition = 'subjects' for one coin a person"
+            )
         return self
 
     @property

@@ -17,6 +17,7 @@ from fedaudit.config.registry import DATA, Options
 from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
+from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Dataset, Ints
 
 MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
@@ -96,10 +97,13 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
                 )
             return {key: file[key] for key in dict.fromkeys(wanted) if key in file}
     except (*UNREADABLE, OSError) as error:
+        is_table = kind_of(path) in (TEXT, "parquet")
         raise FedauditError(
             "npz-unreadable",
             f"{path} is not an npz file of plain arrays: {error}",
-            "Write it with np.savez and without object arrays.",
+            'It looks like a table: write name = "table" and label = "...", the column that is predicted.'
+            if is_table
+            else "Write it with np.savez and without object arrays.",
             exit_code=REFUSED,
         ) from None
 

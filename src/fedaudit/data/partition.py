@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.config.schema import Federation
-from fedaudit.data import subjects
+from fedaudit.data import coins, subjects
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
 
@@ -27,6 +27,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, un
         shares = federation.member_subjects, federation.outsiders
         if unit == "subject":
             return game_about_people(dataset, federation, shares, rng)
+        if federation.coins:
+            return game_of_coins(records, _dealt(records, parties, whole, rng), shares, rng, whole)
         if whole:
             return game_of_people(records, by_person(records, parties, rng), shares, rng)
         return game_by_subject(records, iid(records, parties, rng), *shares, rng)
@@ -38,6 +40,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, un
         parts = by_column(records, parties, federation.column)
     else:
         parts = iid(records, parties, rng)
+    if federation.coins:
+        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
     if whole:
         return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
     return game(records, parts, federation.members, federation.nonmembers, rng)
@@ -185,6 +189,9 @@ def game_about_people(
     parties, session = federation.parties, dataset.session
     names = [party_name(number, parties) for number in range(parties)]
     if dataset.holder is not None:
+        if federation.coins:
+            what = f"{dataset.name} says itself who is trained on, so that no coin can decide it"
+            raise FedauditError("coins-decided", what, "Remove federation.coins.")
         return subjects.game_of_holders(dataset, federation, names, rng)
     fresh, scattered = federation.fresh or 0.0, bool(federation.split_subjects)
     able = subjects.can_be_split(dataset.records, session if fresh else None)
@@ -200,7 +207,12 @@ def game_about_people(
     home = np.zeros(len(people), np.int64)
     if not scattered:
         home[person] = np.searchsorted(names, party)
-    role_of = _roles_of_people(home, 1 if scattered else parties, shares, rng)
+    if federation.coins:
+        strata = [np.flatnonzero(home == number) for number in range(1 if scattered else parties)]
+        role_of = coins.flipped(strata, len(people), sum(shares), rng)
+        coins.check(role_of, "people")
+    else:
+        role_of = _roles_of_people(home, 1 if scattered else parties, shares, rng)
     for number in range(1 if scattered else parties):
         where = "the federation" if scattered else names[number]
         _no_empty_set(where, role_of[home == number], "`member_subjects` and `nonmember_subjects`", "subjects")
@@ -210,6 +222,33 @@ def game_about_people(
         what = f"{len(names) - len(found.parties)} of {len(names)} parties have nothing to train on"
         raise FedauditError("empty-set", what, "Use fewer parties, more data, or a larger federation.member_subjects.")
     return found
+
+
+def game_of_coins(
+    records: Records,
+    parts: list[Ints],
+    shares: tuple[float, float],
+    rng: np.random.Generator,
+    whole: bool | None = None,
+) -> Game:
+    """A fair coin for each unit that the shares do not leave for calibration; the game is about records.
+
+    A unit is a record (`whole` None) or a person: one whose records lie in one party, or (`whole` False) anywhere.
+    """
+    unit, strata, what, keys = np.arange(len(records)), parts, "records", "`members` and `nonmembers`"
+    if whole is not None:
+        unit = subjects.people(records)[1]
+        strata = [np.unique(unit[part]) for part in parts] if whole else [np.unique(unit)]
+        what, keys = "people", "`member_subjects` and `nonmember_subjects`"
+    role = coins.flipped(strata, int(unit.max()) + 1, sum(shares), rng)
+    coins.check(role, what)
+    for number, part in enumerate(parts):
+        _no_empty_set(party_name(number, len(parts)), role[unit][part], keys)
+    return _game(records, parts, role[unit])
+
+
+def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator) -> list[Ints]:
+    return by_person(records, parties, rng) if whole else iid(records, parties, rng)
 
 
 def game_by_subject(

@@ -16,18 +16,25 @@ from fedaudit.adversary import attacks as registry
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import calibrating
 from fedaudit.config.schema import Config, parse
+from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
+from fedaudit.files import refuse_foreign
+from fedaudit.learn.given import Forward, answer, module_of, with_forward
+from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.results.document import REPORT
+from fedaudit.results.document import REPORT, RESULTS, load
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import fitting
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, nobody
 from fedaudit.stats import needed_for_value
+from fedaudit.trace.checksums import JOURNAL
+from fedaudit.trace.manifest import RUN
 from fedaudit.types import Game, Vantage
 
-Model = TorchTask | nn.Module | Callable[[], nn.Module]
+# A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
+Model = TorchTask | nn.Module | Callable[..., nn.Module] | str
 Keep = Literal["signals", "snapshots"]
 
 
@@ -35,7 +42,8 @@ class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
     attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
-    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training.
+    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
+    `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
     """
 
     attacks: Iterable[str] | None
@@ -43,6 +51,7 @@ class PartyOptions(TypedDict, total=False):
     confidence: float
     seed: int
     strict: bool
+    forward: Forward | None
 
 
 class Options(PartyOptions, total=False):
@@ -58,7 +67,7 @@ FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the res
 def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
-    given.pop("strict", None)
+    given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
     try:
@@ -68,7 +77,13 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
         raise FedauditError(error.code, what, "Correct this argument.") from None
 
 
-def make_auditor(model: Model, game: Game, asked: Config, vantages: Iterable[Vantage] | None = None) -> Auditor:
+def make_auditor(
+    model: Model,
+    game: Game,
+    asked: Config,
+    vantages: Iterable[Vantage] | None = None,
+    forward: Forward | None = None,
+) -> Auditor:
     """Everything that can be refused is refused here."""
     audit, federation = asked.audit, asked.federation
     named = audit.attacks is not None
@@ -80,7 +95,7 @@ def make_auditor(model: Model, game: Game, asked: Config, vantages: Iterable[Van
         audit.confidence,
         federation.seed,
     )
-    task = as_task(model, game)
+    task = as_task(model, game, forward)
     initial = task.initial(0)
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
@@ -104,12 +119,25 @@ def _that_calibrate(settings: Settings, game: Game) -> Settings:
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there."""
+    _make_room(out)
+    refuse_foreign(out, [RUN])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
     trace = Recording.start(out, {**known, "guarantee": None}, force=False)
     session = Session(auditor, trace, about, strict=strict, listen=report_into(out))
     session.resume()
     return session
+
+
+NOT_AUDITED = "not audited"  # the status of results that only say why there are none
+
+
+def _make_room(out: Path) -> None:
+    """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
+    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
+        return
+    for name in (RESULTS, REPORT, JOURNAL):
+        (out / name).unlink(missing_ok=True)
 
 
 def report_into(out: Path | None) -> Listener:
@@ -124,17 +152,19 @@ def report_into(out: Path | None) -> Listener:
     return listen if out is not None else nobody
 
 
-def as_task(model: Model, game: Game) -> TorchTask:
+def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask:
     """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
-    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
-        own = (copy.deepcopy(model) if isinstance(model, nn.Module) else model()).cpu()
+    given, name = (factory_of(model), model) if isinstance(model, str) else (model, "model")
     rows = game.candidates.rows
-    if rows.y.dtype.kind == "f":
+    labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
+    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
+        own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+    if not labels:
         return TorchTask(lambda: copy.deepcopy(own), 0)
     with torch.inference_mode():
-        width = own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1]))).shape[-1]
+        width = answer(own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1])))).shape[-1]
     if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
         what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
         raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")

@@ -185,7 +185,8 @@ def cost(results: Results) -> Figure | None:
 
 
 def utility(results: Results) -> Figure | None:
-    names = {"members": "training records", "evaluation": "outsiders"}
+    of_members = "what the adversary has of members" if words.about_people(results) else "training records"
+    names = {"members": of_members, "evaluation": "outsiders"}
     rows, cells = [], []
     for key, est in results.run.accuracy.items():
         name = names.get(key, key)

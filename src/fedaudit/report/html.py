@@ -15,6 +15,7 @@ from fedaudit.files import write_atomically
 from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
+from fedaudit.report.coins import coins
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -61,6 +62,7 @@ def _view(results: Results) -> dict[str, Any]:
         "repeats": charts.repeats(results, name),
         "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
+        "coins": coins(results),
         "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),

@@ -119,11 +119,12 @@ def exposed(results: Results) -> Panel | None:
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
+    these = "these records" if found.records else "records of these people"
     lead = (
-        "The training records that the strongest quoted attack would name first, sorted by the share of outsiders of "
-        "the same party that score as high, then by score. This table is itself membership data: it says that these "
-        "records were trained on. The command “fedaudit report RUN --redact” writes the page without it, to be passed "
-        "on. An id is hashed with the file “salt” of the run, without which a list of names does not undo it."
+        "The training data that the strongest quoted attack would name first, sorted by the share of outsiders of the "
+        f"same party that score as high, then by score. This table is itself membership data: it says that {these} "
+        "were trained on. The command “fedaudit report RUN --redact” writes the page without it, to be passed on. An "
+        "id is hashed with the file “salt” of the run, without which a list of names does not undo it."
     )
     shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
     return Panel(lead, shown, tables, tone="warn")

@@ -175,7 +175,7 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         ),
         (
             "Outside the federation",
-            "Non-members here are records outside the federation. Whether a record lies in this party or in another "
+            f"Non-members here are {words.nonmembers(results)}. Whether a record lies in this party or in another "
             f"one {elsewhere}",
         ),
         (

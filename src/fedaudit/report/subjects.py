@@ -13,7 +13,7 @@ ACCURACY = re.compile(r"balanced-accuracy@(\d+)")
 
 def holds(results: Results) -> str:
     """What every adversary has of the people it asks about; empty in a game about records."""
-    if not any(entry.unit == "subject" for entry in results.results):
+    if not words.about_people(results):
         return ""
     federation = results.run.config.get("federation", {})
     fresh = federation.get("fresh") if isinstance(federation, dict) else None

@@ -97,6 +97,15 @@ def _signed(name: str, est: Estimate | None) -> str:
     return f"{est.value:+.3f} ({est.low:+.3f} to {est.high:+.3f})"
 
 
+def about_people(results: Results) -> bool:
+    return any(entry.unit == "subject" for entry in results.results)
+
+
+def nonmembers(results: Results) -> str:
+    people = about_people(results)
+    return "people of whom nothing is in the federation" if people else "records outside the federation"
+
+
 def blind(results: Results) -> AuditResult | None:
     return next((r for r in results.results if r.attack == "blind" and not r.party), None)
 

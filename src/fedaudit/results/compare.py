@@ -12,6 +12,7 @@ from typing import Any
 
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.bounds import allowed
+from fedaudit.results.alike import Like, alike
 from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.trace.checksums import unchecked
@@ -59,23 +60,33 @@ class Comparison:
     rows: Sequence[Row]
     notes: Sequence[str]
     differences: Sequence[Difference] = ()
+    alike: Sequence[Like] = ()
 
 
 def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
+    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
-    found = differences(by_run, folders, RISK) if len(folders) == len(rows) else []
+    found = differences(by_run, folders, RISK)
     where = zip(rows, map(results_file, directories), strict=True)
     told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
     notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
-    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found)
+    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, alike(by_run, RISK))
 
 
-def _row(document: Document, directory: Path) -> Row:
+def _names(directories: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where two have the same name."""
+    paths = [directory.resolve() for directory in directories]
+    if len(set(paths)) < len(paths):
+        raise FedauditError("compare", "a run is named twice", "Name each folder once.")
+    short = [path.name for path in paths]
+    return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
+
+
+def _row(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -86,7 +97,7 @@ def _row(document: Document, directory: Path) -> Row:
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return Row(
-        run=directory.resolve().name,
+        run=name,
         defences=_defences(run.config),
         accuracy=_span(run.accuracy.get("evaluation")),
         risk=worst[0],
@@ -159,8 +170,8 @@ def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [
-        f"{gap.first} and {gap.second}, {gap.vantage}: the interval of their difference holds 0, so it is not clear "
-        "which is safer."
+        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the interval of their "
+        "difference holds 0, so it is not clear which is safer."
         for gap in found
         if gap.safer is None
     ]

@@ -199,12 +199,18 @@ def score_columns() -> "pa.Schema":
     return pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
 
 
-def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path, seal: Seal | None = None) -> None:
+COINS = b"fedaudit.coins"  # key in the metadata of scores.parquet: the unit about which fair coins were flipped, or
+TOLD = "told"  # that the attacks were told some of the coins
+
+
+def save_scores(
+    parts: Iterable[Mapping[str, Any]], directory: Path, coins: str | None = None, seal: Seal | None = None
+) -> None:
     """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = score_columns()
+    schema = score_columns().with_metadata({COINS: coins} if coins else None)
     with atomic(directory / SCORES) as path:
         with pq.ParquetWriter(path, schema) as writer:
             for part in parts:

@@ -2,6 +2,10 @@
 
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
 *safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
+A rule of several conditions, joined by `and`, is violated when all of them are, and safe when one of them is.
+
+`accuracy` is that of the released model on records it was not trained on; `epsilon` is what the run claims, and a run
+that claims nothing has none that could be within a limit.
 
 The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
 a blind guess beats chance, nothing is violated, because the sets differ without any model.
@@ -13,7 +17,6 @@ below.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,13 +28,12 @@ from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
+from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
 from fedaudit.types import AuditResult, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
-SELECTORS = ("attack", "vantage", "party")
-ANY = "*"
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
 
@@ -40,19 +42,6 @@ class Verdict(StrEnum):
     SAFE = "safe"
     VIOLATED = "violated"
     UNDECIDED = "undecided"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What is not allowed. Without an attack: each vantage's primary one. Without a vantage: all. Without a party:
-    pooled."""
-
-    text: str
-    metric: str
-    limit: float
-    attack: str | None = None
-    vantage: str | None = None
-    party: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,58 +67,32 @@ class Gate:
     primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
 
     @property
+    def rules(self) -> dict[str, Verdict]:
+        """The verdict on each rule, by its text."""
+        return {text: self._verdict(text) for text in dict.fromkeys(finding.rule.text for finding in self.findings)}
+
+    def _verdict(self, text: str) -> Verdict:
+        """One finding may violate a condition, all must be safe; all conditions must be violated, one may be safe."""
+        own = [finding for finding in self.findings if finding.rule.text == text]
+        conditions = []
+        for rule in dict.fromkeys(finding.rule for finding in own):
+            found = {finding.verdict for finding in own if finding.rule == rule}
+            rest = Verdict.SAFE if found == {Verdict.SAFE} else Verdict.UNDECIDED
+            conditions.append(Verdict.VIOLATED if Verdict.VIOLATED in found else rest)
+        if set(conditions) == {Verdict.VIOLATED}:
+            return Verdict.VIOLATED
+        return Verdict.SAFE if Verdict.SAFE in conditions else Verdict.UNDECIDED
+
+    @property
+    def verdict(self) -> Verdict:
+        found = set(self.rules.values())
+        if Verdict.VIOLATED in found:
+            return Verdict.VIOLATED
+        return Verdict.UNDECIDED if Verdict.UNDECIDED in found else Verdict.SAFE
+
+    @property
     def exit_code(self) -> int:
-        verdicts = {finding.verdict for finding in self.findings}
-        if Verdict.VIOLATED in verdicts:
-            return FAILED
-        return UNDECIDED if Verdict.UNDECIDED in verdicts else PASSED
-
-
-# ------------------------------------------------------------------ rules
-
-
-def parse_rule(text: str) -> Rule:
-    """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out."""
-    chosen = dict[str, str]()
-    bracket = re.search(r"\[(.*?)\]", text)
-    if bracket:
-        for part in bracket[1].split(","):
-            key, _, value = (word.strip() for word in part.partition("="))
-            if key not in SELECTORS or not value or key in chosen:
-                raise _bad_rule(text, f"{part.strip()!r} is not one of {', '.join(f'{s}=...' for s in SELECTORS)}")
-            chosen[key] = value
-    bare = text.replace(bracket[0], " ") if bracket else text
-    match = re.fullmatch(r"\s*([a-z][^\s<>=\[\]]*)\s*>\s*(\S+)\s*", bare)
-    if not match:
-        raise _bad_rule(text, "it must compare one metric with one limit by '>'")
-    return Rule(text, _metric(text, match[1]), _limit(text, match[2]), **chosen)
-
-
-def _metric(text: str, word: str) -> str:
-    if not word.startswith("tpr@"):
-        return word
-    try:
-        return f"tpr@{float(word.removeprefix('tpr@')):g}"  # as results name it
-    except ValueError:
-        raise _bad_rule(text, f"{word!r} names no false-positive rate") from None
-
-
-def _limit(text: str, word: str) -> float:
-    try:
-        limit = float(word)
-    except ValueError:
-        limit = math.nan
-    if not math.isfinite(limit):
-        raise _bad_rule(text, f"{word!r} is not a number")
-    return limit
-
-
-def _bad_rule(text: str, why: str) -> FedauditError:
-    return FedauditError(
-        "gate-rule",
-        f"--fail-if {text!r}: {why}",
-        'Write it like "tpr@0.01 > 0.05" or "auc[attack=loss, party=*] > 0.6".',
-    )
+        return {Verdict.SAFE: PASSED, Verdict.VIOLATED: FAILED, Verdict.UNDECIDED: UNDECIDED}[self.verdict]
 
 
 # ------------------------------------------------------------------ judging
@@ -140,14 +103,19 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     if not rules:
         raise FedauditError("gate-rule", "there is nothing to check", 'Give --fail-if "tpr@0.01 > 0.05".')
     document = results.load(run)
-    chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
+    risks = [rule for rule in rules if rule.metric not in OF_THE_RUN]
+    chosen = [(rule, entry) for rule in risks for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
     doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.attack for headline in document.headlines}
-    named = primary if any(rule.attack is None for rule in rules) else {}
+    named = primary if any(rule.attack is None for rule in risks) else {}
     found = [_find(rule, entry, looked_at, doubts[rule], scores) for rule, entry in chosen]
-    return Gate([*found, *_failed(document, rules)], looked_at, named)
+    found += [finding for rule in rules for finding in _of_the_run(rule, document, doubts[rule])]
+    found += _failed(document, rules)
+    empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
+    found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
+    return Gate(found, looked_at, named)
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
@@ -199,6 +167,44 @@ def _confounded(document: Document) -> str:
     return f"a blind guess that sees no model has AUC {found.value:.3f}: the sets differ, and the figure may show that"
 
 
+NOWHERE: Place = ("", "", "", None)
+
+
+def _of_the_run(rule: Rule, document: Document, doubts: Doubts) -> list[Finding]:
+    """Of the run as a whole: its accuracy, or each epsilon that it claims."""
+    if rule.metric == ACCURACY:
+        estimate = document.run.accuracy.get("evaluation")
+        if estimate is None or estimate.value is None:
+            why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
+            return [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, why)]
+        verdict, note = _decided(rule, estimate.low, estimate.high, Doubts(doubts.not_safe))
+        return [Finding(rule, *NOWHERE, estimate.value, estimate.low, estimate.high, verdict, note)]
+    if rule.metric != EPSILON:
+        return []
+    claim = document.run.guarantee
+    if claim is None:
+        why = "this run claims no differential privacy, so that its epsilon has no limit"
+        return [Finding(rule, *NOWHERE, None, None, None, Verdict.VIOLATED, why)]
+    found = []
+    for each in (claim, *claim.further):
+        of = (each.defence, "", each.unit or "unit not said", None)
+        value, note = each.epsilon, each.problems[0] if each.problems else ""
+        verdict = Verdict.UNDECIDED
+        if not note:
+            verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
+        found.append(Finding(rule, *of, value, value, value, verdict, note))
+    return found
+
+
+def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Verdict, str]:
+    """What the two ends say, unless the audit itself speaks against it."""
+    if rule.broken_for_sure(low, high):
+        return (Verdict.UNDECIDED, doubts.not_violated) if doubts.not_violated else (Verdict.VIOLATED, "")
+    if rule.kept_for_sure(low, high):
+        return (Verdict.UNDECIDED, doubts.not_safe) if doubts.not_safe else (Verdict.SAFE, "")
+    return Verdict.UNDECIDED, ""
+
+
 def _select(document: Document, rule: Rule) -> list[AuditResult]:
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     entries = document.results
@@ -210,7 +216,7 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
     for vantage, attack in primary.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in entries:
-                if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
+                if sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
     if rule.metric not in measured and rule.metric not in _asked_for(document) and rule.attack not in failed:
@@ -229,7 +235,7 @@ def _known(what: str, word: str | None, names: Iterable[str]) -> None:
         raise FedauditError("gate-selector", f"this run has no {what} {word!r}", suggest(str(word), names))
 
 
-def _sees(vantage: str, entry: AuditResult) -> bool:
+def sees(vantage: str, entry: AuditResult) -> bool:
     """Results on global models are stored once, under the client; a server sees these models, too."""
     also = vantage == "server" and (entry.vantage, entry.model) == ("client", "global")
     return entry.vantage == vantage or also
@@ -256,18 +262,14 @@ def _find(
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
         return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
     (low, high), note = proved_ends(estimate), ""
-    if low is not None and low > rule.limit and looked_at > 1:
+    if rule.broken_for_sure(low, high) and looked_at > 1:
         confidence = 1 - (1 - estimate.confidence) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
         if low is None:
             note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
-    verdict = Verdict.UNDECIDED
-    if low is not None and low > rule.limit:
-        why_not = doubts.not_violated
-        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.VIOLATED, note)
-    elif high is not None and high < rule.limit:
-        why_not = doubts.not_safe or _below_chance(entry)
-        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
+    against = Doubts(doubts.not_safe or _below_chance(entry), doubts.not_violated)
+    verdict, why_not = _decided(rule, low, high, against)
+    note = why_not or note
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
 

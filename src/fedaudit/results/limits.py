@@ -7,7 +7,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.settings import calibrating
 from fedaudit.errors import FedauditError
-from fedaudit.results.gate import Rule, parse_rule
+from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import needed_for_lower_end
 from fedaudit.types import Estimate, Game
 
@@ -36,7 +36,7 @@ def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
     if rule is None or estimate is None:
         return False
     low = estimate.guaranteed[0] if estimate.guaranteed else estimate.low
-    return low is not None and low > rule.limit
+    return rule.broken_for_sure(low, None)
 
 
 def check_reachable(rule: Rule | None, game: Game, confidence: float, attack: BaseAttack | None = None) -> None:

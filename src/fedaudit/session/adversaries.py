@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary import attacks
+from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.attribute import Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
@@ -31,10 +32,16 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
+    others = None if names is None else [_asked(audit, name) for name in names if name != attacks.ATTRIBUTE]
     fit = audit.matched.fit if audit.matched else "all"
     found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
     return [*found, Attribute()] if guessing else found
+
+
+def _asked(audit: Audit, name: str) -> str:
+    """A trace knows the attacks of the user's own by their names, the configuration as "package.module:name"."""
+    own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
+    return next((asked for asked in own if plugins.made(asked).name == name), name)
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:

@@ -13,12 +13,13 @@ from fedaudit import data
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.settings import Coins
 from fedaudit.config.schema import Config, Matched
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Task
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -76,20 +77,47 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     dataset, own = adversaries.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng, audit.unit or "record")
-    settings = replace(settings, notices=left_out(dataset, game))
+    coins, implied = fair_coins(config)
+    settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow)
+    settings = replace(settings, references=references, shadow=shadow, notices=dataset.notices)
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
-    """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
-    known = dataset.records.subject is not None
-    return config.splitting(bool(config.federation.split_subjects) if known else None)
+    """Whether people may be split, where the data say whose a record is: not unless that was asked for, as by a coin
+    for each record."""
+    federation, known = config.federation, dataset.records.subject is not None
+    split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
+    return config.splitting(split if known else None)
+
+
+def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+    """The coins of the configuration, if it has any, and a notice about what they imply."""
+    federation = config.federation
+    if not federation.coins:
+        return None, ()
+    if federation.partition == "subjects":
+        return Coins("subject"), ()
+    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
+
+
+def at_delta_of(settings: Settings, promises: Sequence[Promise]) -> Settings:
+    """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
+    if settings.coins is None:
+        return settings
+    mine = [promise.delta for promise in promises if promise.process.unit == settings.coins.unit]
+    return replace(settings, coins=replace(settings.coins, delta=mine[0])) if mine else settings
+
+
+COINS_SPLIT = (
+    "federation.coins = true flips a coin for each record, so that people may have records on both sides "
+    '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
+)
 
 
 def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
@@ -115,10 +143,11 @@ def training(config: Config, records: int) -> dict[str, Any]:
 
 
 def build(staged: Staged) -> TorchTask:
+    from fedaudit.learn.models.own import forward_of
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments(), forward_of(model))
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:
@@ -152,6 +181,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
     settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
+    settings = at_delta_of(settings, defence.promises)
     settings = fitting(settings, task, game, federation.seed, asked)
     settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
@@ -182,18 +212,28 @@ def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptio
 def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
-    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer))
+    by_coins = settings.coins is not None
+    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 
 
-def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, float]:
-    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'."""
+def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
+    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'.
+
+    It decides which attack is quoted. Under coins it must not tell how they fell, so the expected number of members
+    stands for their number.
+    """
     from fedaudit.adversary.signals.matched import largest_linear, rules
 
     module = getattr(task, "architecture", None)
     if module is None or not rules(module):
         return {}
     weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
-    counts = [game.size(party) for party in game.parties]
+    if by_coins:
+        owner, tossed = game.candidates.owner, ~game.truth.mask(Role.CALIBRATION)
+        held = [np.isin(owner, game.candidates.of_party(party)) for party in game.parties]
+        counts = [float((tossed[owner] & mine).sum()) / 2 for mine in held]
+    else:
+        counts = [float(game.size(party)) for party in game.parties]
     return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 

@@ -60,6 +60,8 @@ def number_text(name: str, value: float | None) -> str:
 
 
 def span_text(name: str, low: float | None, high: float | None) -> str:
+    if name.startswith("epsilon") and low is not None and high is None:  # a lower bound has one end
+        return f"{low:.3f} or more"
     if name.endswith(MINUS) and low is not None and high is not None:
         return f"{number_text(name, low)} to {number_text(name, high)}"
     return share_span(low, high) if is_share(name) else plain_span(low, high)

@@ -55,6 +55,7 @@ class Dataset:
     classes: int
     session: str | None = None
     holder: str | None = None
+    notices: tuple[str, ...] = ()  # what the report must say about how they were read
 
     @property
     def input_shape(self) -> tuple[int, ...]:

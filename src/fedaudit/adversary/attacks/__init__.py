@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
@@ -206,13 +207,25 @@ def choose(
     """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
     suited = SUBJECT if unit == "subject" else REGISTRY
     wanted = [name for name, entry in suited.items() if entry.default] if names is None else list(dict.fromkeys(names))
-    known = REGISTRY | SHADOW | SUBJECT
-    for name in wanted:
-        if name not in known and name != BLIND:
-            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
-    made = [known[name].make() for name in wanted if name != BLIND]
+    made = [_made(name) for name in wanted if name != BLIND]
+    if twice := next((a.name for i, a in enumerate(made) if a.name in [b.name for b in made[:i]]), None):
+        raise FedauditError("attack-name", f"two attacks are called {twice!r}", "Leave one of them out, or rename it.")
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
     return [with_fit(with_variance(attack, variance), fit) for attack in chosen]
+
+
+def _made(name: str) -> BaseAttack:
+    """One of ours, of a plug-in, or named as "package.module:name". Nobody else may take a name of ours."""
+    ours = REGISTRY | SHADOW | SUBJECT
+    if name in ours:
+        return ours[name].make()
+    found, broken = plugins.plugged()
+    if ":" not in name and name not in found | broken:
+        raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*ours, *found, BLIND]))
+    attack = plugins.made(name)
+    if attack.name in ours:
+        raise FedauditError("attack-name", f"{name!r} is called {attack.name!r}, like one of ours", "Rename it.")
+    return attack
 
 
 def with_fit(attack: BaseAttack, fit: Fit) -> BaseAttack:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.judge.beside import minus_primary
 from fedaudit.audit.judge.case import Case, Verdict, estimates
+from fedaudit.audit.judge.coins import one_run
 from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.score import why_undefined
@@ -23,19 +24,20 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
     pooled = entry(case, attack, vantage, model, None, blocks)
-    pooled = replace(pooled, estimates={**pooled.estimates, **minus_primary(case, attack, vantage, model, blocks)})
+    found = {**minus_primary(case, attack, vantage, model, blocks), **one_run(case, attack, sights, None)}
+    pooled = replace(pooled, estimates={**pooled.estimates, **found})
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.parties(model):
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
             continue  # the adversary itself
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
-        found = entry(case, attack, vantage, model, party, mine)
+        of_party = entry(case, attack, vantage, model, party, mine)
         if not mine:
             why = why_undefined(sight, attack)
-            without = {name: replace(e, reason=why) for name, e in found.estimates.items() if e.value is None}
-            found = replace(found, estimates={**found.estimates, **without})
-        results.append(found)
+            without = {name: replace(e, reason=why) for name, e in of_party.estimates.items() if e.value is None}
+            of_party = replace(of_party, estimates={**of_party.estimates, **without})
+        results.append(of_party)
     where = f"{vantage.value}, {model} models"
     told = [f"{where}: {line}" for line in tied(attack.name, blocks, case.fprs)]
     if attack is case.primary(vantage):

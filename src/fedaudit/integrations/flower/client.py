@@ -32,8 +32,8 @@ from fedaudit.integrations.flower.memory import Memory, Remembered, node_folder
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
 from fedaudit.integrations.options import Model, PartyOptions, checked, make_auditor, report_into
 from fedaudit.integrations.states import matched
-from fedaudit.results.gate import Rule
 from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
+from fedaudit.results.rules import Rule
 from fedaudit.session.about import About
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import DamagedError

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from fedaudit import __version__
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.options import NOT_AUDITED
 from fedaudit.results import document as results
 from fedaudit.results.document import DataInfo, Document, RunInfo
 from fedaudit.session.session import in_words, sentences
 
 log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
-
-STATUS = "not audited"
 
 
 def say(where: str, error: Exception) -> str:
@@ -39,12 +38,12 @@ def write(out: Path | None, name: str, lines: list[str], rounds: int) -> None:
 def _replaceable(out: Path) -> bool:
     if not (out / results.RESULTS).exists():
         return True
-    return results.load(out).run.status == STATUS
+    return results.load(out).run.status == NOT_AUDITED
 
 
 def _document(name: str, lines: list[str], rounds: int) -> Document:
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    run = RunInfo(name, __version__, now, STATUS, {}, "", 0, {}, rounds, 0.0, nothing, (), None)
+    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None)
     told = sentences(lines)
     return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
