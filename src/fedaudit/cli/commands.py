@@ -1,5 +1,6 @@
 """The command line. Heavy imports happen inside the commands: `--help` and `report` stay quick."""
 
+import errno
 import signal
 import sys
 import tempfile
@@ -89,9 +90,26 @@ def main() -> None:
         if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
             stop_at_once()
         raise
+    except OSError as error:
+        if (refused := _refused_by_the_system(error)) is None:
+            errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
+            sys.exit(FAULT)
+        errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
+        sys.exit(refused.exit_code)
     except Exception as error:
         errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
         sys.exit(FAULT)
+
+
+# What the system refuses because of the name or the rights of a file, and nothing that fedaudit could do about it.
+OF_FILES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+
+
+def _refused_by_the_system(error: OSError) -> FedauditError | None:
+    if error.errno not in OF_FILES or not isinstance(error.filename, str):
+        return None
+    name = error.filename if len(error.filename) <= 80 else f"{error.filename[:60]}… ({len(error.filename)} characters)"
+    return FedauditError("file", f"{name}: {error.strerror}", "Give another file or folder.")
 
 
 def _fault(error: Exception) -> str:

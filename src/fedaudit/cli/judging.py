@@ -1,6 +1,6 @@
 """The commands that read existing files: a finished run, a claim, a file of scores."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,19 +15,25 @@ from fedaudit.errors import DEGRADED, FedauditError
 
 def report(
     run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, `study` or `advise`.")],
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Without exposed records, names and paths: report-redacted.html.")
+    ] = False,
 ) -> None:
     """Write report.html again from results.json. Needs no training and no torch.
 
     Of a study: risk by factor and accuracy against risk, from its cells. Of an advice: advice.html, from advice.json.
     """
+    from fedaudit.report.redact import redacted
     from fedaudit.results import document as results
+    from fedaudit.trace.checksums import unchecked
 
-    if written := _of_many(run_dir):
-        console.print(f"Report: {escape(str(written))}")
+    if of_many := _of_many(run_dir):
+        console.print(f"Report: {escape(str(of_many))}")
         return
-
-    document = results.load(run_dir)
-    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent)
+    document, told = results.load(run_dir), unchecked(results.results_file(run_dir))
+    document = replace(document, notices=[*document.notices, *([told] if told else [])])
+    document, name = (redacted(document), results.REDACTED) if redact else (document, results.REPORT)
+    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent, name)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import canary, charts, panels, parties, sections, strength, subjects, words
+from fedaudit.report import canary, charts, helps, panels, parties, sections, strength, subjects, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
 from fedaudit.report.coins import coins
@@ -69,6 +69,7 @@ def _view(results: Results) -> dict[str, Any]:
         "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
         "coins": coins(results),
+        "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),

@@ -203,8 +203,10 @@ def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule)
             )
     except FedauditError as error:
         why = error.what
-    bench.tell(f"{contender.change.name} does not fit: {why}")
-    return replace(contender, status=f"does not fit: {why}")
+    begun = contender.rounds > 0
+    status = f"failed after round {contender.rounds}: {why}" if begun else f"does not fit: {why}"
+    bench.tell(f"{contender.change.name}: {status}")
+    return replace(contender, status=status)
 
 
 def worst(gate: Gate) -> Risk | None:

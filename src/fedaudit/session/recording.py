@@ -15,8 +15,10 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
+from fedaudit.results.exposure import SALT
+from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import RUN, Store, load_manifest
+from fedaudit.trace.store import Store
 from fedaudit.types import Bools, Game, Moment, Observation, Round, State
 
 Tell = Callable[[str], None]  # shows the user a message
@@ -113,7 +115,7 @@ class Recording:
     def __init__(self, store: Store, begun: bool):
         self.store, self.begun = store, begun
         self.trouble: str | None = None
-        self.warnings: list[str] = []
+        self.damaged: list[str] = []  # rounds that are not as they were written
 
     @classmethod
     def start(cls, directory: Path, manifest: Mapping[str, Any], force: bool) -> Self:
@@ -127,7 +129,8 @@ class Recording:
                     raise
                 return cls(store, begun=True)
             store = Store.create(directory, manifest)
-            for name in (results.RESULTS, results.SCORES, results.REPORT):  # of the run that is being replaced
+            # Of the run that is being replaced.
+            for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)
         except OSError as error:
@@ -161,7 +164,7 @@ class Recording:
                 f"`fedaudit audit {store.directory}` can still read what was recorded; --force starts a new run.",
                 exit_code=REFUSED,
             ) from None  # fmt: skip
-        self.warnings += [*store.warnings(), *feed(store, auditor)]
+        self.damaged += feed(store, auditor)
         auditor.release(model)
         self._safely(store.resumed)
         return store.lineage.now, model

@@ -20,7 +20,7 @@ from fedaudit.files import write_atomically
 from fedaudit.results.document import RESULTS, SCORES
 from fedaudit.results.study import CELLS
 from fedaudit.session.workers import News, in_words
-from fedaudit.trace.store import RUN
+from fedaudit.trace.manifest import RUN
 
 if TYPE_CHECKING:
     from fedaudit.session.study import Piece
