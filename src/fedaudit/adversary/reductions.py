@@ -26,6 +26,10 @@ class Kept:
     def features(self) -> Floats:
         raise NotImplementedError
 
+    def queries(self) -> Floats | None:
+        """How many labels each candidate cost so far; None where labels are not what it costs."""
+        return None
+
     def state(self) -> Stored:
         return {name: _stored(value, f"{type(self).__name__}.{name}") for name, value in vars(self).items()}
 

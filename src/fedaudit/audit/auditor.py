@@ -205,7 +205,8 @@ class Auditor:
             try:
                 with patience():
                     if round not in seen and any(case.scores.defined(sight, attack) for sight in sights):
-                        seen[round] = case.pooled(attack, sights, confidence)
+                        decided = case.decided(attack, sights, confidence)
+                        seen[round] = case.pooled(attack, sights, confidence) | decided
             except TooLongError as error:
                 self.failed.setdefault(attack.name, say(error))
             except Exception as error:  # a gap in the curve; whether the attack failed is decided at the end

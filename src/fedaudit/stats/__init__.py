@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
+    from fedaudit.stats.called import accuracy_difference, decisions
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
-    from fedaudit.stats.halves import random_half
+    from fedaudit.stats.halves import in_hash_order, random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
@@ -27,12 +28,15 @@ _HOME = {
     "Bonferroni": "epsilon",
     "Explicit": "epsilon",
     "Split": "epsilon",
+    "accuracy_difference": "called",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
     "clopper_pearson": "intervals",
+    "decisions": "called",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
+    "in_hash_order": "halves",
     "maximised_epsilon": "epsilon",
     "needed_for_lower_end": "calibration",
     "needed_for_value": "calibration",
@@ -54,12 +58,15 @@ __all__ = [
     "Bonferroni",
     "Explicit",
     "Split",
+    "accuracy_difference",
     "auc",
     "auc_difference",
     "band_confidences",
     "clopper_pearson",
+    "decisions",
     "design_effect",
     "gdp_epsilon",
+    "in_hash_order",
     "maximised_epsilon",
     "needed_for_lower_end",
     "needed_for_value",

@@ -51,7 +51,7 @@ class Estimate:
     guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
 
 
-_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
 _NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
@@ -72,6 +72,7 @@ class Curve:
 @dataclass(frozen=True)
 class Cost:
     epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+    queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
-from fedaudit.types import Floats, Grant
+from fedaudit.types import Floats, Grant, Vantage
 
 Question = Literal["membership", "source", "attribute"]
 Gather = Literal["mean", "sorted", "count"]
@@ -40,6 +40,8 @@ class BaseAttack:
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+    taught: ClassVar[bool] = False  # True: `fit` uses the first party's own records, seen like everybody else's
+    vantage: ClassVar[Vantage | None] = None  # the only one it is run from; None: all that grant what it needs
     # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 

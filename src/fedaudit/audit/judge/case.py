@@ -12,7 +12,7 @@ from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import Settings
-from fedaudit.stats import Block, auc, needed_for_value, tpr_at_fpr
+from fedaudit.stats import Block, auc, decisions, needed_for_value, tpr_at_fpr
 from fedaudit.types import AuditResult, Estimate, Game, ModelKind, Vantage
 
 Estimates = dict[str, Estimate]
@@ -56,6 +56,15 @@ class Case:
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
         return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+
+    def decided(
+        self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
+    ) -> Estimates:
+        """Accuracy, precision and recall, for an attack that has fixed a threshold on records of its own."""
+        if not attack.taught:
+            return {}
+        blocks = self.scores.blocks(sights, attack, party)
+        return decisions(blocks, self.scores.threshold(sights, attack), confidence)
 
 
 def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:

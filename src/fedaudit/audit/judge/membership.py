@@ -47,7 +47,8 @@ def entry(
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
-    cost = Cost(case.scores.epochs(sights, attack))
+    found |= case.decided(attack, sights, settings.confidence, party)
+    cost = Cost(case.scores.epochs(sights, attack), case.scores.queries(sights, attack))
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
@@ -60,10 +61,10 @@ def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKi
         sights = case.panels.of(vantage, model)
         if any(case.scores.defined(sight, attack) for sight in sights):
             shared = 1 - (1 - case.settings.confidence) / case.settings.rounds
-            seen[case.round] = case.pooled(attack, sights, shared)
+            seen[case.round] = case.pooled(attack, sights, shared) | case.decided(attack, sights, shared)
     method = f"simultaneous over {case.settings.rounds} planned rounds: error shared equally (Bonferroni)"
     curves = {}
-    for name in ("auc", f"tpr@{HEADLINE_FPR:g}"):
+    for name in ("auc", f"tpr@{HEADLINE_FPR:g}", "accuracy"):
         found = [e[name] for e in seen.values() if name in e]
         if found:
             values, lows, highs = [e.value for e in found], [e.low for e in found], [e.high for e in found]
