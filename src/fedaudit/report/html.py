@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, words
+from fedaudit.report import charts, panels, parties, sections, tear, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
@@ -50,6 +50,7 @@ def _view(results: Results) -> dict[str, Any]:
         "naming": panels.naming(results),
         "attribute": panels.attribute(results),
         "exposed": panels.exposed(results),
+        "labels_only": tear.labels_only(results),
         "blind": panels.blind_panel(results, found),
         "costs": panels.costs(results),
         "cost_chart": charts.cost(results),

@@ -130,27 +130,28 @@ class Distances(Kept):
 
     def __init__(self, signal: str, n: int, last_only: bool = False):
         self.signal, self.last_only = signal, last_only
+        self.rounds: list[int] = []
         self.columns: list[NDArray[Any]] = []
-        self.spent = np.zeros(n)
+        self.asked: list[NDArray[Any]] = []  # labels, by round
+        self.n = n
 
     def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         if self.last_only:
-            self.columns = []
+            self.columns, self.rounds = [], []
+        self.rounds.append(moment.round)
         self.columns.append(np.array(values[self.signal]))
-        if QUERIES in values:
-            self.spent = self.spent + values[QUERIES]
+        self.asked.append(np.array(values.get(QUERIES, np.zeros(self.n))))
 
     def features(self) -> Floats:
-        return np.column_stack(self.columns) if self.columns else np.full((len(self.spent), 1), np.nan)
+        return np.column_stack(self.columns) if self.columns else np.full((self.n, 1), np.nan)
 
     def queries(self) -> Floats | None:
-        return self.spent if self.signal == DISTANCE else None
+        return np.sum([np.zeros(self.n), *self.asked], axis=0) if self.signal == DISTANCE else None
 
-    def typical(self) -> Floats:
+    def nearest(self) -> Floats:
         """Rounds x candidates: the distance to the nearest boundary."""
-        with np.errstate(all="ignore"):
-            nearest = [np.nanmin(np.where(np.isnan(c), np.inf, c).reshape(len(c), -1), axis=1) for c in self.columns]
-        return np.where(np.isinf(nearest), np.nan, nearest)
+        found = [np.where(np.isnan(c), np.inf, c).reshape(self.n, -1).min(axis=1) for c in self.columns]
+        return np.where(np.isinf(found), np.nan, found)
 
 
 @dataclass(frozen=True)

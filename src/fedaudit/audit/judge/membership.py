@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.judge import distances
 from fedaudit.audit.judge.case import Case, Verdict, estimates
 from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.score import why_undefined
@@ -20,6 +21,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
+    curves |= distances.curves(case, attack, sights)
     pooled = entry(case, attack, vantage, model, None, blocks)
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.game.parties:
