@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench coverage clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -19,6 +19,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks all
+
+# Simulates about a hundred kinds of audits and writes docs/coverage.md: some twenty minutes on one core.
+coverage: $(STAMP)
+	$(BIN)/python -m docs.make_coverage
 
 # Re-made only when what is to be installed changes. torch goes first and by its exact version, so that
 # no other package's looser demand can choose a larger build.

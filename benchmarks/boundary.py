@@ -17,7 +17,7 @@ from scipy import stats
 from torch import nn
 
 from benchmarks.measuring import Case, verdict
-from fedaudit.adversary.signals.boundary import Rays, any_starts, nearest_of_each_label, search, starts_among
+from fedaudit.adversary.signals.boundary import Points, Rays, any_starts, nearest_of_each_label, search, starts_among
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Floats, Ints, Records, State
 
@@ -33,7 +33,7 @@ def run() -> dict[str, Any]:
     agreement = float(stats.spearmanr(ours[BUDGETS[-1]][0], again[0]).statistic)
     cases: dict[str, Case] = {}
     told: dict[str, Any] = {"seed-to-seed Spearman": round(agreement, 3), "goal of Spearman": 0.9}
-    peers: dict[str, Callable[[TorchTask, State, Floats, Floats], Found]] = {"ART": art, "foolbox": foolbox}
+    peers: dict[str, Callable[[TorchTask, State, Points, Points], Found]] = {"ART": art, "foolbox": foolbox}
     for name, way in peers.items():
         if find_spec({"ART": "art"}.get(name, name)) is None:
             told[name] = "not installed"
@@ -57,7 +57,7 @@ def run() -> dict[str, Any]:
     return verdict("boundary", "higher", cases, **told)
 
 
-def world() -> tuple[TorchTask, State, Floats, Floats]:
+def world() -> tuple[TorchTask, State, Points, Points]:
     """A trained MLP on sparse binary inputs; records that it labels rightly by its own account, and others to start
     from."""
     rng = np.random.default_rng(0)
@@ -70,8 +70,8 @@ def world() -> tuple[TorchTask, State, Floats, Floats]:
     return task, trained.state, x[:RECORDS], x[1000:1500]
 
 
-def mine(task: TorchTask, state: State, x: Floats, pool: Floats, budget: int, seed: int = 0) -> Found:
-    def labels(points: Floats) -> Ints:
+def mine(task: TorchTask, state: State, x: Points, pool: Points, budget: int, seed: int = 0) -> Found:
+    def labels(points: Points) -> Ints:
         return np.asarray(task.outputs(state, points).argmax(axis=1))
 
     started = time.perf_counter()
@@ -97,7 +97,7 @@ class Counting(nn.Module):
         return self.module(x.float())
 
 
-def art(task: TorchTask, state: State, x: Floats, pool: Floats) -> Found:
+def art(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
     from art.attacks.evasion import HopSkipJump
     from art.estimators.classification import PyTorchClassifier
 
@@ -110,7 +110,7 @@ def art(task: TorchTask, state: State, x: Floats, pool: Floats) -> Found:
     return np.linalg.norm(moved - x, axis=1), float(counting.asked), seconds
 
 
-def foolbox(task: TorchTask, state: State, x: Floats, pool: Floats) -> Found:
+def foolbox(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
     import foolbox as fb
 
     counting = Counting(task.fresh(state).eval())

@@ -10,6 +10,7 @@ FOLDER with the data: cifar10.npz, cifar100.npz, mnist.npz and adult.npz; `baske
 """
 
 import argparse
+import copy
 import json
 import time
 from collections.abc import Iterator
@@ -73,6 +74,8 @@ class Cell:
     ways: tuple[Way, ...] = (OURS,)
     shown: tuple[int, ...] = (1, 5, 10, 20, 40)
     rivals: bool = False  # fusion, its parts, and the relatives
+    standard: bool = False  # every channel of the pictures with mean 0 and standard deviation 1; else from 0 to 1
+    frozen: bool = False  # the first layer stays as it began
     noise: float = 0.0  # per-record DP-SGD, clip 1
     update_noise: float = 0.0  # on the update, in units of its norm
     looked_at: int = 4  # parties whose local models are scored, and whose candidates global models are scored for
@@ -95,7 +98,8 @@ def cells() -> dict[str, Cell]:
         found[f"baskets10-{seed}"] = replace(BASKETS, seed=seed, rounds=10, shown=(1, 5, 10), looked_at=2)
         found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
     for seed in range(3):
-        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed)
+        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed, standard=True)
+        found[f"cifar100-raw-mlp-{seed}"] = replace(MLP, seed=seed)
         for members in (450, 1800, 3600):
             for width in (8, 32, 128, 512):
                 hidden = (width, 64) if width > 8 else (width,)  # the first layer is the largest
@@ -106,15 +110,25 @@ def cells() -> dict[str, Cell]:
     for fit in (50, 200, 1000):
         ways = (OURS, *(replace(OURS, fit="nonmembers", damping=damping) for damping in (0.1, 0.3, 1, 3, 10)))
         found[f"fit-{fit}-11"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, parties=2, seed=11)
-    for parties in (4, 10, 20):
-        found[f"parties-{parties}-0"] = replace(SMALL, sizes=(200, 100, 300, 300), parties=parties, looked_at=4)
-    for epochs in (1, 2, 5):
-        ways = (OURS, replace(OURS, at="received"))
-        found[f"epochs-{epochs}-0"] = replace(SMALL, training=Training("adam", 1e-3, epochs, 64), ways=ways)
-    dampings = tuple(replace(OURS, damping=damping) for damping in (0.03, 0.3, 3, 30))
-    for noise in (0.0, 0.3, 0.5, 1.0):
-        found[f"dp-{noise}-0"] = replace(SMALL, noise=noise or 1e-9, ways=dampings)
-        found[f"noise-{noise}-0"] = replace(SMALL, update_noise=4 * noise, ways=dampings)
+    for seed in range(3):
+        for parties in (4, 10, 30, 100):
+            found[f"parties-{parties}-{seed}"] = replace(
+                SMALL, sizes=(80, 0, 100, 20), parties=parties, looked_at=parties, seed=seed, rounds=5, shown=(1, 5)
+            )
+        for epochs in (1, 2, 5, 10):
+            ways = (OURS, replace(OURS, at="received"))
+            found[f"epochs-{epochs}-{seed}"] = replace(
+                SMALL, training=Training("adam", 1e-3, epochs, 64), ways=ways, rounds=5, shown=(1, 5), seed=seed
+            )
+        found[f"sgd-{seed}"] = replace(SMALL, training=Training("sgd", 0.1, 1, 64), seed=seed)
+        found[f"frozen-{seed}"] = replace(SMALL, frozen=True, seed=seed)
+        dampings = tuple(replace(OURS, damping=damping, adaptive=False) for damping in (0.1, 1, 10))
+        for noise in (0.0, 0.1, 0.3, 0.5, 1.0):
+            found[f"dp-{noise}-{seed}"] = replace(SMALL, noise=noise or 1e-9, ways=dampings, seed=seed)
+        for noise in (0.3, 1.0, 2.0, 4.0):
+            found[f"noise-{noise}-{seed}"] = replace(
+                SMALL, update_noise=noise, ways=(*dampings, replace(OURS, damping=1.0)), seed=seed
+            )
     mnist = replace(MLP, data="mnist", options={}, training=Training("adam", 1e-3, 1, 64), rivals=True)
     found["mnist-mlp-0"] = mnist
     found["adult-mlp-0"] = replace(mnist, data="adult")
@@ -161,6 +175,14 @@ def small_cnn(classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 128), nn.ReLU(), nn.Linear(128, classes))
 
 
+def without_first(module: nn.Module) -> nn.Module:
+    """The same model, whose first linear layer is not trained."""
+    own = copy.deepcopy(module)
+    first = next(layer for layer in own.modules() if isinstance(layer, nn.Linear))
+    first.requires_grad_(False)
+    return own
+
+
 @dataclass(frozen=True)
 class World:
     cell: Cell
@@ -171,6 +193,9 @@ class World:
     @classmethod
     def of(cls, cell: Cell, folder: Path) -> "World":
         x, y, classes = records(cell.data, folder)
+        if cell.standard:
+            axes = (0, *range(2, x.ndim))
+            x = ((x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)).astype(np.float32)
         each = sum(cell.sizes)
         order = np.random.default_rng([cell.seed, 0]).permutation(len(x))
         parts = [order[i * each : (i + 1) * each] for i in range(cell.parties)]
@@ -181,6 +206,9 @@ class World:
         task = TorchTask(lambda: small_cnn(classes), classes) if own else build_task(
             cell.model, x.shape[1:], classes, options
         )  # fmt: skip
+        if cell.frozen:
+            whole = task.architecture
+            task = TorchTask(lambda: without_first(whole), classes)
         return cls(cell, task, rows, np.repeat(np.arange(4), cell.sizes))
 
     def rounds(self) -> Iterator[Round]:

@@ -7,14 +7,15 @@ One party of `baskets` audits the global models with its own bank. About fifteen
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from fedaudit.audit.panel import Panel
 
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.shadow import References
-from fedaudit.adversary.vantage import global_view
+from fedaudit.adversary.vantage import look
+from fedaudit.audit.collect import Sight
 from fedaudit.config.schema import parse
 from fedaudit.results.document import write_atomically
 from fedaudit.session.engines import rounds
@@ -32,41 +33,44 @@ HERE = Path(__file__).parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
-    prepared = prepare(parse({"federation": {"rounds": parser.parse_args().rounds}}))
-    views = [global_view(round, Vantage.CLIENT) for round in rounds(prepared)]
+    federation = {"rounds": parser.parse_args().rounds, "split_subjects": True}
+    prepared = prepare(parse({"federation": federation}))
+    task = prepared.task
+    views = [view for round in rounds(prepared) for view in look(Vantage.CLIENT, "global", round, task)]
     index = prepared.game.candidates.of_party(prepared.game.parties[0])
 
-    def watched(alpha: float, models: int) -> Panel:
+    def watched(alpha: float, models: int) -> Sight:
         references = prepared.settings.references
         assert references is not None
         bank = References(models, alpha, references.training, references.seed)
-        panel = Panel("global", index, prepared.game, list(ATTACKS.values()), bank)
+        settings = replace(prepared.settings, references=bank)
+        sight = Sight("global", index, prepared.game, list(ATTACKS.values()), settings, task)
         for view in views:
-            panel.absorb(view.round, panel.measure(view, prepared.task, 0.0, last=False), stored=False)
-        return panel
+            sight.absorb(view.moment, sight.measure(view, 0.0, last=False), stored=False)
+        return sight
 
     by_alpha: dict[str, list[Estimate]] = {name: [] for name in ATTACKS}
     by_count: dict[str, list[Estimate]] = {name: [] for name in ATTACKS}
     for alpha in ALPHAS:
-        panel = watched(alpha, 16 if alpha == 0.8 else 8)
+        sight = watched(alpha, 16 if alpha == 0.8 else 8)
         for name in ATTACKS:
-            by_alpha[name].append(estimate(panel, name, 8))
+            by_alpha[name].append(estimate(sight, name, 8))
             if alpha == 0.8:
-                by_count[name] = [estimate(panel, name, count) for count in COUNTS]
+                by_count[name] = [estimate(sight, name, count) for count in COUNTS]
         print(alpha, {name: found[-1].value for name, found in by_alpha.items()}, flush=True)
     draw("reference-alpha.svg", "alpha: how much of the target's answer is in the labels", ALPHAS, by_alpha)
     draw("reference-models.svg", "reference models", COUNTS, by_count)
 
 
-def estimate(panel: Panel, name: str, count: int) -> Estimate:
+def estimate(sight: Sight, name: str, count: int) -> Estimate:
     """With the first `count` models of the bank only: whole pairs, so that every record is still in half of them."""
-    features = panel.reductions[name].features()
+    features = sight.reductions[name].features()
     models = (features.shape[1] - 1) // 2
     chosen = np.r_[0, 1 : 1 + count, 1 + models : 1 + models + count]
     scores = ATTACKS[name].score(features[:, chosen])
-    sets = [scores[panel.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
-    assert panel.subject is not None
-    whose = [panel.subject[panel.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
+    sets = [scores[sight.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
+    assert sight.subject is not None
+    whose = [sight.subject[sight.role == role.value] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
     return tpr_at_fpr([Block(*sets, (whose[0], whose[1], whose[2]))], FPR)
 
 

@@ -95,7 +95,9 @@ def demographics(attribute: str, seed: int) -> None:
         "parties": 3, "partition": "subjects", "member_subjects": 0.5, "held_out": 0.25, "rounds": 10,
         "local_epochs": 5, "seed": seed,
     }  # fmt: skip
-    audit = {"adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": attribute}, "fpr": [0.01]}
+    audit = {
+        "unit": "record", "adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": attribute}, "fpr": [0.01],
+    }  # fmt: skip
     say(audited({"federation": federation, "audit": audit}))
 
 

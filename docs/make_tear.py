@@ -21,7 +21,7 @@ from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.stats import accuracy_difference, auc_difference, in_hash_order
+from fedaudit.stats import accuracy_difference, auc_difference, hash_order
 from fedaudit.types import Candidates, Estimate, Game, Role, Truth
 
 LABEL_ONLY = ("gap", "gap-rounds", "boundary", "tear", "tear-last")
@@ -52,10 +52,10 @@ def fewer(prepared: Prepared) -> Game:
     others = game.candidates.party != first
     for role, many in ((Role.MEMBER, EVALUATED), (Role.EVALUATION, EVALUATED), (Role.CALIBRATION, CALIBRATING)):
         mine = np.flatnonzero(others & game.truth.mask(role))
-        kept[mine[in_hash_order(game.candidates.id[mine], "evaluated")[:many]]] = True
+        kept[mine[hash_order(game.candidates.id[mine], "evaluated")[:many]]] = True
     for inside in (True, False):
         mine = np.flatnonzero(~others & (game.truth.mask(Role.MEMBER) == inside))
-        kept[mine[in_hash_order(game.candidates.id[mine], "own")[:250]]] = True
+        kept[mine[hash_order(game.candidates.id[mine], "own")[:250]]] = True
     rows = game.candidates.rows.take(kept)
     some = Candidates("record", rows.id, game.candidates.party[kept], rows, np.arange(len(rows)), rows.subject)
     return Game(some, Truth(rows.id, game.truth.role[kept]))

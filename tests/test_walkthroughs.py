@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedaudit
@@ -131,9 +130,9 @@ def test_only_the_list_of_attacks_and_the_test_table_are_touched() -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("attacks", r"lowest-loss +the lowest loss of the record in any round"),
-        ("defences", r"sparsify +small changes of weights are not sent \(strength = their share\) +strength"),
-        ("data", r"table +a CSV file of numbers with a header \(path, label\) +path, label, subject"),
+        ("attacks", r"lowest-loss\n +the lowest loss of the record in any round"),
+        ("defences", r"sparsify\n +small changes of weights are not sent \(strength = their share\)\s+keys: strength"),
+        ("data", r"json-lines\n +a file of JSON lines with x and y \(path, whose\)\s+keys: path, whose"),
     ],
 )
 def test_what_was_added_is_listed(copy: Path, what: str, says: str) -> None:
@@ -144,14 +143,14 @@ def test_the_template_explains_what_was_added(copy: Path) -> None:
     call(copy, "fedaudit", "init", "template.toml")
     written = (copy / "template.toml").read_text()
     assert "the share of the weights whose change is not sent" in written
-    assert "the column that holds the class" in written
+    assert "the file of JSON lines" in written
 
 
 def test_the_tests_of_the_page_pass(copy: Path) -> None:
     ours = [path for path in new_files() if path.startswith("tests/")]
     table = [path for path, _ in additions() if path.startswith("tests/")]
     assert (len(ours), len(table)) == (3, 1)
-    chosen = "lowest or largest or columns or every_attack"
+    chosen = "lowest or largest or lines or every_attack"
     said = call(copy, "pytest", "-p", "no:cacheprovider", "-q", *ours, *table, "-k", chosen)
     assert "6 passed" in said  # one for each of ours; of the table, its contract, its sign, and that none is missing
 
@@ -160,8 +159,8 @@ def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    header = ",".join(["digit", *(f"pixel{i}" for i in range(x.shape[1]))])
-    np.savetxt(copy / "digits.csv", np.column_stack([y, x / 16]), "%g", ",", header=header, comments="")
+    lines = [json.dumps({"x": row.tolist(), "y": int(digit)}) for row, digit in zip(x / 16, y, strict=True)]
+    (copy / "digits.jsonl").write_text("\n".join(lines))
     (copy / "my.toml").write_text("\n".join([FEDERATION, *blocks("toml")]))
     call(copy, "fedaudit", "run", "my.toml")
     results = json.loads((copy / "runs" / "my" / "results.json").read_text())

@@ -1,12 +1,16 @@
 """Errors for users: a stable code, what is wrong, where, and what to do about it. They never quote record values."""
 
+import os
+import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import NoReturn
 
 WRONG_USE = 2  # found before training: configuration or input
 DEGRADED = 4  # training finished, but part of the audit is missing
 REFUSED = 5  # a stored file that fedaudit will not read
 FAULT = 6  # a bug in fedaudit, as far as is known
+INTERRUPTED = 130  # by Ctrl-C, before there was anything to report
 
 
 class FedauditError(Exception):
@@ -26,6 +30,14 @@ class NotGrantedError(FedauditError):
             f"the vantage {vantage!r} does not see {what}",
             "Choose a vantage that does, or an attack that does not need it.",
         )
+
+
+def stop_at_once(*_: object) -> NoReturn:
+    """What Ctrl-C does while nothing is open yet. The process ends where it is: an import that was cut short may leave
+    Python in a state in which it ends in another way, without a word."""
+    sys.stderr.write("\nStopped before there was anything to report.\n")
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -1,16 +1,18 @@
-"""Atomic file writes, and a lock that gives a directory a single writer."""
+"""Atomic file writes, a lock that gives a directory a single writer, and what a file is by its first bytes."""
 
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 from fedaudit.errors import FedauditError
 
 _TEMPORARY = ".tmp-"
+LOCK = "lock"
 
 
 @contextlib.contextmanager
@@ -49,6 +51,18 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def refuse_foreign(directory: Path, ours: Iterable[str]) -> None:
+    """Refuses a folder that holds something, but none of the files that one of ours has."""
+    if directory.is_file():
+        raise FedauditError("not-a-folder", f"{directory} is a file", "Choose a folder with --out (out= in Python).")
+    if not directory.is_dir() or any((directory / name).exists() for name in ours):
+        return
+    others = [path.name for path in directory.iterdir() if path.name != LOCK and not path.name.startswith(_TEMPORARY)]
+    if others:
+        what = f"{directory} is not empty and not a run of fedaudit (it holds {sorted(others)[0]!r})"
+        raise FedauditError("not-empty", what, "Choose another folder with --out (out= in Python).")
+
+
 def sweep(directory: Path) -> None:
     """Remove temporary files that a killed process left behind."""
     for path in directory.rglob(f"{_TEMPORARY}*"):
@@ -60,7 +74,7 @@ class Lock:
     """Lets one process at a time write to a directory. The system releases it when that process ends."""
 
     def __init__(self, directory: Path):
-        self.path = directory / "lock"
+        self.path = directory / LOCK
         self.file: IO[str] = self.path.open("a+", encoding="utf-8")
         try:
             _acquire(self.file)
@@ -93,3 +107,48 @@ else:
 
     def _acquire(file: IO[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# ------------------------------------------------------------------ what a file is
+
+ZIP, TEXT = b"PK\x03\x04", "text"
+FIRST_BYTES = {
+    b"PAR1": "parquet",
+    ZIP: "zip",
+    b"\x93NUMPY": "npy",
+    b"\xd0\xcf\x11\xe0": "xls",
+    b"\x1f\x8b": "gzip",
+    b"SQLite format 3": "sqlite",
+    b"ARROW1": "arrow",
+    b"\x89HDF": "hdf5",
+    b"\x89PNG": "picture",
+    b"\xff\xd8\xff": "picture",
+    b"\x80": "pickle",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+
+
+def kind_of(path: Path) -> str:
+    """What a file is, whatever its name says: one of the words above, or npz, xlsx, json, folder, text, binary."""
+    if path.is_dir():
+        return "folder"
+    with path.open("rb") as file:
+        start = file.read(4096)
+    found = next((kind for first, kind in FIRST_BYTES.items() if start.startswith(first)), "")
+    if found == "zip":
+        return _packed(path)
+    if found or b"\0" in start:
+        return found or "binary"
+    return "json" if start.lstrip()[:1] in (b"{", b"[") else TEXT
+
+
+def _packed(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return "zip"
+    if any(name.startswith("xl/") for name in names):
+        return "xlsx"
+    return "npz" if names and all(name.endswith(".npy") for name in names) else "zip"

@@ -223,19 +223,6 @@ def test_an_attack_that_is_fitted_leaves_fewer_records_to_calibrate() -> None:
     prepare(config(federation=FEW_TO_CALIBRATE, audit={"fpr": [0.015], "attacks": ["loss", "fusion"]}))
 
 
-def test_T5_the_band_over_rounds_shares_its_error() -> None:
-    prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"]}))
-    audit = watch(prepared)
-    (entry,) = [r for r in pooled(audit) if (r.attack, r.model) == ("fta-confidence", "global")]
-    curve, final = entry.curves["auc"], entry.estimates["auc"]
-    assert list(curve.x) == [2, 3, 4, 5]  # one round has no slope
-    assert curve.value[-1] == final.value
-    (attack,) = choose(["fta-confidence"])
-    block = prepared.auditor.case().scores.block(prepared.auditor.panels.everyone, attack)
-    shared = auc([block], 1 - 0.05 / 5)  # five rounds
-    assert (curve.low[-1], curve.high[-1]) == (shared.low, shared.high)
-
-
 def test_every_party_is_reported_and_a_lone_server_sees_global_models() -> None:
     audit = watch(prepare(config(audit={"vantages": ["server"], "attacks": ["loss"]})))
     named = {(r.vantage, r.model, r.party) for r in audit.results if r.attack == "loss"}

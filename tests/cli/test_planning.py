@@ -15,14 +15,14 @@ from tests.worlds import config, watch
 def test_one_table_for_one_party_and_round() -> None:
     ((title, rows),) = plan(3000, 3600, 3000)
     assert "one threshold" in title
-    assert [row[:3] for row in rows[:3]] == [
-        ("TPR at FPR 0.01", "100", "368"),
-        ("TPR at FPR 0.001", "1,000", "3,688"),
-        ("TPR at FPR 0.0001", "10,000", "36,887"),
+    assert [row.cells()[:4] for row in rows[:3]] == [
+        ("TPR at FPR 0.01", "100", "368", "437"),
+        ("TPR at FPR 0.001", "1,000", "3,688", "4,380"),
+        ("TPR at FPR 0.0001", "10,000", "36,887", "43,819"),
     ]
-    assert rows[0][3].startswith("TPR 2.")
-    assert rows[1][3].startswith("none")
-    assert rows[3][3].startswith("AUC 0.52")
+    assert rows[0].cells()[4].startswith("TPR 2.")
+    assert rows[1].cells()[4].startswith("none")
+    assert rows[3].cells()[4].startswith("AUC 0.52")
 
 
 def test_parties_and_rounds_add_tables() -> None:
@@ -65,7 +65,8 @@ def test_a_configuration_is_planned_as_it_is_run() -> None:
         (found,) = [r for r in audit.results if (r.attack, r.model, r.party) == (attack, model, None)]
         estimate = found.estimates["tpr@0.01"]
         calibration = int(title.split(" and ")[1].split(" ")[0].replace(",", ""))
-        needed = int(rows[0][1].replace(",", ""))
+        needed = rows[0].needed_for_a_value
+        assert needed is not None
         assert (estimate.value is not None) == (calibration >= needed), title
         assert calibration == pytest.approx(estimate.n_cal, abs=20)
     assert {("fusion" in title, title.startswith("Local")) for title in tables} >= {(True, True), (False, False)}

@@ -109,3 +109,22 @@ def test_F1_a_sampled_federation_goes_on_as_if_it_had_not_stopped() -> None:
     for before, after in zip(whole[3:], rounds(prepared, Moment(3), whole[2].aggregate), strict=True):
         assert set(before.sent) == set(after.sent)
         assert all(np.array_equal(value, after.aggregate[key]) for key, value in before.aggregate.items())
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"coins": True, "members": 0.6, "nonmembers": 0.4}, "must leave a part for calibration"),
+        ({"coins": True, "split_subjects": False}, "partition = 'subjects' for one coin a person"),
+        ({"coins": True, "partition": "subjects", "member_subjects": 0.5, "held_out": 0.5}, "leave subjects"),
+    ],
+)
+def test_coins_that_cannot_be_flipped_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedauditError) as caught:
+        parse({"federation": keys})
+    assert message in str(caught.value)
+
+
+def test_without_coins_a_configuration_has_the_hash_that_it_always_had() -> None:
+    assert parse({"federation": {"coins": False}}).hash() == parse({}).hash()
+    assert parse({"federation": {"coins": True}}).hash() != parse({}).hash()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.config.registry import DATA, FAMILIES, MODELS, Family, Options
+from fedaudit.config.registry import DATA, DEFENCES, FAMILIES, MODELS, Family, Options
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 
@@ -133,9 +133,10 @@ def test_keys_that_were_always_stored_are_read_and_written_with_every_entry(toys
 # ------------------------------------------------------------------ the families of fedaudit
 
 
-def test_a_name_with_a_colon_is_a_model_of_ones_own() -> None:
+def test_a_name_with_a_colon_is_ones_own() -> None:
     assert MODELS.find("somewhere:net") is MODELS.entries["package.module:factory"]
-    assert DATA.find("somewhere:data") is None
+    assert DATA.find("somewhere:data") is DATA.entries["package.module:function"]
+    assert DEFENCES.find("somewhere:shield") is DEFENCES.entries["package.module:function"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,10 @@ def test_a_name_with_a_colon_is_a_model_of_ones_own() -> None:
     [
         ({"path": "mine.npz"}, "path belongs to .*cifar10, cifar100, .*npz.*, not to baskets"),
         ({"name": "digits", "x_key": "bits"}, "x_key belongs to npz, not to digits"),
-        ({"name": "cifar10", "task": "regression"}, "task belongs to npz, not to cifar10"),
+        (
+            {"name": "cifar10", "task": "regression"},
+            "task belongs to npz, table, package.module:function, not to cifar10",
+        ),
         ({"name": "mnist"}, "mnist needs path"),
         ({"name": "mnist", "path": "a.npz", "length": 9}, "length belongs to shakespeare, not to mnist"),
     ],

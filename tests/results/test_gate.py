@@ -14,9 +14,12 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Rule, Verdict, judge, load_scores, parse_rule
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Verdict, judge
+from fedaudit.results.rules import Rule, parse_rule, parse_rules
+from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
+from tests.report.builder import guarantee
 from tests.worlds import config
 
 
@@ -32,7 +35,7 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(path: Path, *texts: str) -> Gate:
-    return judge(path, [parse_rule(text) for text in texts])
+    return judge(path, [rule for text in texts for rule in parse_rules(text)])
 
 
 def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
@@ -42,6 +45,48 @@ def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     change(document)
     path.write_text(json.dumps(document))
     return tmp_path / "run"
+
+
+# ------------------------------------------------------------------ what is the run's own
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict"),
+    [
+        ("epsilon > 8", PASSED),
+        ("epsilon > 4", PASSED),  # exactly 4 is not above it
+        ("epsilon >= 4", FAILED),
+        ("epsilon > 2", FAILED),
+        ("epsilon > 2 and accuracy > 0.999", PASSED),
+    ],
+)
+def test_a_claimed_epsilon_is_compared_as_it_is(leaky: Path, tmp_path: Path, rule: str, verdict: int) -> None:
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(guarantee=guarantee(4.0)))
+    assert check(path, rule).exit_code == verdict
+
+
+def test_a_claim_with_problems_is_undecided_and_none_is_violated(leaky: Path, tmp_path: Path) -> None:
+    claim = guarantee(4.0) | {"problems": ["the sampler is not the one that is accounted for"]}
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(guarantee=claim))
+    found = check(path, "epsilon > 8")
+    assert (found.exit_code, found.findings[0].note) == (UNDECIDED, claim["problems"][0])
+    assert check(leaky, "epsilon > 1e9").exit_code == FAILED
+
+
+def test_accuracy_is_judged_by_its_interval(leaky: Path) -> None:
+    stored = json.loads((leaky / "results.json").read_text())["run"]["accuracy"]["evaluation"]
+    low, value, high = stored["low"], stored["value"], stored["high"]
+    assert low < value < high
+    assert check(leaky, f"accuracy < {low}").exit_code == PASSED
+    assert check(leaky, f"accuracy <= {low}").exit_code == UNDECIDED
+    assert check(leaky, f"accuracy < {value}").exit_code == UNDECIDED
+    assert check(leaky, f"accuracy < {high + 1e-9}").exit_code == FAILED
+
+
+def test_an_interrupted_run_is_safe_in_nothing(leaky: Path, tmp_path: Path) -> None:
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(status="interrupted at round 3"))
+    for rule in ("auc > 0.9999", "accuracy < 0.0001"):
+        assert check(path, rule).exit_code == UNDECIDED
 
 
 # ------------------------------------------------------------------ rules
@@ -56,7 +101,7 @@ def test_rules_are_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "auc", "auc < 0.6", "auc >= 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
+    ["", "auc", "auc < 0.6", "auc => 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
      "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5"],
 )  # fmt: skip
 def test_wrong_rules_are_refused(text: str) -> None:
@@ -268,6 +313,30 @@ def test_the_gate_listens_to_the_audit(
     gate = check(changed(leaky, tmp_path, change), rule)
     assert gate.exit_code == after
     assert all(why in finding.note for finding in gate.findings)
+
+
+@pytest.mark.parametrize(
+    ("attack", "rule", "code"),
+    [
+        ("merlin", "auc > 0.9999", PASSED),  # neither the primary one nor one that would have been
+        ("merlin", "auc[attack=loss] > 0.9999", PASSED),
+        ("merlin", "auc[attack=*] > 0.9999", UNDECIDED),
+        ("merlin", "auc[attack=merlin] > 0.9999", UNDECIDED),
+        ("fusion", "auc > 0.9999", UNDECIDED),  # it would have been quoted
+        ("fusion", "auc > 0.0001", FAILED),
+    ],
+)
+def test_a_failed_attack_matters_where_the_rule_looks_at_it(
+    leaky: Path, tmp_path: Path, attack: str, rule: str, code: int
+) -> None:
+    def failed(document: dict[str, Any]) -> None:
+        document["failed"] = [{"attack": attack, "reason": "out of memory"}]
+        document["degraded"] = [f"attack {attack}"]
+
+    gate = check(changed(leaky, tmp_path, failed), rule)
+    assert gate.exit_code == code
+    if code == UNDECIDED:
+        assert any(attack in finding.note for finding in gate.findings)
 
 
 def test_a_rate_that_the_run_was_too_small_for_is_undecided(leaky: Path, tmp_path: Path) -> None:

@@ -49,6 +49,31 @@ def test_a_live_audit_draws_the_same_band_and_never_redraws_it() -> None:
         assert band_confidences(rows[: r + 1], 12) == whole[: r + 1]
 
 
+def test_a_band_goes_on_from_its_state() -> None:
+    rows = smooth(12, 0.9)
+    whole, halfway = Band(12), Band(12)
+    for row in rows:
+        whole.add(row)
+        again = Band(12)
+        again.restore(halfway.state())
+        halfway = again
+        halfway.add(row)
+    assert whole.levels == halfway.levels
+
+
+def test_of_very_many_units_random_sums_tell_the_same() -> None:
+    rng = np.random.default_rng(3)
+    own, drift = rng.normal(size=60_000), rng.normal(size=(10, 60_000))
+    rows = own + 0.3 * np.cumsum(drift, axis=0)
+    band = Band(10)
+    for row in rows:
+        band.add(row)
+    assert len(band.units[0]) < 5000
+    for i, j in ((0, 1), (0, 9), (5, 6)):
+        truth = np.corrcoef(rows[i], rows[j])[0, 1]
+        assert 1 - band.correlation(i, j) == pytest.approx(1 - truth, rel=0.1)
+
+
 def test_more_rounds_than_planned_get_an_equal_share_each() -> None:
     late = widths(band_confidences(np.eye(6), 3))[3:]
     assert late == pytest.approx(np.full(3, norm.isf(0.05 / 6)), abs=1e-6)

@@ -30,6 +30,11 @@ class Kept:
         """How many labels each candidate cost so far; None where labels are not what it costs."""
         return None
 
+    def distances(self) -> tuple[list[int], Floats, Floats] | None:
+        """For the report: rounds; rounds x candidates, the distance to the decision boundary; and what each cost in
+        labels. None where no distances are kept."""
+        return None
+
     def state(self) -> Stored:
         return {name: _stored(value, f"{type(self).__name__}.{name}") for name, value in vars(self).items()}
 
@@ -90,6 +95,26 @@ class Mean(Kept):
 
     def features(self) -> Floats:
         return self.sign * self.sums / max(self.rounds, 1)
+
+
+class Weighted(Kept):
+    """The sum over the observed rounds of a signal of unit spread, each round weighted with how strong the signal would
+    be (another signal), over the root of the squared weights: again of unit spread. 0 if every weight is 0."""
+
+    def __init__(self, signal: str, weight: str, n: int):
+        self.signal, self.weight = signal, weight
+        self.products: Floats = np.full(n, np.nan)
+        self.squares: Floats = np.full(n, np.nan)
+
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        weight = values[self.weight]
+        first = np.isnan(self.squares)
+        self.products = np.where(first, 0.0, self.products) + weight * values[self.signal]
+        self.squares = np.where(first, 0.0, self.squares) + weight**2
+
+    def features(self) -> Floats:
+        root = np.sqrt(self.squares)
+        return (self.products / np.where(root == 0, 1.0, root))[:, None]
 
 
 class Table(Kept):

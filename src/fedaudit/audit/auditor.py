@@ -11,16 +11,17 @@ import numpy as np
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.collect import Sight, say
-from fedaudit.audit.judge import JUDGES, Case
+from fedaudit.audit.judge import JUDGES, Case, coins
 from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
 from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.notices import references_notices, sets_differ
+from fedaudit.audit.notices import counts_differ, references_notices, sets_differ
+from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
-from fedaudit.audit.score import Scores
+from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.errors import FedauditError
@@ -52,6 +53,7 @@ class Auditor:
         self.notices = [*settings.notices, *dropped, *references_notices(settings.attacks)]
         self.panels = Panels(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
+        self.bands: dict[tuple[str, str, str], OverRounds] = {}
         self.unjudged: dict[str, str] = {}  # rounds without an estimate of the primary attack, and why
         self.failed: dict[str, str] = {}
         self.released: State | None = None
@@ -144,7 +146,9 @@ class Auditor:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.panels.own, settings.shadow.party if settings.shadow else None)
-        return Case(self.game, settings, self.panels, scores, self.fprs, self.last_round, self.history, failed)
+        return Case(
+            self.game, settings, self.panels, scores, self.fprs, self.last_round, self.bands, failed, self.history
+        )
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -163,6 +167,7 @@ class Auditor:
         with case.blamed_on(BLIND):
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
+            warnings += counts_differ(results[-1].estimates.get("count-auc"))
         quoted, by_auc = headlines(case)
         beyond = beyond_chance(case, quoted)
         results = [result for result in results if result.attack not in case.failed]
@@ -172,7 +177,8 @@ class Auditor:
         worthless = useless(self.game, worth)
         warnings += [worthless] if worthless else []
         quoted = worded(quoted, Scene(results, self.last_round, beyond, worthless))
-        notices = [*concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
+        bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
+        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
         return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
@@ -186,12 +192,13 @@ class Auditor:
         return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
     def after(self, round: int, vantage: Vantage, model: ModelKind) -> Estimates:
-        """The primary attack's estimates after a round, with the error shared among all planned rounds."""
+        """The primary attack's estimates after a round, with the error shared equally among all planned rounds: a
+        limit that is checked after each of them rests on guaranteed ends, which no correlation makes narrower."""
         attack = self.case().primary(vantage)
         return {} if attack is None else self.history.get((vantage.value, attack.name, model), {}).get(round, {})
 
     def _remember(self, round: int) -> None:
-        """The primary attack after this round, with the error shared among all planned rounds."""
+        """The primary attack after this round, and its place in the band over rounds."""
         case = self.case()
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in case.settings.watched():
@@ -201,12 +208,16 @@ class Auditor:
             sights = self.panels.of(vantage, model)
             if any(attack.name in sight.later and attack.name not in sight.settled for sight in sights):
                 continue  # it is measured at the end only
-            seen = self.history.setdefault((vantage.value, attack.name, model), {})
+            of = vantage.value, attack.name, model
+            seen = self.history.setdefault(of, {})
             try:
                 with patience():
                     if round not in seen and any(case.scores.defined(sight, attack) for sight in sights):
                         decided = case.decided(attack, sights, confidence)
                         seen[round] = case.pooled(attack, sights, confidence) | decided
+                        if of not in self.bands:
+                            self.bands[of] = case.new_band()
+                        self.bands[of].add(round, case.scores.blocks(sights, attack), seen[round])
             except TooLongError as error:
                 self.failed.setdefault(attack.name, say(error))
             except Exception as error:  # a gap in the curve; whether the attack failed is decided at the end
@@ -249,6 +260,7 @@ class Auditor:
         return {
             "sights": [sight.state() for _, sight in self.panels],
             "history": history,
+            "bands": [{"of": list(of), "seen": band.state()} for of, band in self.bands.items()],
             "unjudged": dict(self.unjudged),
             "failed": dict(self.failed),
             "last_round": self.last_round,
@@ -263,6 +275,11 @@ class Auditor:
             vantage, attack, model = entry["of"]
             found = {name: _estimate(fields) for name, fields in entry["found"].items()}
             self.history.setdefault((vantage, attack, model), {})[entry["round"]] = found
+        self.bands = {}
+        for entry in state["bands"]:
+            vantage, attack, model = entry["of"]
+            band = self.bands[vantage, attack, model] = self.case().new_band()
+            band.restore(entry["seen"])
         self.unjudged, self.failed = dict(state["unjudged"]), dict(state["failed"])
         self.last_round = state["last_round"]
         self.blind.restore(state["blind"])
@@ -278,7 +295,7 @@ def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:
         "attack": attack.name,
         "model": sight.model,
         "score": scores.of(sight, attack)[judged],
-        "reference": sight.reference[judged] & attack.fits,
+        "reference": spent(sight, attack)[judged],
     }
 
 

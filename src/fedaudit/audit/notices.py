@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import Scores
 from fedaudit.stats import Block, auc, needed_for_value, tied_share
@@ -68,10 +69,21 @@ def sets_differ(blind: Estimate) -> list[str]:
     ]
 
 
+def counts_differ(counted: Estimate | None) -> list[str]:
+    """People whose membership shows in how many records of theirs there are."""
+    if counted is None or counted.low is None or counted.high is None or counted.low <= 0.5 <= counted.high:
+        return []
+    more = "more" if counted.low > 0.5 else "fewer"
+    return [
+        f"There are {more} records of a member than of a non-member (AUC of their number alone {counted.value:.3f}, "
+        f"{counted.low:.3f}-{counted.high:.3f}): an attack may see that instead of the training."
+    ]
+
+
 def references_notices(attacks: Sequence[BaseAttack]) -> list[str]:
     """What the attacks with reference models assume that the adversary knows. It goes with every figure of theirs."""
     using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
-    outside = [name for name in using if name.startswith("outside-")]
+    outside = [attack.name for attack in attacks if any(is_outside(signal) for signal in attack.signals)]
     informed = [name for name in using if name not in outside]
     said = []
     if informed:

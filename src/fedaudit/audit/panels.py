@@ -65,7 +65,8 @@ class Panels:
         candidates = self.game.candidates
         index = candidates.of_party(str(key)) if local else np.arange(len(candidates))
         lasting = key != f"({Vantage.OUTSIDER.value})"  # a defence changes its answers: it asks only the released model
-        return Sight("local" if local else "global", index, self.game, attacks, self.settings, self.task, lasting)
+        game = self.game.seen_by(str(key)) if local and candidates.held_by is not None else self.game
+        return Sight("local" if local else "global", index, game, attacks, self.settings, self.task, lasting)
 
     def _own(self) -> Sight | None:
         """The adversary's own records, if an attack learns from them."""

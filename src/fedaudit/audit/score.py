@@ -9,6 +9,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
 from fedaudit.audit.collect import Sight, in_order, quietly
+from fedaudit.audit.known import known, usual
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
 from fedaudit.types import Bools, Floats, Role
@@ -22,19 +23,21 @@ class Scores:
 
     def __init__(self, own: Sight | None = None, barred: str | None = None):
         self.own, self.barred = own, barred
-        self._found: dict[tuple[int, str], Floats] = {}
+        self._found: dict[tuple[int, str, int], Floats] = {}
         self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
         self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
         self.seconds: dict[int, float] = {}  # of deferred measurements, by sight
 
     @quietly
-    def of(self, sight: Sight, attack: BaseAttack) -> Floats:
-        key = id(sight), attack.name
+    def of(self, sight: Sight, attack: BaseAttack, k: int | None = None) -> Floats:
+        """`k`: for an attack that tunes, how many candidates of known membership there are on each side."""
+        count = (usual(sight) if k is None else k) if attack.tunes else 0
+        key = id(sight), attack.name, count
         if key not in self._found:
-            self._found[key] = self._score(sight, attack)
+            self._found[key] = self._score(sight, attack, count)
         return self._found[key]
 
-    def _score(self, sight: Sight, attack: BaseAttack) -> Floats:
+    def _score(self, sight: Sight, attack: BaseAttack, k: int) -> Floats:
         nothing = np.full(len(sight.id), np.nan)
         if not sight.rounds and not (attack.probes or sight.pending):
             return nothing
@@ -52,7 +55,7 @@ class Scores:
             return taught.score(features)
         if cannot_fit(sight, attack):
             return nothing
-        fitted = attack.fit(Evidence(features[sight.reference])) if attack.fits else attack
+        fitted = attack.fit(_evidence(sight, attack, features, k)) if attack.fits or attack.tunes else attack
         return fitted.score(features)
 
     def series(self, sight: Sight, attack: BaseAttack) -> tuple[Floats, Floats | None]:
@@ -110,13 +113,13 @@ class Scores:
         scores = np.full(len(sight.id), np.nan)
         scores[judged] = finite(self.of(sight, attack)[judged], sight.id[judged], attack.name)
         mine = judged & (True if party is None else sight.party == party)
-        calibration = mine & (sight.role == Role.CALIBRATION.value)
-        if attack.fits:
-            calibration &= ~sight.reference
-        sets = (mine & (sight.role == Role.MEMBER.value), mine & (sight.role == Role.EVALUATION.value), calibration)
+        mine &= ~spent(sight, attack)
+        roles = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+        sets = [mine & (sight.role == role.value) for role in roles]
         whose = sight.subject
         names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
-        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+        ids = sight.index[sets[0]], sight.index[sets[1]], sight.index[sets[2]]
+        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids)
 
     def threshold(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
         """The threshold that an attack fixed on the adversary's own records; there is one sight for it."""
@@ -125,11 +128,11 @@ class Scores:
 
     def queries(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
         """How many labels a judged candidate cost, on average; None where labels are not what it costs."""
-        spent = []
+        counts = []
         for sight in sights:
             asked = self.asked.get((id(sight), attack.name)) if self.defined(sight, attack) else None
-            spent += [] if asked is None else [asked[self.judged(sight, attack)]]
-        return float(np.mean(np.concatenate(spent))) if sum(map(len, spent)) else None
+            counts += [] if asked is None else [asked[self.judged(sight, attack)]]
+        return float(np.mean(np.concatenate(counts))) if sum(map(len, counts)) else None
 
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
         """One block for each sight, without parties of which too little was observed."""
@@ -142,12 +145,29 @@ class Scores:
         return (own + spent) / max(sum(sight.epoch_seconds for sight in sights), 1e-9)
 
 
+def spent(sight: Sight, attack: BaseAttack) -> Bools:
+    """The candidates that an attack is fitted on, or tuned on. They are not reported on and set no threshold."""
+    used = sight.reference & (attack.fits or attack.tunes)
+    return np.asarray(used | known(sight, usual(sight))[0] if attack.tunes else used)
+
+
+def _evidence(sight: Sight, attack: BaseAttack, features: Floats, k: int) -> Evidence:
+    """What the adversary knows of this sight's candidates: non-members, and k of each kind where it tunes."""
+    if not attack.tunes:
+        return Evidence(features[sight.reference])
+    members, nonmembers = known(sight, k)
+    both = members | nonmembers
+    return Evidence(features[sight.reference], known=Own(features[both], members[both]))
+
+
 def cannot_fit(sight: Sight, attack: BaseAttack) -> bool:
-    """Fitting needs at least two known non-members."""
-    return attack.fits and int(sight.reference.sum()) < 2
+    """Fitting needs at least two known non-members, and tuning a candidate of each kind."""
+    return (attack.fits and int(sight.reference.sum()) < 2) or (attack.tunes and not usual(sight))
 
 
 def why_undefined(sight: Sight, attack: BaseAttack) -> str:
+    if attack.tunes and not usual(sight):
+        return "too few are left to report on when some are known to the adversary"
     if cannot_fit(sight, attack):
         return f"needs 2 known non-members to be fitted on, and there are {int(sight.reference.sum())}"
     return "took part in too few rounds"

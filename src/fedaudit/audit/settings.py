@@ -18,8 +18,8 @@ from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
-from fedaudit.stats import in_hash_order, needed_for_value, random_half
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.stats import hash_order, needed_for_value, random_half
+from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
@@ -32,7 +32,20 @@ HEADLINE_FPR = 0.01
 # of these, the first that was asked for.
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
 ENOUGH_WEIGHTS = 20.0
-PRIMARY = ("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "tear", "gap")
+FILTERS = ("matched-filter", "subject-matched")
+PRIMARY = (
+    *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
+    *("subject-loss", "subject-fta"),
+    *("tear", "gap"),
+)
+
+
+@dataclass(frozen=True)
+class Coins:
+    """A fair coin decided about each unit whether it was trained on, except those that calibrate."""
+
+    unit: Unit  # record or subject
+    delta: float = 1e-5  # at which epsilon is bounded
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,7 @@ class Settings:
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    coins: Coins | None = None
 
     # ------------------------------------------------------------------ who can run what
 
@@ -78,7 +92,7 @@ class Settings:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question != "attribute" and a.name not in failed]
         enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
-        order = {name: place for place, name in enumerate(PRIMARY if enough else PRIMARY[1:])}
+        order = {name: place for place, name in enumerate((*FILTERS, *PRIMARY) if enough else PRIMARY)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
@@ -177,7 +191,7 @@ class Settings:
         available = calibrating(game, parties if only_local else everyone)
         fitted = {}
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
-            for attack in (attack for attack in self.attacks if attack.fits):
+            for attack in (attack for attack in self.attacks if attack.fits or attack.tunes):
                 local = only_local or Grant.UPDATE in attack.needs
                 fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
         fprs, notices = [], []
@@ -220,7 +234,7 @@ def own_records(game: Game, index: Ints, many: int) -> Bools:
     chosen = np.zeros(len(index), bool)
     for side in sides:
         names = game.candidates.id[index[side]]
-        chosen[side[in_hash_order(names, "own")[:fewest]]] = True
+        chosen[side[hash_order(names, "own")[:fewest]]] = True
     return chosen
 
 

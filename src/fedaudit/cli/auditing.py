@@ -62,6 +62,8 @@ def audit(
     Stored signals suffice for attacks that use only those. Other attacks need a run with audit.keep = "snapshots".
     """
     from fedaudit.config.schema import twice
+    from fedaudit.files import refuse_foreign
+    from fedaudit.results.document import RESULTS
     from fedaudit.session.replay import replay
     from fedaudit.trace.store import RUN
 
@@ -69,6 +71,7 @@ def audit(
     if (out / RUN).exists():
         what = f"{out} holds a run, whose results would be overwritten"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
+    refuse_foreign(out, [RESULTS])
     if named := twice(attack or ()):
         raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
     document = replay(run_dir, attack or [], out, progress)
@@ -130,6 +133,7 @@ REPEAT = "Repeat with seed "
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
     """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
     from fedaudit.results.document import Repeat
+    from fedaudit.results.repeats import spread_over
 
     found, missing = [Repeat(config.federation.seed, document.headlines)], []
     status = document.run.status
@@ -156,7 +160,8 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         [*(line for line in lines if not line.startswith(REPEAT)), *missing]
         for lines in (document.warnings, document.degraded)
     )
-    return replace(document, run=replace(document.run, repeats=found), warnings=warnings, degraded=degraded)
+    told = replace(document.run, repeats=found, over_runs=spread_over(found))
+    return replace(document, run=told, warnings=warnings, degraded=degraded)
 
 
 def _finish(document: "Document", out: Path) -> None:

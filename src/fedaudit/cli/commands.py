@@ -8,56 +8,69 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from fedaudit import __version__
-from fedaudit.cli import auditing, judging, preparing
+from fedaudit.cli import auditing, comparing, gating, judging, preparing
+from fedaudit.cli.options import JsonCommand
+from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.cli.terminal import console, errors
-from fedaudit.errors import FAULT, FedauditError
+from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
 
 app = typer.Typer(
     name="fedaudit",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # plain text: markup would eat what stands in brackets, and boxes do not fit into logs
     pretty_exceptions_enable=False,
     help="""What does your federation give away? fedaudit trains (or watches) a federation, attacks it the way a
 participant or the server could, and says with honest error bars who can learn what about whom.
 
-Start with [bold]fedaudit demo[/bold]: a real audit on real data in about two minutes.
+Start with fedaudit demo: a real audit on real data in about two minutes.
 
-Then write a configuration (see README) and [bold]fedaudit run my.toml[/bold]. Have scores of your own?
-[bold]fedaudit score my.csv[/bold] gives the statistics alone.
+Then write a configuration (see README) and fedaudit run my.toml. Have scores of your own?
+fedaudit score my.csv gives the statistics alone.
 
 Exit codes: 0 done, 1 a gate failed, 2 wrong use or input (found before training), 3 a gate is undecided, 4 part of the
 audit is missing, 5 a stored file was refused, 6 a fault of fedaudit itself.""",
 )
 
 
-def version() -> None:
-    """The version of fedaudit."""
-    console.print(__version__)
+def _version(asked: bool) -> None:
+    if asked:
+        console.print(f"fedaudit {__version__}", highlight=False)
+        raise typer.Exit
 
 
-# In the order in which `--help` names them.
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": auditing.demo,
-    "run": auditing.run,
-    "audit": auditing.audit,
-    "import": auditing.import_,
-    "report": judging.report,
-    "list": preparing.list_,
-    "score": judging.score,
-    "init": preparing.init,
-    "gate": judging.gate,
-    "plan": preparing.plan,
-    "verify": judging.verify,
-    "compare": judging.compare,
-    "version": version,
+@app.callback()
+def everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of all commands."""
+
+
+# In the order in which `--help` names them, with what it says: short enough for a line of 80 columns.
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "demo": (auditing.demo, "Audit a small federation on real supermarket baskets."),
+    "run": (auditing.run, "Train a federation and audit it round by round."),
+    "audit": (auditing.audit, "Attack a recorded federation again, without training."),
+    "import": (auditing.import_, "Audit a federation that was trained elsewhere."),
+    "report": (judging.report, "Write report.html again from results.json."),
+    "list": (preparing.list_, "List attacks, data, defences or models."),
+    "score": (judging.score, "The statistics alone, on scores of your own."),
+    "init": (preparing.init, "Write a configuration with every key explained."),
+    "gate": (gating.gate, "Check a finished run against limits."),
+    "plan": (preparing.plan, "Before training: what an audit of this size can show."),
+    "verify": (judging.verify, "Is a claim of differential privacy kept?"),
+    "compare": (comparing.compare, "Compare several runs."),
 }
-for name, command in COMMANDS.items():
-    app.command(name=name)(command)
+WITH_JSON = ("score", "gate", "plan", "compare")
+for name, (command, about) in COMMANDS.items():
+    app.command(name=name, cls=JsonCommand if name in WITH_JSON else PlainCommand, short_help=about)(command)
 
 
 def tune_process() -> None:
@@ -72,17 +85,21 @@ def tune_process() -> None:
 
 
 def main() -> None:
-    tune_process()
-    sys.path.insert(0, "")  # so that a user's own model is found in the current folder
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM is treated like Ctrl-C
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
+            signal.signal(number, signal.default_int_handler)
+        tune_process()
+        sys.path.insert(0, "")  # so that a user's own model is found in the current folder
         app()
     except FedauditError as error:
         errors.print(f"[bold red]Error[/bold red] {escape(str(error))}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        errors.print("\nStopped before there was anything to report.")
-        sys.exit(130)
+        stop_at_once()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
+            stop_at_once()
+        raise
     except Exception as error:
         errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
         sys.exit(FAULT)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedaudit.audit.known import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
@@ -18,7 +20,30 @@ if TYPE_CHECKING:
     from fedaudit.session.prepare import Staged
 
 FPRS = (0.01, 0.001, 0.0001)
-Rows = list[tuple[str, str, str, str]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One risk: how many calibration records it needs, and the smallest that is seen four times in five."""
+
+    risk: str  # as results name it: auc, tpr@0.01
+    needed_for_a_value: int | None
+    needed_for_a_lower_end: int | None
+    needed_to_cross_a_limit: int | None  # by the end that is guaranteed
+    smallest_visible: float | None
+    reason: str = ""  # why nothing is visible
+
+    def cells(self) -> tuple[str, str, str, str, str]:
+        counts = (self.needed_for_a_value, self.needed_for_a_lower_end, self.needed_to_cross_a_limit)
+        value, end, limit = (f"{n:,}" if n else "–" for n in counts)
+        seen = self.smallest_visible
+        if self.risk == "auc":
+            return "AUC", value, end, limit, f"AUC {seen:.3f}" if seen is not None else f"none: {self.reason}"
+        shown = f"TPR {seen:.2%}" if seen is not None else f"none: {self.reason}"
+        return f"TPR at FPR {self.risk.removeprefix('tpr@')}", value, end, limit, shown
+
+
+Rows = list[Row]
 
 
 def plan(
@@ -54,16 +79,16 @@ def plan(
 
 def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
     k = sizes.thresholds
-    rows = []
+    rows: Rows = []
     for fpr in fprs:
         needed = k * needed_for_value(fpr), k * needed_for_lower_end(fpr, confidence, k)
+        proved = k * needed_for_lower_end(fpr, confidence, k, guaranteed=True)
         seen = smallest_visible_tpr(sizes, fpr, confidence)
         missing = needed[1] - sizes.calibration
-        nothing = f"none: {missing:,} too few" if missing > 0 else "none: too few members"
-        shown = f"TPR {seen:.2%}" if seen is not None else nothing
-        rows.append((f"TPR at FPR {fpr:.4g}", f"{needed[0]:,}", f"{needed[1]:,}", shown))
+        reason = f"{missing:,} too few" if missing > 0 else "too few members"
+        rows.append(Row(f"tpr@{fpr:.4g}", *needed, proved, seen, "" if seen is not None else reason))
     value = smallest_visible_auc(sizes, confidence)
-    return [*rows, ("AUC", "–", "–", f"AUC {value:.3f}" if value is not None else "none: too few")]
+    return [*rows, Row("auc", None, None, None, value, "" if value is not None else "too few")]
 
 
 # ------------------------------------------------------------------ of a configuration
@@ -74,8 +99,9 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     attacks leave of the calibration records when they are fitted on half of them."""
     game, settings = staged.game, staged.settings
     fprs, confidence = settings.fpr or FPRS, settings.confidence
-    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits)
-    who = "records" if game.candidates.subject is None else "people"
+    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits or attack.tunes)
+    people = game.candidates.unit == "subject" or game.candidates.subject is not None
+    who = "people" if people else "records"
     parties = [game.candidates.of_party(party) for party in game.parties]
     tables = []
     for where, panels, compared in (
@@ -106,4 +132,7 @@ def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
             mine = index[(role[index] == wanted.value) & free]
             counts.append(len(mine) if whose is None else len(np.unique(whose[mine])))
     k = len(panels)
+    if fitted and game.candidates.unit == "subject":  # known members are not reported on
+        known = min(int(reference_half(game, index).sum()) for index in panels)
+        each[Role.MEMBER] = [count - usual_of(count, known) for count in each[Role.MEMBER]]
     return Sizes(k * min(each[Role.MEMBER]), k * min(each[Role.EVALUATION]), k * min(each[Role.CALIBRATION]), k)

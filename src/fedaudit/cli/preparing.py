@@ -1,14 +1,15 @@
 """The commands to use before an audit: list what there is, write a configuration, plan its size."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
+from rich.padding import Padding
 
-from fedaudit.cli.terminal import console
+from fedaudit.cli.options import printed_as_json
+from fedaudit.cli.terminal import console, show_table
 from fedaudit.errors import FedauditError
 
 
@@ -16,11 +17,11 @@ def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or m
     """List what a configuration can name: attacks, data, defences or models."""
     from fedaudit.cli.catalogue import catalogue
 
-    found = catalogue(what)
-    table = Table("name", "what it is", *["keys"] * any(keys for _, _, keys in found), box=None)
-    for name, *words in found:
-        table.add_row(f"[bold]{escape(name)}[/bold]", *map(escape, words[: len(table.columns) - 1]))
-    console.print(table)
+    for name, about, keys in catalogue(what):
+        console.print(f"[bold]{escape(name)}[/bold]")
+        for line in (about, f"keys: {keys}" if keys else ""):
+            if line:
+                console.print(Padding(escape(line), (0, 0, 0, 4), expand=False))
 
 
 def init(
@@ -54,7 +55,8 @@ def plan(
     A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
     is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
     than one each: where there are subjects, plan with their number. With CONFIG the data are read and all numbers are
-    those of its game; attacks that are fitted on half of the calibration records have tables of their own.
+    those of its game; attacks that are fitted on half of the calibration records have tables of their own. `gate`, and
+    limits that stop a party, rest on guaranteed ends, which take more records than the interval of a report.
     """
     from fedaudit.cli.planning import plan as planned
     from fedaudit.cli.planning import plan_of
@@ -74,9 +76,11 @@ def plan(
         missing = next(name for name, number_of in given.items() if not number_of)
         what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
+    plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
+    if printed_as_json({"schema": 1, "tables": plain}):
+        return
+    console.print("Calibration non-members needed for a value, for a lower end, and for a limit to be crossed:")
     for title, rows in tables:
-        titles = ("risk", "needed for a value", "for a lower end", "smallest visible risk")
-        table = Table(*titles, box=SIMPLE_HEAD, title=escape(title), title_justify="left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        console.print(f"\n{escape(title)}", end="")
+        titles = ("risk", "value", "lower end", "limit", "smallest visible risk")
+        show_table([titles, *(row.cells() for row in rows)])

@@ -5,6 +5,10 @@ options that TOML may set, and the function that makes the thing. There is no ot
 family's package are imported, by name, when the first configuration is checked. So these modules must import torch,
 scikit-learn and other heavy packages inside functions only.
 
+Packages of others add entries in the same way. An entry point in the group `fedaudit.data`, `fedaudit.models` or
+`fedaudit.defences` names the function that is decorated; one that cannot be loaded is told of when it is asked for.
+Without any packaging, "package.module:name" names a function anywhere (`imported`).
+
 An option that is added to an existing entry must be required or default to None. Any other default would be stored with
 every run, and an earlier run of the same configuration would no longer have the same hash.
 """
@@ -15,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, LiteralString, TypeVar
 
@@ -22,7 +27,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from fedaudit.config.section import UNKNOWN_KEY, Section, refused
-from fedaudit.errors import suggest
+from fedaudit.errors import FedauditError, suggest
 
 Make = TypeVar("Make", bound=Callable[..., Any])
 
@@ -53,6 +58,30 @@ class Entry:
 def _order(name: str) -> tuple[bool, str]:
     """Sorts by alphabet, with numbers by size, and the entry for the user's own names last."""
     return ":" in name, re.sub(r"\d+", lambda number: number[0].zfill(4), name)
+
+
+def imported(name: str, code: str) -> Any:
+    """What "package.module:name" names."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        todo = "Check the name, and run the command in a folder from which the package can be imported."
+        raise FedauditError(code, f"cannot import {name!r}: {error}", todo) from None
+    return found
+
+
+def plugged_in(plural: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What installed packages offer under `fedaudit.PLURAL`, by name; and why some of it cannot be loaded."""
+    found, broken = {}, {}
+    for point in entry_points(group=f"fedaudit.{plural}"):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:  # somebody else's package must not stop an audit that does not use it
+            broken[point.name] = f"{point.value} cannot be loaded ({type(error).__name__}: {error})"
+    return found, broken
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +117,18 @@ class Family:
         found = pkgutil.iter_modules(import_module(self.package).__path__)
         return [import_module(f"{self.package}.{module.name}") for module in found]
 
+    @cached_property
+    def broken(self) -> dict[str, str]:
+        """Loads the plug-ins, which registers their entries. Returns those that cannot be used, and why."""
+        assert self._modules  # ours come first: no plug-in can take a name of theirs
+        found, broken = plugged_in(self.plural)
+        lacking = {name: f"it registers no {self.word} {name!r}" for name in found if name not in self._registered}
+        return broken | lacking
+
     @property
     def entries(self) -> Mapping[str, Entry]:
         """All entries by name, in an order that does not depend on the order of imports."""
-        assert self._modules
+        assert self.broken is not None
         return {name: self._registered[name] for name in sorted(self._registered, key=_order)}
 
     def find(self, name: str) -> Entry | None:
@@ -99,6 +136,8 @@ class Family:
 
     def unknown(self, name: str) -> tuple[str, str]:
         """What is wrong with an unknown name, and what to write instead."""
+        if name in self.broken:
+            return f"the plug-in {name!r} cannot be used: {self.broken[name]}", "Install it again, or leave it out."
         return f"unknown {self.word} {name!r}", suggest(name, self.entries)
 
     def read(self, given: Any) -> Any:
@@ -145,8 +184,9 @@ DATA = Family(
     plural="data",
     package="fedaudit.data",
     word="data set",
-    about="The data that the parties train on.",
+    about="The data that the parties train on: from `fedaudit list data`, or your own as `package.module:function`.",
     default="baskets",
+    stand_in="package.module:function",
     unknown_name="unknown-data",
     always={
         "task": "classification",
@@ -173,6 +213,7 @@ DEFENCES = Family(
     package="fedaudit.defences",
     word="defence",
     about="Defences against leaks: one such section for each.",
+    stand_in="package.module:function",
     wrong_key="defence-key",
 )
 FAMILIES = {family.plural: family for family in (DATA, DEFENCES, MODELS)}

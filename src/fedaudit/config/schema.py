@@ -11,11 +11,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
+FRESH = 0.5  # of a person's records, as in the paper on subject membership
 _SET = "Write, for example, --set federation.rounds=10."
 
 
@@ -48,7 +50,9 @@ KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
     "member_subjects": ("partition", "subjects"),
+    "nonmember_subjects": ("partition", "subjects"),
     "held_out": ("partition", "subjects"),
+    "fresh": ("partition", "subjects"),
 }
 
 
@@ -57,10 +61,14 @@ class Federation(Section):
     thresholds.
 
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
-    "subjects" (each person lies in one party: member_subjects and held_out are fractions of the people).
+    "subjects" (a game about people, each of whom lies in one party: member_subjects and nonmember_subjects are
+    fractions of the people, fresh the share of a person's records that the adversary has and nobody trains on).
     Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
+    With partition = "subjects", it scatters a person's records over the parties, none in two.
     secagg = true: the updates are masked, and the server sees only their sum.
+    coins = true: what the fractions leave is set aside first, and a fair coin decides about each other record (with
+    partition = "subjects", about each person) whether it is trained on. A run then proves a lower bound of epsilon.
     """
 
     parties: Count = Field(4, description="how many parties share the records")
@@ -76,11 +84,19 @@ class Federation(Section):
     member_subjects: Fraction | None = Field(
         None, description='partition "subjects": the fraction of subjects that are trained on'
     )
-    held_out: Fraction | None = Field(
-        None, description='partition "subjects": the fraction that is reported on as outsiders'
+    nonmember_subjects: Fraction | None = Field(
+        None, description='partition "subjects": the fraction that is reported on as outsiders; the rest set thresholds'
+    )
+    held_out: Fraction | None = Field(None, description='partition "subjects": another name for nonmember_subjects')
+    fresh: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = Field(
+        None,
+        description="the share of a person's records that the adversary has, untrained; 0: it has the trained ones",
     )
     split_subjects: bool | None = Field(
         None, description="may one person have records that are trained on and others that are not? not set: false"
+    )
+    coins: bool | None = Field(
+        None, description="does a fair coin decide about each record or person? gives epsilon-one-run; not set: false"
     )
     participation: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         1.0, description="the fraction of parties that take part in a round"
@@ -115,20 +131,34 @@ class Federation(Section):
             key, choice = KEYS_OF[name]
             if given.get(key) == choice and name not in given:
                 raise ValueError(f"{key} = {choice!r} needs {name}, for example {name} = {example}")
-        implied: dict[str, Any] = (
-            {"member_subjects": 0.3, "held_out": 0.3} if given.get("partition") == "subjects" else {}
-        )
+        implied: dict[str, Any] = {}
+        if given.get("partition") == "subjects":
+            if "held_out" in given and "nonmember_subjects" in given:
+                raise ValueError("held_out and nonmember_subjects are two names of one thing: remove held_out")
+            implied = {"member_subjects": 0.3} | ({} if "nonmember_subjects" in given else {"held_out": 0.3})
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
-        return implied | given
+        # Without coins is what it was before there were any, and has the hash that it had then.
+        return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "Federation":
         if self.members + self.nonmembers >= 1:
             raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
-        if (self.member_subjects or 0) + (self.held_out or 0) >= 1:
-            raise ValueError("member_subjects + held_out must leave subjects for calibration (their sum below 1)")
+        if (self.member_subjects or 0) + self.outsiders >= 1:
+            second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
+            raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
+        if self.coins and self.split_subjects is False and self.partition != "subjects":
+            raise ValueError(
+                "coins = true flips a coin for each record, which splits people: remove split_subjects = false, or set "
+                "partition = 'subjects' for one coin a person"
+            )
         return self
+
+    @property
+    def outsiders(self) -> float:
+        """Partition "subjects": the fraction of subjects that is reported on as outsiders, by either of its names."""
+        return self.nonmember_subjects or self.held_out or 0.0
 
 
 class Reference(Section):
@@ -193,37 +223,15 @@ class Matched(Section):
     layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
 
 
-class Tear(Section):
-    """[audit.tear] how an adversary who sees only labels searches for the decision boundary.
-
-    targets = "all": one boundary for each class, as in the paper; a number: so many nearest ones.
-    bounds: the smallest and the largest value of an input, if the model answers to no others.
-    """
-
-    queries: Annotated[int, Field(ge=50)] = Field(
-        6000, description="labels that a record may cost, over all rounds and targets"
-    )
-    targets: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
-        3, description='how many of the nearest boundaries are looked at, or "all": one for each class'
-    )
-    own: Annotated[int, Field(ge=40)] = Field(
-        500, description="records of the first party's own that it learns from: half of them members"
-    )
-    bounds: tuple[float, float] | None = Field(None, description="of every input; not set: none")
-
-    @model_validator(mode="after")
-    def _bounds_rise(self) -> "Tear":
-        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ValueError("bounds must rise: write, for example, bounds = [0.0, 1.0]")
-        return self
-
-
 class Audit(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
     the `signals` that the attacks need, or `snapshots`: every model that was exchanged, for other attacks later.
     """
 
+    unit: Literal["record", "subject"] | None = Field(
+        None, description='whom the game is about; not set: people with partition "subjects", records otherwise'
+    )
     vantages: Annotated[tuple[Vantage, ...], Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
@@ -267,6 +275,14 @@ class Config(Section):
         return given
 
     @model_validator(mode="after")
+    def _people_need_their_partition(self) -> "Config":
+        if self.audit.unit == "subject" and self.federation.partition != "subjects":
+            raise ValueError("audit.unit = 'subject' needs federation.partition = 'subjects'")
+        if self.audit.unit == "record" and self.federation.fresh is not None:
+            raise ValueError("federation.fresh has no effect when audit.unit is 'record': remove it")
+        return self
+
+    @model_validator(mode="after")
     def _masked_updates_are_not_seen(self) -> "Config":
         if self.federation.secagg and Vantage.SERVER in self.audit.vantages:
             raise ValueError(
@@ -284,8 +300,11 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        """Of what is written down. Splitting people was once the only way, and has the hash that it had then."""
+        """Of what is written down. Splitting people was once the only way, and has the hash that it had then; so was
+        the record as the unit."""
         plain = self.as_dict()
+        if self.audit.unit == "record":
+            plain["audit"] = {k: v for k, v in plain["audit"].items() if k != "unit"}
         if self.federation.split_subjects:
             plain["federation"] = {k: v for k, v in plain["federation"].items() if k != "split_subjects"}
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
@@ -293,6 +312,20 @@ class Config(Section):
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
         return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
+
+    def asking(self, unit: Literal["record", "subject"] | None, fresh: float | None) -> "Config":
+        """The same with the unit of the game decided, and which records of people the adversary has."""
+        audit = self.audit.model_copy(update={"unit": unit})
+        return self.model_copy(
+            update={"audit": audit, "federation": self.federation.model_copy(update={"fresh": fresh})}
+        )
+
+    def decided(self) -> "Config":
+        """With partition "subjects", the game is about people, and the adversary has half of their records, unless it
+        is said otherwise. Without it the unit is not written down, as it never was."""
+        unit = self.audit.unit or ("subject" if self.federation.partition == "subjects" else None)
+        fresh = FRESH if unit == "subject" and self.federation.fresh is None else self.federation.fresh
+        return self.asking(unit, fresh)
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:

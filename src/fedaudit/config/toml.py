@@ -11,6 +11,13 @@ from pydantic_core import to_jsonable_python
 
 from fedaudit.errors import FedauditError
 
+# Who gives data where a configuration is expected is told what to write into one.
+_OF_DATA = 'These are data. Write a configuration (`fedaudit init my.toml`) with [data] name = "{}" and path = "...".'
+DATA_INSTEAD = {
+    **dict.fromkeys((".csv", ".tsv", ".parquet"), _OF_DATA.format("table")),
+    ".npz": _OF_DATA.format("npz"),
+}
+
 
 def toml(value: Any) -> str:
     """A value on one line. TOML writes text, numbers and lists as JSON does, with two exceptions."""
@@ -32,4 +39,5 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     except OSError as error:
         raise FedauditError(f"{what}-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedauditError(f"{what}-syntax", f"{path} is not valid TOML: {error}", "Correct that line.") from None
+        todo = DATA_INSTEAD.get(path.suffix.lower(), "Correct that line.")
+        raise FedauditError(f"{what}-syntax", f"{path} is not valid TOML: {error}", todo) from None

@@ -2,9 +2,11 @@
 
 A record is a window of 128 samples of six channels (acceleration and rotation along three axes), its class what the
 person was doing. People are the subjects. The attribute `experiment` numbers the sessions that were recorded:
-windows of one session overlap, so that a record has neighbours that are nearly the same.
+windows of one session overlap, so that a record has neighbours that are nearly the same. In a game about people,
+windows of one session are never both trained on and held by the adversary.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,4 +39,6 @@ def load(options: HaptOptions) -> Dataset:
     # Experiments are numbered anew for every person.
     pairs = np.stack([person.astype(np.str_), experiment.astype(np.str_)], axis=1)
     session = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return dataset(options.name, stored["x"], stored["activity"], subject=person, attributes={"experiment": session})
+    attributes = {"experiment": session}
+    found = dataset(options.name, stored["x"], stored["activity"], subject=person, attributes=attributes)
+    return replace(found, session="experiment")

@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from fedaudit.config.registry import DATA, Options
 from fedaudit.data.images import as_images
 from fedaudit.data.records import dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
+from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Dataset, Ints
 
 MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
@@ -29,6 +31,9 @@ class NpzOptions(Options):
     id_key: str = Field("id", description="stable names of the records; without them the content is the name")
     subject_key: str = Field("subject", description="whose record it is; records of one subject are not independent")
     attribute_key: str = Field("attribute", description="an attribute that an adversary may want to guess")
+    session_key: str | None = Field(
+        None, description="which session a record is of (a number or a name); a session of a subject is never split"
+    )
     tokens: bool | None = Field(
         None, description="x holds numbers of characters or words, for a model that looks them up; not set: features"
     )
@@ -46,6 +51,8 @@ def load(options: NpzOptions) -> Dataset:
         raise FedauditError("npz-path", 'data.name = "npz" needs data.path', 'Add path = "my-data.npz".')
     roles = ("x", "y", "id", "subject", "attribute")
     keys = {role: str(getattr(options, f"{role}_key")) for role in roles}
+    if options.session_key is not None:
+        keys["session"] = options.session_key
     # A key that was renamed is meant to be there; id, subject and attribute may be missing under their own names.
     required = [key for role, key in keys.items() if role in ("x", "y") or key != role]
     arrays = read(path, required, [*keys.values(), WIDTH])
@@ -53,7 +60,9 @@ def load(options: NpzOptions) -> Dataset:
     tokens = bool(options.tokens)
     x = given["x"] if tokens else as_images(_unpacked(given["x"], arrays.get(WIDTH)))
     attributes = _columns(options.attribute_key, given["attribute"]) if "attribute" in given else {}
-    return dataset(
+    if options.session_key is not None:
+        attributes |= _session(options.session_key, given["session"])
+    found = dataset(
         path.stem,
         x,
         given["y"],
@@ -63,6 +72,7 @@ def load(options: NpzOptions) -> Dataset:
         regression=options.task == "regression",
         tokens=tokens,
     )
+    return replace(found, session=options.session_key)
 
 
 def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str, NDArray[Any]]:
@@ -81,10 +91,13 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
                 )
             return {key: file[key] for key in dict.fromkeys(wanted) if key in file}
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        is_table = kind_of(path) in (TEXT, "parquet")
         raise FedauditError(
             "npz-unreadable",
             f"{path} is not an npz file of plain arrays: {error}",
-            "Write it with np.savez and without object arrays.",
+            'It looks like a table: write name = "table" and label = "...", the column that is predicted.'
+            if is_table
+            else "Write it with np.savez and without object arrays.",
             exit_code=REFUSED,
         ) from None
 
@@ -103,6 +116,14 @@ def _unpacked(x: NDArray[Any], width: NDArray[Any] | None) -> NDArray[Any]:
     if width is None or width.size != 1 or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != -(-int(width) // 8):
         return x
     return np.unpackbits(x, axis=1, count=int(width))
+
+
+def _session(name: str, values: NDArray[Any]) -> dict[str, Ints]:
+    """Numbers that are the same where the session is; names of sessions are numbered."""
+    if values.ndim != 1 or values.dtype.kind not in "iubUS":
+        what = f"session {name!r} is {values.dtype} of shape {values.shape}"
+        raise FedauditError("session", what, "Store one whole number, or one name, for each record.")
+    return {name: np.unique(values, return_inverse=True)[1].astype(np.int64)}
 
 
 def _columns(name: str, values: NDArray[Any]) -> dict[str, Ints]:

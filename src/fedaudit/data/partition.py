@@ -7,21 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.config.schema import Federation
+from fedaudit.data import coins, subjects
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth
+from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
 
 REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 
 
-def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) -> Game:
+def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, unit: Unit = "record") -> Game:
     """The game that a configuration describes. Where people are known each has one role, unless they may be split."""
     records, parties = dataset.records, federation.parties
+    if dataset.holder is not None and unit != "subject":
+        what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
+        raise FedauditError("no-partition", what, 'Set federation.partition = "subjects", and no audit.unit.')
     whole = records.subject is not None and not federation.split_subjects
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
-        assert federation.held_out is not None
-        shares = federation.member_subjects, federation.held_out
+        shares = federation.member_subjects, federation.outsiders
+        if unit == "subject":
+            return game_about_people(dataset, federation, shares, rng)
+        if federation.coins:
+            return game_of_coins(records, _dealt(records, parties, whole, rng), shares, rng, whole)
         if whole:
             return game_of_people(records, by_person(records, parties, rng), shares, rng)
         return game_by_subject(records, iid(records, parties, rng), *shares, rng)
@@ -33,6 +40,8 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator) ->
         parts = by_column(records, parties, federation.column)
     else:
         parts = iid(records, parties, rng)
+    if federation.coins:
+        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
     if whole:
         return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
     return game(records, parts, federation.members, federation.nonmembers, rng)
@@ -173,20 +182,85 @@ def _one_role_each(why: str) -> FedauditError:
     )
 
 
+def game_about_people(
+    dataset: Dataset, federation: Federation, shares: tuple[float, float], rng: np.random.Generator
+) -> Game:
+    """The unit is the subject (`data.subjects`), in one party or, with `split_subjects`, scattered over all of them."""
+    parties, session = federation.parties, dataset.session
+    names = [party_name(number, parties) for number in range(parties)]
+    if dataset.holder is not None:
+        if federation.coins:
+            what = f"{dataset.name} says itself who is trained on, so that no coin can decide it"
+            raise FedauditError("coins-decided", what, "Remove federation.coins.")
+        return subjects.game_of_holders(dataset, federation, names, rng)
+    fresh, scattered = federation.fresh or 0.0, bool(federation.split_subjects)
+    able = subjects.can_be_split(dataset.records, session if fresh else None)
+    records = dataset.records.take(able if fresh else np.ones(len(able), bool))
+    if not len(records):
+        what = f"nobody in {dataset.name} has two {'records' if session is None else 'sessions'}"
+        raise FedauditError("few-people", what, "Set federation.fresh = 0: the adversary then has the trained records.")
+    parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
+    party = np.empty(len(records), dtype=f"U{len(names[-1])}")
+    for name, part in zip(names, parts, strict=True):
+        party[part] = name
+    people, person = subjects.people(records)
+    home = np.zeros(len(people), np.int64)
+    if not scattered:
+        home[person] = np.searchsorted(names, party)
+    if federation.coins:
+        strata = [np.flatnonzero(home == number) for number in range(1 if scattered else parties)]
+        role_of = coins.flipped(strata, len(people), sum(shares), rng)
+        coins.check(role_of, "people")
+    else:
+        role_of = _roles_of_people(home, 1 if scattered else parties, shares, rng)
+    for number in range(1 if scattered else parties):
+        where = "the federation" if scattered else names[number]
+        _no_empty_set(where, role_of[home == number], "`member_subjects` and `nonmember_subjects`", "subjects")
+    kept = subjects.kept_for_the_adversary(records, session, fresh, rng) if fresh else None
+    found = subjects.game_about(records, party, role_of, kept, scattered, rng)
+    if found.parties != names:
+        what = f"{len(names) - len(found.parties)} of {len(names)} parties have nothing to train on"
+        raise FedauditError("empty-set", what, "Use fewer parties, more data, or a larger federation.member_subjects.")
+    return found
+
+
+def game_of_coins(
+    records: Records,
+    parts: list[Ints],
+    shares: tuple[float, float],
+    rng: np.random.Generator,
+    whole: bool | None = None,
+) -> Game:
+    """A fair coin for each unit that the shares do not leave for calibration; the game is about records.
+
+    A unit is a record (`whole` None) or a person: one whose records lie in one party, or (`whole` False) anywhere.
+    """
+    unit, strata, what, keys = np.arange(len(records)), parts, "records", "`members` and `nonmembers`"
+    if whole is not None:
+        unit = subjects.people(records)[1]
+        strata = [np.unique(unit[part]) for part in parts] if whole else [np.unique(unit)]
+        what, keys = "people", "`member_subjects` and `nonmember_subjects`"
+    role = coins.flipped(strata, int(unit.max()) + 1, sum(shares), rng)
+    coins.check(role, what)
+    for number, part in enumerate(parts):
+        _no_empty_set(party_name(number, len(parts)), role[unit][part], keys)
+    return _game(records, parts, role[unit])
+
+
+def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator) -> list[Ints]:
+    return by_person(records, parties, rng) if whole else iid(records, parties, rng)
+
+
 def game_by_subject(
     records: Records, parts: list[Ints], members: float, held_out: float, rng: np.random.Generator
 ) -> Game:
     """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
     if records.subject is None:
-        raise FedauditError(
-            "no-subjects",
-            'partition = "subjects" needs records with subjects',
-            "Use data with subjects (npz: subject_key), or another partition.",
-        )
-    subjects, rows = np.unique(records.subject, return_inverse=True)
-    order = rng.permutation(len(subjects))
-    first, second = round(members * len(subjects)), round((members + held_out) * len(subjects))
-    role_of = np.empty(len(subjects), dtype="U11")
+        raise subjects.no_subjects()
+    people, rows = np.unique(records.subject, return_inverse=True)
+    order = rng.permutation(len(people))
+    first, second = round(members * len(people)), round((members + held_out) * len(people))
+    role_of = np.empty(len(people), dtype="U11")
     role_of[order[:first]] = Role.MEMBER.value
     role_of[order[first:second]] = Role.EVALUATION.value
     role_of[order[second:]] = Role.CALIBRATION.value
@@ -204,12 +278,12 @@ def _game(records: Records, parts: list[Ints], role: Strings) -> Game:
     return Game(candidates, Truth(records.id, role))
 
 
-def _no_empty_set(name: str, roles: Strings, fractions: str) -> None:
+def _no_empty_set(name: str, roles: Strings, fractions: str, what: str = "records") -> None:
     counts: Sequence[int] = [int((roles == role.value).sum()) for role in Role]
     if min(counts) == 0:
         raise FedauditError(
             "empty-set",
-            f"{name} has {len(roles)} records: {counts[0]} members, {counts[1]} evaluation and {counts[2]} "
+            f"{name} has {len(roles)} {what}: {counts[0]} members, {counts[1]} evaluation and {counts[2]} "
             "calibration non-members, and none of the three may be empty",
             f"Use fewer parties, more data, or other fractions {fractions}.",
         )

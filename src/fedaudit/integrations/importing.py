@@ -11,6 +11,7 @@ from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
 from fedaudit.integrations.options import open_session
+from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
 from fedaudit.session.prepare import fitting
@@ -43,12 +44,13 @@ def import_checkpoints(
     return session.finish(out)
 
 
-def _auditor(directory: Path, game: Game, config: Config, torch: bool, model: State) -> Auditor:
+def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: State) -> Auditor:
     rows, audit = game.candidates.rows, config.audit
     labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
-    build = partial(build_task, config.model.name, rows.x.shape[1:], options=config.model.arguments())
+    model = config.model
+    build = partial(build_task, model.name, rows.x.shape[1:], options=model.arguments(), forward=forward_of(model))
     task = build(classes=labels)
-    if labels and (classes := _outputs(model, task.initial(0))) > labels:
+    if labels and (classes := _outputs(first, task.initial(0))) > labels:
         task = build(classes=classes)
     initial = task.initial(0)
     task.check(initial, rows)

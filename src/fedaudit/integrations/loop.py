@@ -37,7 +37,7 @@ def record(
     """
     whole = game if isinstance(game, Game) else joined(*game)
     asked = checked(rounds, **options)
-    auditor = make_auditor(model, whole, asked)
+    auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
     start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
     session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
     return Recording(session, auditor, Path(out), start)

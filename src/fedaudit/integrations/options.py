@@ -14,7 +14,11 @@ from torch import nn
 from fedaudit.adversary import attacks as registry
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config, parse
+from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
+from fedaudit.files import refuse_foreign
+from fedaudit.learn.given import Forward, answer, module_of, with_forward
+from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
 from fedaudit.results.document import REPORT
 from fedaudit.session.about import About
@@ -22,9 +26,11 @@ from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import fitting
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, nobody
+from fedaudit.trace.store import RUN
 from fedaudit.types import Game, Vantage
 
-Model = TorchTask | nn.Module | Callable[[], nn.Module]
+# A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
+Model = TorchTask | nn.Module | Callable[..., nn.Module] | str
 Keep = Literal["signals", "snapshots"]
 
 
@@ -32,7 +38,8 @@ class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
     attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
-    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training.
+    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
+    `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
     """
 
     attacks: Iterable[str] | None
@@ -40,6 +47,7 @@ class PartyOptions(TypedDict, total=False):
     confidence: float
     seed: int
     strict: bool
+    forward: Forward | None
 
 
 class Options(PartyOptions, total=False):
@@ -55,7 +63,7 @@ FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the res
 def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
-    given.pop("strict", None)
+    given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
     try:
@@ -66,7 +74,12 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
 
 
 def make_auditor(
-    model: Model, game: Game, asked: Config, vantages: Iterable[Vantage] | None = None, default: Sequence[str] = ()
+    model: Model,
+    game: Game,
+    asked: Config,
+    vantages: Iterable[Vantage] | None = None,
+    default: Sequence[str] = (),
+    forward: Forward | None = None,
 ) -> Auditor:
     """Everything that can be refused is refused here. `default`: the attacks where none are asked for by name."""
     audit, federation = asked.audit, asked.federation
@@ -79,7 +92,7 @@ def make_auditor(
         audit.confidence,
         federation.seed,
     )
-    task = as_task(model, game)
+    task = as_task(model, game, forward)
     initial = task.initial(0)
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
@@ -90,6 +103,7 @@ def make_auditor(
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there."""
+    refuse_foreign(out, [RUN])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
     trace = Recording.start(out, {**known, "guarantee": None}, force=False)
@@ -110,17 +124,19 @@ def report_into(out: Path | None) -> Listener:
     return listen if out is not None else nobody
 
 
-def as_task(model: Model, game: Game) -> TorchTask:
+def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask:
     """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
-    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
-        own = (copy.deepcopy(model) if isinstance(model, nn.Module) else model()).cpu()
+    given, name = (factory_of(model), model) if isinstance(model, str) else (model, "model")
     rows = game.candidates.rows
-    if rows.y.dtype.kind == "f":
+    labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
+    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
+        own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+    if not labels:
         return TorchTask(lambda: copy.deepcopy(own), 0)
     with torch.inference_mode():
-        width = own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1]))).shape[-1]
+        width = answer(own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1])))).shape[-1]
     if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
         what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
         raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")

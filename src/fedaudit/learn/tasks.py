@@ -20,6 +20,7 @@ from fedaudit.config.registry import MODELS
 from fedaudit.errors import FedauditError
 from fedaudit.learn import losses
 from fedaudit.learn.arrays import tensor, tensors
+from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.types import Floats, Records, State, Trained
 
@@ -45,12 +46,13 @@ class TorchTask:
     """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output.
 
     Where a record has a class at every position, the logits are records x positions x classes. What the loss of a
-    record is stands in `learn.losses`.
+    record is stands in `learn.losses`. `forward(model, x)`: how a model is asked that takes several inputs, or answers
+    with a tuple or a dict.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], classes: int):
-        self._build = build
-        self._module = build()
+    def __init__(self, build: Callable[[], nn.Module], classes: int, forward: Forward | None = None):
+        self._build: Callable[[], nn.Module] = lambda: with_forward(build(), forward)
+        self._module = self._build()
         self._classes = classes
 
     @property
@@ -79,7 +81,7 @@ class TorchTask:
         """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
         module = self._load(state).eval()
         with torch.inference_mode():
-            parts = [module(tensor(part)).double() for part in _batches(x)]
+            parts = [answer(module(tensor(part))).double() for part in _batches(x)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -162,12 +164,15 @@ class TorchTask:
         few = records.x[:8]
         try:
             first, second = self.outputs(state, few), self.outputs(state, few)
+        except FedauditError:
+            raise
         except Exception as error:
             raise FedauditError(
                 "model-data",
                 f"the model cannot take records of shape {records.x.shape[1:]} and type {records.x.dtype}: "
                 f"{_in_words(error)}",
-                "Choose a model for such records, or change the data: features are floats, tokens are integers.",
+                "Choose a model for such records, or change the data: features are floats, tokens are integers. A "
+                "model with several inputs needs a hook that splits x: [model] forward, or forward= in Python.",
             ) from None
         positions = records.y.shape[1:]
         wanted = [(*positions, self._classes)] if self._classes else [(), (1,)]
@@ -222,31 +227,15 @@ def _to_numpy(module: nn.Module) -> State:
     return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
 
 
-def build_task(name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> TorchTask:
+def build_task(
+    name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any], forward: Forward | None = None
+) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`."""
     entry = MODELS.find(name)
     if entry is None:
         raise FedauditError("unknown-model", *MODELS.unknown(name))
-    factory = factory_of(name) if ":" in name else entry.make
-
-    def build() -> nn.Module:
-        try:
-            made: object = factory(input_shape, classes, **options)
-        except FedauditError:
-            raise
-        except Exception as error:  # it was given a shape and a number, so its words quote no record
-            raise FedauditError(
-                "model-factory",
-                f"{name} cannot be called with (input_shape, classes, **options): {type(error).__name__}: {error}",
-                "Let it take these and return a torch.nn.Module; options come from [model.options].",
-            ) from error
-        if not isinstance(made, nn.Module):
-            raise FedauditError(
-                "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
-            )
-        return made
-
-    return TorchTask(build, classes)
+    given = factory_of(name) if ":" in name else entry.make
+    return TorchTask(lambda: module_of(given, name, input_shape, classes, options), classes, forward)
 
 
 def _in_words(error: Exception) -> str:

@@ -161,7 +161,8 @@ def cost(results: Results) -> Figure | None:
 
 
 def utility(results: Results) -> Figure | None:
-    names = {"members": "training records", "evaluation": "outsiders"}
+    of_members = "what the adversary has of members" if words.about_people(results) else "training records"
+    names = {"members": of_members, "evaluation": "outsiders"}
     rows, cells = [], []
     for key, est in results.run.accuracy.items():
         name = names.get(key, key)
@@ -196,12 +197,20 @@ def repeats(results: Results, name: str | None) -> Figure | None:
             row.append(point(label, who.title, who.colour, metric, est))
             cells.append([label, who.title, headline.attack, full_text(metric, est)])
         rows.append((label, row))
+    if results.run.over_runs:
+        label, row = "mean over runs", []
+        for own in results.run.over_runs:
+            who, est = adversary(own.vantage), own.estimates.get(metric)
+            row.append(point(label, who.title, who.colour, metric, est))
+            cells.append([label, who.title, "", full_text(metric, est)])
+        rows.append((label, row))
     x = value_axis([p for _, row in rows for p in row], metric)
     svg = figures.intervals(
         "The same audit on other training runs", "A dot with its interval per run.", rows, x, fpr_of(metric) or 0.5
     )
     caption = (
-        "Each interval is about its own run. The distance between the dots shows how much another training run changes."
+        "Each interval is about its own run. How far the dots lie apart shows how much another training run changes. "
+        "The mean over runs has an interval that includes it."
     )
     measure = "AUC" if metric == "auc" else "picked out"
     return Figure(

@@ -12,8 +12,10 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, tear, words
+from fedaudit.report import charts, panels, parties, sections, strength, subjects, tear, words
 from fedaudit.report.adversaries import adversary
+from fedaudit.report.beside import beside
+from fedaudit.report.coins import coins
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -42,13 +44,16 @@ def _view(results: Results) -> dict[str, Any]:
         "preface": words.preface(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
+        "people": subjects.holds(results),
         "matrix": sections.matrix(results, name),
+        "beside": beside(results, name),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
         "naming": panels.naming(results),
         "attribute": panels.attribute(results),
+        "subjects": subjects.decided(results),
         "exposed": panels.exposed(results),
         "labels_only": tear.labels_only(results),
         "blind": panels.blind_panel(results, found),
@@ -56,7 +61,9 @@ def _view(results: Results) -> dict[str, Any]:
         "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
+        "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
+        "coins": coins(results),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),

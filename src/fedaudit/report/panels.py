@@ -29,6 +29,8 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
         return None
     auc = entry.estimates.get("auc")
     shown = [("Blind guess, AUC", full_text("auc", auc))]
+    if counted := entry.estimates.get("count-auc"):
+        shown.append(("From the number of a person's records alone, AUC", full_text("auc", counted)))
     if value_of(auc) is None:
         return Panel("The blind check has no value, so it is not known whether the sets differ.", shown, tone="warn")
     for finding in found:
@@ -109,8 +111,9 @@ def exposed(results: Results) -> Panel | None:
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
+    these = "these records" if found.records else "records of these people"
     lead = (
-        "This table is itself membership data: it says that these records were trained on. Keep it from anybody who "
+        f"This table is itself membership data: it says that {these} were trained on. Keep it from anybody who "
         "must not know that, and remove it before passing the report on."
     )
     shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]

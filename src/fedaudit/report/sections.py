@@ -130,7 +130,7 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
     for entry in entries:
         for name, est in entry.estimates.items():
             fpr = fpr_of(name)
-            label = f"TPR at {rate(fpr)} FPR" if fpr else name.upper()
+            label = f"TPR at {rate(fpr)} FPR" if fpr else name.replace("auc", "AUC").replace("tpr@", "TPR@")
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
             rows.append([entry.attack, entry.vantage, entry.model, label, *shown, *sizes, est.method, est.reason or ""])
@@ -146,7 +146,10 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         "will differ; repeats (--repeats) show by how much."
     )
     if len(repeats) > 1:
-        runs = f"Training was run {len(repeats)} times and the spread is shown; each interval still holds for its run."
+        runs = (
+            f"Training was run {len(repeats)} times. {words.QUOTED.format(repeats[0].seed)} What is said of records "
+            "rests on the first run."
+        )
     tested = {f.vantage for f in found} | {e.vantage for e in words.pooled(results)}
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
     untried = "" if words.attributes(results) else " and attribute"
@@ -172,7 +175,7 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         ),
         (
             "Outside the federation",
-            "Non-members here are records outside the federation. Whether a record lies in this party or in another "
+            f"Non-members here are {words.nonmembers(results)}. Whether a record lies in this party or in another "
             f"one {elsewhere}",
         ),
         (

@@ -17,6 +17,7 @@ from fedaudit.stats.wording import (
     rate,
     share,
     since_round,
+    value_of,
     value_text,
 )
 from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
@@ -94,6 +95,15 @@ def _signed(name: str, est: Estimate | None) -> str:
     if name.endswith("auc") or est is None or est.value is None or est.low is None or est.high is None:
         return full_text(name, est)
     return f"{est.value:+.3f} ({est.low:+.3f} to {est.high:+.3f})"
+
+
+def about_people(results: Results) -> bool:
+    return any(entry.unit == "subject" for entry in results.results)
+
+
+def nonmembers(results: Results) -> str:
+    people = about_people(results)
+    return "people of whom nothing is in the federation" if people else "records outside the federation"
 
 
 def blind(results: Results) -> AuditResult | None:
@@ -265,13 +275,22 @@ def _some(places: list[str], most: int = 4) -> str:
     return "; ".join(places[:most]) + more
 
 
+QUOTED = (
+    "The sentences quote the run with seed {} alone, and their intervals hold for that run. The interval of the mean "
+    "includes how much training runs differ."
+)
+
+
 def spread(results: Results) -> list[str]:
-    """The results of other training runs, one line for each vantage."""
+    """The results of other training runs, one line for each vantage, and which interval is quoted."""
     runs = results.run.repeats
     name = main_tpr(results) or "auc"
+    together = {own.vantage: own.estimates.get(name) for own in results.run.over_runs}
     lines = []
     for headline in headlines(results) if len(runs) > 1 else ():
         found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
-        lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}")
-    return lines
+        mean = together.get(headline.vantage)
+        over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
+        lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}{over}")
+    return [*lines, QUOTED.format(runs[0].seed)] if lines else []

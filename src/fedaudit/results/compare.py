@@ -1,8 +1,8 @@
 """`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
 A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
-of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; a note says where
-their intervals overlap.
+of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; whether one is safer
+than another is settled by the interval of their difference on the same records (see `differences`).
 """
 
 import math
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
+from fedaudit.results.alike import Like, alike
+from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load
 from fedaudit.types import ALWAYS, Estimate
 
@@ -56,18 +58,32 @@ class Comparison:
     risk: str
     rows: Sequence[Row]
     notes: Sequence[str]
+    differences: Sequence[Difference] = ()
+    alike: Sequence[Like] = ()
 
 
 def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, directory) for document, directory in zip(documents, directories, strict=True)])
-    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents]), *_by_chance(rows)]
-    return Comparison(1, RISK, rows, notes)
+    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
+    folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
+    by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
+    found = differences(by_run, folders, RISK)
+    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
+    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, alike(by_run, RISK))
 
 
-def _row(document: Document, directory: Path) -> Row:
+def _names(directories: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their paths where two have the same name."""
+    paths = [directory.resolve() for directory in directories]
+    if len(set(paths)) < len(paths):
+        raise FedauditError("compare", "a run is named twice", "Name each folder once.")
+    short = [path.name for path in paths]
+    return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
+
+
+def _row(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -78,7 +94,7 @@ def _row(document: Document, directory: Path) -> Row:
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return Row(
-        run=directory.resolve().name,
+        run=name,
         defences=_defences(run.config),
         accuracy=_span(run.accuracy.get("evaluation")),
         risk=worst[0],
@@ -152,11 +168,19 @@ def _not_ranked(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _by_chance(rows: Sequence[Row]) -> list[str]:
-    notes = []
+def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
+    """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
+    paired = {(gap.first, gap.second) for gap in found}
+    notes = [
+        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the interval of their "
+        "difference holds 0, so it is not clear which is safer."
+        for gap in found
+        if gap.safer is None
+    ]
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
-        if a.risk and b.risk and a.risk.overlaps(b.risk):
+        if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):
             notes.append(
-                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer."
+                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer. Their "
+                "scores are missing, so the difference could not be measured on the same records."
             )
     return notes

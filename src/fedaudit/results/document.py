@@ -15,7 +15,7 @@ from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.plain import UnreadableError, plain, read
-from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Headline, Rule, VantageName
+from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Estimates, Headline, Rule, VantageName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +58,14 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class OverRuns:
+    """The mean over all repeated runs of a vantage's headline; the intervals include how much the runs differ."""
+
+    vantage: VantageName
+    estimates: Estimates
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
 
@@ -76,6 +84,10 @@ class RunInfo:
     guarantee: Statement | None
     accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
     repeats: Sequence[Repeat] = ()
+    over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
+    weights_per_member: Annotated[
+        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,12 +191,16 @@ def score_columns() -> "pa.Schema":
     return pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
 
 
-def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path) -> None:
+COINS = b"fedaudit.coins"  # key in the metadata of scores.parquet: the unit about which fair coins were flipped, or
+TOLD = "told"  # that the attacks were told some of the coins
+
+
+def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path, coins: str | None = None) -> None:
     """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = score_columns()
+    schema = score_columns().with_metadata({COINS: coins} if coins else None)
     with atomic(directory / SCORES) as path, pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             columns = []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedaudit.audit.auditor import Auditor
+from fedaudit.audit.known import known, usual
 from fedaudit.results.document import Exposed, ExposedUnit
 from fedaudit.types import Headline, Role, Vantage
 
@@ -32,11 +33,16 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> E
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
         names = sight.candidates.subject
         subject = sight.id if names is None else names[sight.index]
-        for i in np.flatnonzero(sight.role == Role.MEMBER.value):
+        reported = sight.role == Role.MEMBER.value
+        if attack.tunes:
+            reported &= ~known(sight, usual(sight))[0]  # known before the attack, which exposed nothing of theirs
+        for i in np.flatnonzero(reported):
             rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
     records = [
         ExposedUnit(_hashed(key, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
     ]
+    if auditor.game.candidates.unit == "subject":
+        return Exposed(headline.attack, headline.vantage, [], _subjects(rows, key))
     subjects = None if auditor.game.candidates.subject is None else _subjects(rows, key)
     return Exposed(headline.attack, headline.vantage, records, subjects)
 

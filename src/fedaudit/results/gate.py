@@ -2,6 +2,10 @@
 
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
 *safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
+A rule of several conditions, joined by `and`, is violated when all of them are, and safe when one of them is.
+
+`accuracy` is that of the released model on records it was not trained on; `epsilon` is what the run claims, and a run
+that claims nothing has none that could be within a limit.
 
 The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
 a blind guess beats chance, nothing is violated, because the sets differ without any model.
@@ -13,50 +17,31 @@ below.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from fedaudit.audit.settings import PRIMARY
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.stats import Block, auc, tpr_at_fpr
-from fedaudit.types import AuditResult, Bools, Estimate, Role
+from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.types import AuditResult, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
-MAX_SCORE_BYTES = 4 * 2**30
-SELECTORS = ("attack", "vantage", "party")
-ANY = "*"
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
-Scores = Mapping[str, NDArray[Any]]  # scores.parquet by column
 
 
 class Verdict(StrEnum):
     SAFE = "safe"
     VIOLATED = "violated"
     UNDECIDED = "undecided"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What is not allowed. Without an attack: each vantage's primary one. Without a vantage: all. Without a party:
-    pooled."""
-
-    text: str
-    metric: str
-    limit: float
-    attack: str | None = None
-    vantage: str | None = None
-    party: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,58 +67,32 @@ class Gate:
     primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
 
     @property
+    def rules(self) -> dict[str, Verdict]:
+        """The verdict on each rule, by its text."""
+        return {text: self._verdict(text) for text in dict.fromkeys(finding.rule.text for finding in self.findings)}
+
+    def _verdict(self, text: str) -> Verdict:
+        """One finding may violate a condition, all must be safe; all conditions must be violated, one may be safe."""
+        own = [finding for finding in self.findings if finding.rule.text == text]
+        conditions = []
+        for rule in dict.fromkeys(finding.rule for finding in own):
+            found = {finding.verdict for finding in own if finding.rule == rule}
+            rest = Verdict.SAFE if found == {Verdict.SAFE} else Verdict.UNDECIDED
+            conditions.append(Verdict.VIOLATED if Verdict.VIOLATED in found else rest)
+        if set(conditions) == {Verdict.VIOLATED}:
+            return Verdict.VIOLATED
+        return Verdict.SAFE if Verdict.SAFE in conditions else Verdict.UNDECIDED
+
+    @property
+    def verdict(self) -> Verdict:
+        found = set(self.rules.values())
+        if Verdict.VIOLATED in found:
+            return Verdict.VIOLATED
+        return Verdict.UNDECIDED if Verdict.UNDECIDED in found else Verdict.SAFE
+
+    @property
     def exit_code(self) -> int:
-        verdicts = {finding.verdict for finding in self.findings}
-        if Verdict.VIOLATED in verdicts:
-            return FAILED
-        return UNDECIDED if Verdict.UNDECIDED in verdicts else PASSED
-
-
-# ------------------------------------------------------------------ rules
-
-
-def parse_rule(text: str) -> Rule:
-    """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out."""
-    chosen = dict[str, str]()
-    bracket = re.search(r"\[(.*?)\]", text)
-    if bracket:
-        for part in bracket[1].split(","):
-            key, _, value = (word.strip() for word in part.partition("="))
-            if key not in SELECTORS or not value or key in chosen:
-                raise _bad_rule(text, f"{part.strip()!r} is not one of {', '.join(f'{s}=...' for s in SELECTORS)}")
-            chosen[key] = value
-    bare = text.replace(bracket[0], " ") if bracket else text
-    match = re.fullmatch(r"\s*([a-z][^\s<>=\[\]]*)\s*>\s*(\S+)\s*", bare)
-    if not match:
-        raise _bad_rule(text, "it must compare one metric with one limit by '>'")
-    return Rule(text, _metric(text, match[1]), _limit(text, match[2]), **chosen)
-
-
-def _metric(text: str, word: str) -> str:
-    if not word.startswith("tpr@"):
-        return word
-    try:
-        return f"tpr@{float(word.removeprefix('tpr@')):g}"  # as results name it
-    except ValueError:
-        raise _bad_rule(text, f"{word!r} names no false-positive rate") from None
-
-
-def _limit(text: str, word: str) -> float:
-    try:
-        limit = float(word)
-    except ValueError:
-        limit = math.nan
-    if not math.isfinite(limit):
-        raise _bad_rule(text, f"{word!r} is not a number")
-    return limit
-
-
-def _bad_rule(text: str, why: str) -> FedauditError:
-    return FedauditError(
-        "gate-rule",
-        f"--fail-if {text!r}: {why}",
-        'Write it like "tpr@0.01 > 0.05" or "auc[attack=loss, party=*] > 0.6".',
-    )
+        return {Verdict.SAFE: PASSED, Verdict.VIOLATED: FAILED, Verdict.UNDECIDED: UNDECIDED}[self.verdict]
 
 
 # ------------------------------------------------------------------ judging
@@ -144,13 +103,31 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     if not rules:
         raise FedauditError("gate-rule", "there is nothing to check", 'Give --fail-if "tpr@0.01 > 0.05".')
     document = results.load(run)
-    chosen = [(rule, entry) for rule in rules for entry in _select(document, rule)]
+    risks = [rule for rule in rules if rule.metric not in OF_THE_RUN]
+    chosen = [(rule, entry) for rule in risks for entry in _select(document, rule)]
     looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
     scores = cache(lambda: load_scores(run))
-    doubts = Doubts(_hidden(document), _confounded(document))
+    doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.attack for headline in document.headlines}
-    named = primary if any(rule.attack is None for rule in rules) else {}
-    return Gate([_find(rule, entry, looked_at, doubts, scores) for rule, entry in chosen], looked_at, named)
+    named = primary if any(rule.attack is None for rule in risks) else {}
+    found = [_find(rule, entry, looked_at, doubts[rule], scores) for rule, entry in chosen]
+    found += [finding for rule in rules for finding in _of_the_run(rule, document, doubts[rule])]
+    found += _failed(document, rules)
+    empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
+    found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
+    return Gate(found, looked_at, named)
+
+
+def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
+    """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
+    why = {
+        failure.attack: f"{failure.attack} failed and has no result: {failure.reason}" for failure in document.failed
+    }
+    return [
+        Finding(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Verdict.UNDECIDED, note)
+        for rule in rules
+        if rule.attack is not None and (note := why.get(rule.attack))
+    ]
 
 
 @dataclass(frozen=True)
@@ -161,13 +138,24 @@ class Doubts:
     not_violated: str = ""
 
 
-def _hidden(document: Document) -> str:
-    """Why not even a small risk is proof of safety: not everything was looked at, or something hides risk."""
+def _hidden(document: Document, rule: Rule) -> str:
+    """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
+    risk. An attack that failed matters if the rule is about all attacks, or if it would have been the primary one."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    if document.degraded:
-        return f"part of the audit is missing: {document.degraded[0]}"
+    others = {f"attack {failure.attack}" for failure in document.failed if not _matters(failure.attack, document, rule)}
+    missing = [what for what in document.degraded if what not in others]
+    if missing:
+        return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
+
+
+def _matters(attack: str, document: Document, rule: Rule) -> bool:
+    if rule.attack is not None:
+        return rule.attack in (ANY, attack)
+    order = {name: place for place, name in enumerate(PRIMARY)}
+    quoted = [order.get(headline.attack, len(order)) for headline in document.headlines]
+    return order.get(attack, len(order)) < max(quoted, default=0)
 
 
 def _confounded(document: Document) -> str:
@@ -179,20 +167,59 @@ def _confounded(document: Document) -> str:
     return f"a blind guess that sees no model has AUC {found.value:.3f}: the sets differ, and the figure may show that"
 
 
+NOWHERE: Place = ("", "", "", None)
+
+
+def _of_the_run(rule: Rule, document: Document, doubts: Doubts) -> list[Finding]:
+    """Of the run as a whole: its accuracy, or each epsilon that it claims."""
+    if rule.metric == ACCURACY:
+        estimate = document.run.accuracy.get("evaluation")
+        if estimate is None or estimate.value is None:
+            why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
+            return [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, why)]
+        verdict, note = _decided(rule, estimate.low, estimate.high, Doubts(doubts.not_safe))
+        return [Finding(rule, *NOWHERE, estimate.value, estimate.low, estimate.high, verdict, note)]
+    if rule.metric != EPSILON:
+        return []
+    claim = document.run.guarantee
+    if claim is None:
+        why = "this run claims no differential privacy, so that its epsilon has no limit"
+        return [Finding(rule, *NOWHERE, None, None, None, Verdict.VIOLATED, why)]
+    found = []
+    for each in (claim, *claim.further):
+        of = (each.defence, "", each.unit or "unit not said", None)
+        value, note = each.epsilon, each.problems[0] if each.problems else ""
+        verdict = Verdict.UNDECIDED
+        if not note:
+            verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
+        found.append(Finding(rule, *of, value, value, value, verdict, note))
+    return found
+
+
+def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Verdict, str]:
+    """What the two ends say, unless the audit itself speaks against it."""
+    if rule.broken_for_sure(low, high):
+        return (Verdict.UNDECIDED, doubts.not_violated) if doubts.not_violated else (Verdict.VIOLATED, "")
+    if rule.kept_for_sure(low, high):
+        return (Verdict.UNDECIDED, doubts.not_safe) if doubts.not_safe else (Verdict.SAFE, "")
+    return Verdict.UNDECIDED, ""
+
+
 def _select(document: Document, rule: Rule) -> list[AuditResult]:
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     entries = document.results
     _known("vantage", rule.vantage, primary)
-    _known("attack", rule.attack, {entry.attack for entry in entries})
+    failed = {failure.attack for failure in document.failed}
+    _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, AuditResult] = {}
     for vantage, attack in primary.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in entries:
-                if _sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
+                if sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
     measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured and rule.metric not in _asked_for(document):
+    if rule.metric not in measured and rule.metric not in _asked_for(document) and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
 
@@ -208,7 +235,7 @@ def _known(what: str, word: str | None, names: Iterable[str]) -> None:
         raise FedauditError("gate-selector", f"this run has no {what} {word!r}", suggest(str(word), names))
 
 
-def _sees(vantage: str, entry: AuditResult) -> bool:
+def sees(vantage: str, entry: AuditResult) -> bool:
     """Results on global models are stored once, under the client; a server sees these models, too."""
     also = vantage == "server" and (entry.vantage, entry.model) == ("client", "global")
     return entry.vantage == vantage or also
@@ -235,18 +262,14 @@ def _find(
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
         return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
     (low, high), note = proved_ends(estimate), ""
-    if low is not None and low > rule.limit and looked_at > 1:
+    if rule.broken_for_sure(low, high) and looked_at > 1:
         confidence = 1 - (1 - estimate.confidence) / looked_at
         low = _corrected(entry, rule.metric, confidence, scores())
         if low is None:
             note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
-    verdict = Verdict.UNDECIDED
-    if low is not None and low > rule.limit:
-        why_not = doubts.not_violated
-        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.VIOLATED, note)
-    elif high is not None and high < rule.limit:
-        why_not = doubts.not_safe or _below_chance(entry)
-        verdict, note = (Verdict.UNDECIDED, why_not) if why_not else (Verdict.SAFE, "")
+    against = Doubts(doubts.not_safe or _below_chance(entry), doubts.not_violated)
+    verdict, why_not = _decided(rule, low, high, against)
+    note = why_not or note
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
 
@@ -268,39 +291,11 @@ def _below_chance(entry: AuditResult) -> str:
 # ------------------------------------------------------------------ intervals again, from the scores
 
 
-def load_scores(run: Path) -> Scores | None:
-    """scores.parquet, or None where there is none."""
-    path = (run if run.is_dir() else run.parent) / results.SCORES
-    if not path.is_file():
-        return None
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        if path.stat().st_size > MAX_SCORE_BYTES:
-            raise ValueError("larger than 4 GiB")
-        wanted = results.score_columns()
-        table = pq.read_table(path, columns=[column.name for column in wanted if column.name != "id"])
-        table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))
-        if table["subject"].null_count:
-            table = table.drop_columns("subject")
-        if any(column.null_count for column in table.columns):
-            raise ValueError("a role, a party or a score is missing")
-        return {name: table[name].to_numpy() for name in table.column_names}
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise FedauditError(
-            "scores-unreadable",
-            f"{path} cannot be read: {error}",
-            "Run `fedaudit run` or `fedaudit audit` again.",
-            exit_code=REFUSED,
-        ) from None
-
-
 def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
     """The lower end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
-    blocks = _blocks(entry, scores)
+    blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
@@ -320,30 +315,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
     if metric == "auc":
         return auc(blocks, confidence)
-    return tpr_at_fpr(blocks, float(metric.removeprefix("tpr@")), confidence)
+    return pooled_tpr(blocks, float(metric.removeprefix("tpr@")), confidence)
 
 
 def _close(a: float | None, b: float | None) -> bool:
     return a is b is None or (a is not None and b is not None and math.isclose(a, b, rel_tol=0, abs_tol=1e-9))
-
-
-def _blocks(entry: AuditResult, scores: Scores) -> list[Block]:
-    """As the auditor makes them: local models have one block for each party, global models one for all."""
-    mine = np.asarray((scores["attack"] == entry.attack) & (scores["model"] == entry.model))
-    party, parties = entry.party, scores["party"]
-    if party is None and entry.model == "global":
-        wanted = [mine]
-    else:
-        wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
-    # A party that took part too seldom has no scores at all and is left out.
-    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
-
-
-def _block(mine: Bools, scores: Scores) -> Block:
-    role = scores["role"]
-    members, evaluation = mine & (role == Role.MEMBER.value), mine & (role == Role.EVALUATION.value)
-    calibration = mine & (role == Role.CALIBRATION.value) & ~scores["reference"]
-    values = np.where(np.isfinite(scores["score"]), scores["score"], -np.inf)
-    subject = scores.get("subject")
-    names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
-    return Block(values[members], values[evaluation], values[calibration], names)

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.settings import calibrating
 from fedaudit.errors import FedauditError
-from fedaudit.results.gate import Rule, parse_rule
+from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import needed_for_lower_end
-from fedaudit.types import Estimate, Game, Role
+from fedaudit.types import Estimate, Game
 
 
 def party_rule(text: str | None) -> Rule | None:
@@ -32,20 +36,27 @@ def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
     if rule is None or estimate is None:
         return False
     low = estimate.guaranteed[0] if estimate.guaranteed else estimate.low
-    return low is not None and low > rule.limit
+    return rule.broken_for_sure(low, None)
 
 
-def check_reachable(rule: Rule | None, game: Game, confidence: float) -> None:
-    """Refuse a limit that no outcome could ever cross, because too few records calibrate it."""
+def check_reachable(rule: Rule | None, game: Game, confidence: float, attack: BaseAttack | None = None) -> None:
+    """Refuse a limit that no outcome could ever cross, because too few records calibrate it.
+
+    `attack`: the one that the limit is about; one that is fitted spends half of the calibration records on that.
+    """
     rate = None if rule is None else _rate(rule)
     if rule is None or rate is None:
         return
-    available = int(game.truth.mask(Role.CALIBRATION).sum())
+    everyone = [np.arange(len(game.candidates))]
+    aside, fits = calibrating(game, everyone), attack is not None and attack.fits
+    available = calibrating(game, everyone, fitted=fits)
     needed = needed_for_lower_end(rate, confidence, guaranteed=True)
     if available < needed:
+        of_these = f", of which {attack.name} leaves {available}" if attack is not None and fits else ""
         raise FedauditError(
             "limit-unreachable",
-            f"{rule.text!r} could never be crossed: {available} calibration records are set aside, {needed} are needed",
+            f"{rule.text!r} could never be crossed: {aside} calibration records are set aside{of_these}, {needed} are "
+            "needed",
             "Set more records aside, plan fewer rounds, or limit the AUC or the TPR at a larger FPR.",
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.data.records import missing
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.results.document import COINS, TOLD
 from fedaudit.stats import (
     Block,
     Bonferroni,
@@ -24,7 +25,8 @@ from fedaudit.stats import (
     tpr_at_fpr,
 )
 from fedaudit.stats.levels import check_levels
-from fedaudit.types import Bools, Estimate, Floats
+from fedaudit.stats.onerun import by_unit
+from fedaudit.types import Bools, Estimate, Floats, Role
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
@@ -55,7 +57,7 @@ def estimate(
     four figures of epsilon, each under its own name.
     """
     check_levels(confidence, fprs or ())
-    columns, of_a_run = _read(path, attack)
+    columns, of_a_run, coins = _read(path, attack)
     _refuse_missing(columns, path)
     # Sorted by id, so that the order of rows cannot change a bit.
     order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
@@ -87,7 +89,16 @@ def estimate(
     claimed: list[Estimate] = []
     if delta is not None:
         claimed = epsilons(scores, member, delta, confidence)
-        notices += [ASSUMPTIONS, ONE_RUN] if of_a_run else [ASSUMPTIONS]
+        if coins == TOLD:
+            claimed = claimed[:-1]
+        elif coins:
+            tossed = np.array(columns["role"])[order] != Role.CALIBRATION.value
+            units = scores[tossed], member[tossed]
+            if coins == "subject" and subject is not None:
+                units = by_unit(np.unique(subject[tossed], return_inverse=True)[1], *units)
+            claimed[-1] = one_run_epsilon(*units, delta, confidence)
+        told = {None: ONE_RUN, TOLD: TUNED}.get(coins, BY_COINS)
+        notices += [ASSUMPTIONS, told] if of_a_run else [ASSUMPTIONS]
         if delta > 1 / len(ids):
             warnings.append(f"delta {delta:g} is above 1/{len(ids)}: publishing one record at random would satisfy it.")
     return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
@@ -133,6 +144,18 @@ ONE_RUN = (
 )
 
 
+TUNED = (
+    "A fair coin decided about each of these, but the attack was tuned on some whose coins it was told: the bound is "
+    "in results.json, and cannot be computed from scores."
+)
+
+
+BY_COINS = (
+    "These rows are units of one run, and a fair coin decided about each of them, calibration records excepted: "
+    "epsilon-one-run is a proof, about one unit of the coins, and none of the other figures is."
+)
+
+
 def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> list[Estimate]:
     """What was proved, what a Gaussian fit says, what the papers quote, and the one-run bound, at one delta."""
     inside, outside = scores[member], scores[~member]
@@ -144,12 +167,13 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
     ]
 
 
-def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
+def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool, str | None]:
+    """The columns, whether they are those of a run, and about which unit that run flipped fair coins."""
     if not path.is_file():
         raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
-    columns = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    columns, coins = _read_parquet(path) if path.suffix == ".parquet" else (_read_csv(path), None)
     of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
     if of_a_run:
         columns = _of_attack(columns, attack, path)
@@ -166,7 +190,7 @@ def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool]:
             )
     if not columns["id"]:
         raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
-    return columns, of_a_run
+    return columns, of_a_run, coins
 
 
 def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) -> dict[str, list[Any]]:
@@ -182,22 +206,24 @@ def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) ->
     found = {name: [columns[name][row] for row in kept] for name in ("id", "score", "role", "subject")}
     if None in found["subject"]:
         del found["subject"]
-    return found | {"member": [int(role == "member") for role in found.pop("role")]}
+    return found | {"member": [int(role == "member") for role in found["role"]]}
 
 
-def _read_parquet(path: Path) -> dict[str, list[Any]]:
+def _read_parquet(path: Path) -> tuple[dict[str, list[Any]], str | None]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
+        table = pq.read_table(path)
+        columns: dict[str, list[Any]] = table.to_pydict()
     except (pa.ArrowException, OSError) as error:
         raise FedauditError(
             "unreadable",
             f"{path} is not a parquet file: {error}",
             "Save it as parquet, or as CSV under a name that ends in .csv.",
         ) from None
-    return columns
+    coins = (table.schema.metadata or {}).get(COINS)
+    return columns, coins.decode() if coins else None
 
 
 def _read_csv(path: Path) -> dict[str, list[Any]]:

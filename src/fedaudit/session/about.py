@@ -72,6 +72,7 @@ class About:
             ),
             parties=[party_info(game, party) for party in game.parties],
             guarantee=accounting.stated(self.promises, auditor.last_round),
+            weights_per_member=dict(auditor.settings.weights_per_member),
         )
 
     def manifest(self, auditor: Auditor, keep: str) -> dict[str, Any]:
@@ -83,13 +84,13 @@ class About:
             "attacks": [attack.name for attack in auditor.settings.attacks],
             "notices": list(auditor.settings.notices),
             "data": fingerprint(auditor.game),
-            "weights_per_member": dict(auditor.settings.weights_per_member),
+            "weights_per_member": info.weights_per_member,
         }
 
 
 def party_info(game: Game, party: str) -> PartyInfo:
-    own = game.candidates.party == party
+    own = game.truth.role[game.candidates.of_party(party)]
     members, evaluation, calibration = (
-        int((game.truth.mask(role) & own).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+        int((own == role.value).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
     )
     return PartyInfo(party, members, evaluation, calibration)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary import attacks
+from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.attribute import Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
@@ -31,16 +32,23 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [name for name in names if name != attacks.ATTRIBUTE]
+    others = None if names is None else [_asked(audit, name) for name in names if name != attacks.ATTRIBUTE]
     fit = audit.matched.fit if audit.matched else "all"
-    found = attacks.choose(others, audit.reference.spread, fusion, fit)
+    found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
     return [*found, Attribute()] if guessing else found
+
+
+def _asked(audit: Audit, name: str) -> str:
+    """A trace knows the attacks of the user's own by their names, the configuration as "package.module:name"."""
+    own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
+    return next((asked for asked in own if plugins.made(asked).name == name), name)
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks or list(recorded) or None)
+    check_unit(audit, asked)
     check(audit, asked)
     if audit.adversary is None:
         return asked
@@ -49,6 +57,23 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     if not series and not (audit.attacks and audit.attribute):
         series = [entry.make() for entry in attacks.SHADOW.values()]
     return [*others, *series, *([Attribute()] if audit.attribute else [])]
+
+
+def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
+    """Refuses attacks on records in a game about people, and the other way round."""
+    people = audit.unit == "subject"
+    for attack in asked:
+        if (attack.question == "subject") == people:
+            continue
+        if people:
+            suited = ", ".join(attacks.SUBJECT)
+            todo = f'Use {suited}; or set audit.unit = "record".'
+            raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
+        todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
+        raise FedauditError("attack-unit", f"{attack.name} asks about people, and this game about records", todo)
+    if people and (audit.adversary or audit.attribute):
+        what = "audit.adversary and [audit.attribute] are about records, and this game is about people"
+        raise FedauditError("attack-unit", what, 'Remove them, or set audit.unit = "record".')
 
 
 def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:

@@ -14,8 +14,10 @@ from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
-from fedaudit.config.schema import Config, Matched, Tear
-from fedaudit.data import partition
+from fedaudit.audit.settings import Coins
+from fedaudit.config.schema import Config, Matched
+from fedaudit.config.tear import Tear
+from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes, label_only
@@ -65,6 +67,7 @@ class Prepared:
 
 def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     """`recorded`: the attacks of a run that goes on, where its configuration names none."""
+    config = config.decided()
     federation, audit = config.federation, config.audit
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
@@ -75,20 +78,58 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng)
+    game = partition.build(dataset, federation, rng, audit.unit or "record")
+    coins, implied = fair_coins(config)
+    settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow, search=search_options(config))
+    settings = replace(settings, references=references, shadow=shadow, notices=dataset.notices)
+    settings = replace(settings, search=search_options(config))
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
-    """Whether people may be split, where the data say whose a record is: not unless that was asked for."""
-    known = dataset.records.subject is not None
-    return config.splitting(bool(config.federation.split_subjects) if known else None)
+    """Whether people may be split, where the data say whose a record is: not unless that was asked for, as by a coin
+    for each record."""
+    federation, known = config.federation, dataset.records.subject is not None
+    split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
+    return config.splitting(split if known else None)
+
+
+def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+    """The coins of the configuration, if it has any, and a notice about what they imply."""
+    federation = config.federation
+    if not federation.coins:
+        return None, ()
+    if federation.partition == "subjects":
+        return Coins("subject"), ()
+    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
+
+
+def at_delta_of(settings: Settings, promises: Sequence[Promise]) -> Settings:
+    """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
+    if settings.coins is None:
+        return settings
+    mine = [promise.delta for promise in promises if promise.process.unit == settings.coins.unit]
+    return replace(settings, coins=replace(settings.coins, delta=mine[0])) if mine else settings
+
+
+COINS_SPLIT = (
+    "federation.coins = true flips a coin for each record, so that people may have records on both sides "
+    '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
+)
+
+
+def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
+    """People with a single record, or session, who cannot both be trained on and have one that is not."""
+    if game.candidates.unit != "subject":
+        return ()
+    everybody = len(subjects.people(dataset.records)[0])
+    missing, of = everybody - len(game.candidates), "record" if dataset.session is None else "session"
+    return (f"{missing:,} of {everybody:,} people have a single {of}: left out on both sides.",) if missing else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -105,10 +146,11 @@ def training(config: Config, records: int) -> dict[str, Any]:
 
 
 def build(staged: Staged) -> TorchTask:
+    from fedaudit.learn.models.own import forward_of
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments())
+    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments(), forward_of(model))
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:
@@ -142,6 +184,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
     settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
+    settings = at_delta_of(settings, defence.promises)
     settings = fitting(settings, task, game, federation.seed, asked)
     settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
     parties: list[Party] = [
@@ -178,19 +221,28 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
     suited = replace(suited, notices=(*suited.notices, *label_only.told(suited, task, game, seed)))
-    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer))
+    by_coins = settings.coins is not None
+    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 
 
-def weights_per_member(task: Task, game: Game, layer: str | None) -> dict[str, float]:
-    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'."""
+def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
+    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'.
+
+    It decides which attack is quoted. Under coins it must not tell how they fell, so the expected number of members
+    stands for their number.
+    """
     from fedaudit.adversary.signals.matched import largest_linear, rules
 
     module = getattr(task, "architecture", None)
     if module is None or not rules(module):
         return {}
     weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
-    member = game.truth.mask(Role.MEMBER)
-    counts = [int((member & (game.candidates.party == party)).sum()) for party in game.parties]
+    if by_coins:
+        owner, tossed = game.candidates.owner, ~game.truth.mask(Role.CALIBRATION)
+        held = [np.isin(owner, game.candidates.of_party(party)) for party in game.parties]
+        counts = [float((tossed[owner] & mine).sum()) / 2 for mine in held]
+    else:
+        counts = [float(game.size(party)) for party in game.parties]
     return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
 
 

@@ -32,13 +32,18 @@ def fingerprint(game: Game) -> str:
         found.update(f"{array.dtype.str} {array.shape}".encode())
         for part in range(0, len(array), 4096):  # in pieces: never a second copy of the data
             found.update(array[part : part + 4096].tobytes())
+    if game.training is not None:
+        found.update(json.dumps([game.training.rows.id.tolist(), game.training.party.tolist()]).encode())
     return found.hexdigest()
 
 
 def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
-    """As it was recorded. A run from before `split_subjects` was a key split people wherever it knew them."""
+    """As it was recorded. A run from before `split_subjects` was a key split people wherever it knew them; one from
+    before `unit` was a key asked about records."""
     try:
         config = parse(dict(manifest["config"]))
+        if config.federation.partition == "subjects" and config.audit.unit is None:
+            config = config.asking("record", None)
         return config if config.federation.split_subjects is not None else config.splitting(True)
     except (FedauditError, KeyError, TypeError) as error:
         raise FedauditError(
@@ -50,10 +55,17 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
 
 
 def continued(directory: Path, config: Config) -> Config:
-    """A run is gone on with as it began: who does not say whether people are split means what was meant then."""
-    if config.federation.split_subjects is not None or not (directory / RUN).exists():
+    """A run is gone on with as it began: who does not say whether people are split, or whom the game is about, means
+    what was meant then."""
+    if not (directory / RUN).exists():
         return config
-    return config.splitting(config_of(load_manifest(directory), directory).federation.split_subjects)
+    begun = config_of(load_manifest(directory), directory)
+    if config.federation.split_subjects is None:
+        config = config.splitting(begun.federation.split_subjects)
+    if config.audit.unit is None:
+        fresh = config.federation.fresh
+        config = config.asking(begun.audit.unit, begun.federation.fresh if fresh is None else fresh)
+    return config
 
 
 def check_config(directory: Path, config: Config) -> None:

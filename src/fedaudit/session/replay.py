@@ -12,7 +12,7 @@ from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.prepare import Staged, build, defend, filter_options, stage
+from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, stage
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
@@ -57,7 +57,7 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
 def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     """The attacks and their vantages. Refuses what a trace cannot show."""
     audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
-    told = () if names else tuple(map(str, store.manifest.get("notices", ())))
+    told = staged.dataset.notices if names else tuple(map(str, store.manifest.get("notices", ())))
     asked_for = names
     names = names or [str(name) for name in store.manifest.get("attacks", ())]
     attacks = choose(audit, names or None)
@@ -76,6 +76,7 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     options = filter_options(staged.config, staged.promises)
     weights = store.manifest.get("weights_per_member", {})
     settings = replace(staged.settings, attacks=attacks, notices=told, filter=options, weights_per_member=weights)
+    settings = at_delta_of(settings, staged.promises)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
+from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
 from fedaudit.session.about import About
 from fedaudit.session.engines import Engine, rounds
@@ -26,6 +27,7 @@ def run(
     config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
+    refuse_foreign(out, [RUN])
     if not force:
         config = continued(out, config)
         check_config(out, config)

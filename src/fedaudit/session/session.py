@@ -25,6 +25,7 @@ from fedaudit.data.outsiders import understated
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
+from fedaudit.results.coins import refuted
 from fedaudit.results.document import Document
 from fedaudit.results.exposure import most_exposed
 from fedaudit.session.about import About
@@ -265,13 +266,15 @@ class Session:
         warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
         info = about.info(auditor, status, time.perf_counter() - self.started)
+        if coins := auditor.settings.coins:
+            found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)
 
     def _saved(self, document: Document, out: Path) -> Document:
         """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
         try:
-            results.save_scores(self.auditor.score_parts(), out)
+            results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor))
             results.save(document, out)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
@@ -280,6 +283,13 @@ class Session:
             self.gap(lost.rstrip("."))
             return replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
         return document
+
+
+def flipped_about(auditor: Auditor) -> str | None:
+    """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
+    coins = auditor.settings.coins
+    tuned = any(attack.tunes for attack in auditor.settings.attacks)
+    return None if coins is None else results.TOLD if tuned else coins.unit
 
 
 def sentences(lines: list[str]) -> list[str]:

@@ -7,16 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedaudit.stats.anytime import Claim, Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
     from fedaudit.stats.called import accuracy_difference, decisions
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
-    from fedaudit.stats.halves import in_hash_order, random_half
+    from fedaudit.stats.halves import hash_order, random_half
     from fedaudit.stats.intervals import clopper_pearson
     from fedaudit.stats.onerun import one_run_epsilon
     from fedaudit.stats.paired import auc_difference, tpr_difference
+    from fedaudit.stats.pooled import pooled_tpr
     from fedaudit.stats.proportions import proportion
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.repeats import over_runs
@@ -26,9 +28,13 @@ _HOME = {
     "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
+    "Claim": "anytime",
     "Explicit": "epsilon",
+    "Probes": "anytime",
     "Split": "epsilon",
     "accuracy_difference": "called",
+    "anytime_curve": "anytime",
+    "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
@@ -36,13 +42,14 @@ _HOME = {
     "decisions": "called",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
-    "in_hash_order": "halves",
+    "hash_order": "halves",
     "maximised_epsilon": "epsilon",
     "needed_for_lower_end": "calibration",
     "needed_for_value": "calibration",
     "one_run_epsilon": "onerun",
     "over_runs": "repeats",
     "party_differences": "compare",
+    "pooled_tpr": "pooled",
     "proportion": "proportions",
     "proved_epsilon": "epsilon",
     "random_half": "halves",
@@ -56,9 +63,13 @@ __all__ = [
     "Band",
     "Block",
     "Bonferroni",
+    "Claim",
     "Explicit",
+    "Probes",
     "Split",
     "accuracy_difference",
+    "anytime_curve",
+    "anytime_epsilon",
     "auc",
     "auc_difference",
     "band_confidences",
@@ -66,13 +77,14 @@ __all__ = [
     "decisions",
     "design_effect",
     "gdp_epsilon",
-    "in_hash_order",
+    "hash_order",
     "maximised_epsilon",
     "needed_for_lower_end",
     "needed_for_value",
     "one_run_epsilon",
     "over_runs",
     "party_differences",
+    "pooled_tpr",
     "proportion",
     "proved_epsilon",
     "random_half",

@@ -1,4 +1,4 @@
-"""Random halves that do not depend on the order of rows."""
+"""Random halves and orders that do not depend on the order of rows."""
 
 import hashlib
 
@@ -11,10 +11,11 @@ def random_half(names: Strings, salt: str) -> Bools:
     """Half of the names, by hash: the same whatever the order, and all rows of a name together."""
     unique, inverse = np.unique(names, return_inverse=True)
     chosen = np.zeros(len(unique), bool)
-    chosen[in_hash_order(unique, salt)[: len(unique) // 2]] = True
+    chosen[hash_order(unique, salt)[: len(unique) // 2]] = True
     return np.asarray(chosen[inverse])
 
 
-def in_hash_order(names: Strings, salt: str) -> Ints:
-    """The places of the names in an order that looks random and depends on nothing but the names and the salt."""
-    return np.argsort([hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in names], kind="stable")
+def hash_order(names: Strings, salt: str) -> Ints:
+    """A random order of the names, the same wherever each of them stands."""
+    digests = [hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in names]
+    return np.asarray(np.argsort(digests, kind="stable"))

@@ -54,9 +54,9 @@ def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
 def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     """Estimates x units: the influence of each subject, or of each record where subjects are not known, joined by
     name over all estimates. Who takes no part in an estimate adds 0 to it."""
-    names = [name for _, blocks in estimates for block in blocks for name in _names(block)]
-    numbers = iter(numbered(names))
-    size = 1 + max((int(own.max()) for own in numbered(names) if own is not None and len(own)), default=-1)
+    found = numbered([name for _, blocks in estimates for block in blocks for name in _names(block)])
+    size = 1 + max((int(own.max()) for own in found if own is not None and len(own)), default=-1)
+    numbers = iter(found)
     rows = []
     for influence, _ in estimates:
         row = np.zeros(size)
@@ -66,6 +66,15 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
             row += np.bincount(own, values, size)
         rows.append(row)
     return np.array(rows)
+
+
+def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
+    """One estimate's influence on so many units, whose names are their numbers."""
+    row = np.zeros(size)
+    for values, block in zip(influence, blocks, strict=True):
+        for part, numbers in zip(values, _names(block), strict=True):
+            row += np.bincount(numbers, part, size)
+    return row
 
 
 def _names(block: Block) -> tuple[Groups, Groups, Groups]:

@@ -6,7 +6,8 @@ Each of m units (records, subjects or users) is put into training by its own fai
 2. v of r guesses are right. Under epsilon-DP every guess is right with chance at most p = e^eps / (1 + e^eps) whatever
    the others show, so P(v or more right) <= P(Binomial(r, p) >= v).
 3. With delta the chance grows by at most 2 m delta max_i (P(Bin >= v - i) - P(Bin >= v)) / i   (their theorem 5.2).
-4. The bound is the largest epsilon under which v right guesses have a chance below alpha.
+4. The bound is the largest epsilon under which v right guesses have a chance below alpha. (Whatever is DP with a
+   smaller epsilon is so with this one, too, and is refuted with it.)
 
 How many to guess is fixed before looking, as a few counts that share alpha. The adjacency is add-remove: a coin
 decides whether the unit is there at all.
@@ -20,7 +21,7 @@ from scipy import stats
 from fedaudit.errors import FedauditError
 from fedaudit.stats.epsilon import LIMITED
 from fedaudit.stats.gaussian import check_delta
-from fedaudit.types import Bools, Estimate, Floats
+from fedaudit.types import Bools, Estimate, Floats, Ints
 
 MAX_EPSILON = 60.0
 UNFAIR = 1e-4  # a number of members less probable than this is not accepted as the result of fair coins
@@ -43,16 +44,24 @@ def one_run_epsilon(scores: Floats, included: Bools, delta: float, confidence: f
     alpha = (1 - confidence) / len(plans)
     order = np.lexsort((np.random.default_rng(0).permutation(m), -scores))  # ties: neither by truth nor by storage
     right = included[order]
-    found = []
+    bound = 0.0
     for high, low in plans:
         correct = int(np.count_nonzero(right[:high]) + np.count_nonzero(~right[m - low :]))
-        found.append(one_run_bound(m, high + low, correct, delta, alpha))
+        if one_run_p_value(m, high + low, correct, bound, delta) <= alpha:  # else it proves no more than the others
+            bound = one_run_bound(m, high + low, correct, delta, alpha)
     most = max(one_run_bound(m, high + low, high + low, delta, alpha) for high, low in plans)
-    bound = max(found)
     return Estimate(
         name, bound, bound, None, confidence, f"{method}; {len(plans)} numbers of guesses share the error", "proved",
         inside, m - inside, reason=LIMITED if bound >= most else None, ceiling=most,
     )  # fmt: skip
+
+
+def by_unit(unit: Ints, scores: Floats, included: Bools) -> tuple[Floats, Bools]:
+    """Where one coin decided about several records: the mean of their scores, and the coin. Sorted by unit."""
+    units, first, number = np.unique(unit, return_index=True, return_inverse=True)
+    total = np.zeros(len(units))
+    np.add.at(total, number, scores)
+    return total / np.bincount(number), included[first]
 
 
 @lru_cache(maxsize=4096)

@@ -46,10 +46,20 @@ def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influ
         reason = one.reason or two.reason
         return Estimate(name, None, None, None, one.confidence, method, "measured", *counts, reason=reason)
     a, a_low, a_high, b, b_low, b_high = (float(end) for end in ends if end is not None)
+    low, high = ends_of_difference((a, a_low, a_high), (b, b_low, b_high), together)
+    return Estimate(name, a - b, low, high, one.confidence, method, "measured", *counts)
+
+
+Ends = tuple[float, float, float]  # value, low, high
+
+
+def ends_of_difference(one: Ends, two: Ends, together: float) -> tuple[float, float]:
+    """The interval of the first minus the second, whose errors have the correlation `together`."""
+    (a, a_low, a_high), (b, b_low, b_high) = one, two
     unlike = together * ((a_high - a_low) - (b_high - b_low)) ** 2 / 4
     low = a - b - math.sqrt(max((1 - together) * ((a - a_low) ** 2 + (b_high - b) ** 2) + unlike, 0.0))
     high = a - b + math.sqrt(max((1 - together) * ((a_high - a) ** 2 + (b - b_low) ** 2) + unlike, 0.0))
-    return Estimate(name, a - b, max(low, -1.0), min(high, 1.0), one.confidence, method, "measured", *counts)
+    return max(low, -1.0), min(high, 1.0)
 
 
 def correlation(influences: Sequence[tuple[Influence, Sequence[Block]]]) -> float:

@@ -26,14 +26,14 @@ _MOST_MISSING = 10_000_000
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
 
 
-def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
+def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
     """Share of members accused when at most `fpr` of outsiders are, with thresholds set on calibration scores.
 
     The interval is for the TPR at a *true* FPR of `fpr`, see `fiducial`; the ends that hold whatever the scores'
-    distribution is stand beside it, see `guaranteed`. With several blocks each has a threshold of its own, and the
-    counts are summed.
+    distribution is stand beside it, see `guaranteed`, unless `prove` is False. With several blocks each has a threshold
+    of its own, and the counts are summed.
     """
-    return _tpr(blocks, _whose(blocks), fpr, confidence, prove=True)
+    return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 
 
-def roc_curve(blocks: Sequence[Block], points: int = 60, confidence: float = 0.95) -> Curve:
+def roc_curve(blocks: Sequence[Block], points: int = 40, confidence: float = 0.95) -> Curve:
     """TPR against FPR at log-spaced rates, each as `tpr_at_fpr` reports it, down to what can be calibrated."""
     smallest = min((len(b.calibration) for b in blocks), default=0)
     if smallest < 2:

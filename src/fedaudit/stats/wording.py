@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedaudit.types import AuditResult, Curve, Estimate, Headline
 
 NONE = "–"
+MINUS = "-minus-primary"  # names of differences between two attacks on the same records
 TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
 
 
@@ -53,10 +54,16 @@ def is_share(name: str) -> bool:
 def number_text(name: str, value: float | None) -> str:
     if value is None:
         return NONE
+    if name.endswith(MINUS):
+        return f"{100 * value:+.1f}" if is_share(name) else f"{value:+.3f}"
     return share(value) if is_share(name) else f"{value:.3f}"
 
 
 def span_text(name: str, low: float | None, high: float | None) -> str:
+    if name.startswith("epsilon") and low is not None and high is None:  # a lower bound has one end
+        return f"{low:.3f} or more"
+    if name.endswith(MINUS) and low is not None and high is not None:
+        return f"{number_text(name, low)} to {number_text(name, high)}"
     return share_span(low, high) if is_share(name) else plain_span(low, high)
 
 

@@ -20,7 +20,7 @@ from fedaudit.types.findings import (
     Tone,
     VantageName,
 )
-from fedaudit.types.game import Candidates, Game, Grant, Measured, Observation, Role, Stored, Truth, Vantage
+from fedaudit.types.game import Candidates, Game, Grant, Measured, Observation, Role, Stored, Training, Truth, Vantage
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -79,6 +79,7 @@ __all__ = [
     "Task",
     "Tone",
     "Trained",
+    "Training",
     "Truth",
     "Unit",
     "Vantage",

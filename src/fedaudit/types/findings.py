@@ -52,9 +52,12 @@ class Estimate:
 
 
 _ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_SUBJECTS = "count-auc|(balanced-accuracy|f1)@[0-9]+"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
-_NAMES = Rule("propertyNames", {"pattern": f"^({_ABOUT_MEMBERS}|{_ABOUT_SOURCE}|{_ABOUT_ATTRIBUTES})$"})
+_BESIDE = "(auc|tpr@[0-9.e-]+)-minus-primary"
+_EVERY = "|".join((_ABOUT_MEMBERS, _ABOUT_SUBJECTS, _ABOUT_SOURCE, _ABOUT_ATTRIBUTES, _BESIDE))
+_NAMES = Rule("propertyNames", {"pattern": f"^({_EVERY})$"})
 Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 

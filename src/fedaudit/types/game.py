@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,8 @@ class Candidates:
     owner: Ints
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
     at: Mapping[Moment, Bools] = field(default_factory=dict)
+    # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
+    held_by: Mapping[str, Bools] | None = None
 
     def __len__(self) -> int:
         return len(self.id)
@@ -62,7 +64,7 @@ class Candidates:
         return None if self.subject is None else np.unique(self.subject, return_inverse=True)[1]
 
     def of_party(self, party: str) -> Ints:
-        return np.flatnonzero(self.party == party)
+        return np.flatnonzero(self.party == party if self.held_by is None else self.held_by[party])
 
     def present(self, moment: Moment) -> Bools:
         return self.at[moment] if moment in self.at else np.ones(len(self), bool)
@@ -93,18 +95,44 @@ class Truth:
 
 
 @dataclass(frozen=True)
+class Training:
+    """Records that are trained on, and by which party."""
+
+    rows: Records
+    party: Strings
+
+
+@dataclass(frozen=True)
 class Game:
+    """`training`: what the parties train on, where that is not the members' rows themselves: an adversary who asks
+    about people may have other records of theirs."""
+
     candidates: Candidates
     truth: Truth
+    training: Training | None = None
 
     def members(self, party: str) -> Records:
         """The records that an honest party trains on."""
-        mask = (self.candidates.party == party) & self.truth.mask(Role.MEMBER)
-        return self.candidates.rows.take(mask)
+        if self.training is not None:
+            return self.training.rows.take(self.training.party == party)
+        return self.candidates.rows.take(self._trained_on(party))
+
+    def size(self, party: str) -> int:
+        """How many records a party trains on."""
+        mine = self._trained_on(party) if self.training is None else self.training.party == party
+        return int(np.count_nonzero(mine))
+
+    def _trained_on(self, party: str) -> Bools:
+        return np.asarray((self.candidates.party == party) & self.truth.mask(Role.MEMBER))
 
     @property
     def parties(self) -> list[str]:
-        return sorted(set(self.candidates.party.tolist()))
+        return sorted(set((self.training or self.candidates).party.tolist()))
+
+    def seen_by(self, party: str) -> Game:
+        """The same game where all candidates count as this party's: of people with records in several."""
+        mine = np.full(len(self.candidates), party)
+        return replace(self, candidates=replace(self.candidates, party=mine, held_by=None))
 
 
 # ------------------------------------------------------------------ what was measured

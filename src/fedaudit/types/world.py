@@ -44,11 +44,18 @@ class Records:
 @dataclass(frozen=True)
 class Dataset:
     """Records and what a model must know of them. `classes` is 0 for regression; for text, the size of its
-    vocabulary."""
+    vocabulary.
+
+    Two attributes of the records may have a meaning of their own. `session`: records of one session are nearly the
+    same, and stay together. `holder`: which party holds a record; -1: none, so that only an adversary has it.
+    """
 
     name: str
     records: Records
     classes: int
+    session: str | None = None
+    holder: str | None = None
+    notices: tuple[str, ...] = ()  # what the report must say about how they were read
 
     @property
     def input_shape(self) -> tuple[int, ...]:

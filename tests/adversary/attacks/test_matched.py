@@ -60,17 +60,23 @@ def test_known_non_members_that_it_is_fitted_on_set_no_threshold() -> None:
         assert left == known - bars * int(sight.reference.sum())
 
 
-def test_a_running_mean_of_standardised_rounds() -> None:
+def test_a_running_sum_of_standardised_rounds_weighted_with_the_strength_of_each() -> None:
     prepared = prepare(config(audit={"vantages": ["client"], "attacks": ["matched-filter"]}))
     (attack,) = prepared.settings.attacks
-    values = []
+    values, strengths = [], []
     for round in rounds(prepared):
         seen = prepared.auditor.observe(round)
         assert seen is not None
         values.append(seen.of[None].values["matched-filter"])
+        strengths.append(seen.of[None].values["matched-strength"])
         assert seen.of[None].layers == {"matched-filter": "1"}
     sight = prepared.auditor.panels.everyone
-    assert prepared.auditor.case().scores.of(sight, attack) == pytest.approx(np.mean(values, axis=0))
+    naive = [
+        sum(w * z for w, z in zip(strength, value, strict=True)) / sum(w * w for w in strength) ** 0.5
+        for value, strength in zip(np.transpose(values), np.transpose(strengths), strict=True)
+    ]
+    assert prepared.auditor.case().scores.of(sight, attack) == pytest.approx(naive)
+    assert np.min(strengths) > 0
     assert values[0].mean() == pytest.approx(0.0, abs=1e-6)
     assert values[0].std() == pytest.approx(1.0, abs=1e-2)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
@@ -29,10 +30,19 @@ from fedaudit.adversary.attacks.reference import (
     Variance,
 )
 from fedaudit.adversary.attacks.series import Series
+from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectNeighbourhood, SubjectRounds
+from fedaudit.adversary.attacks.subjects_beyond import (
+    SubjectCorrected,
+    SubjectCosine,
+    SubjectFTA,
+    SubjectMatched,
+    SubjectRMIA,
+)
 from fedaudit.adversary.attacks.tear import Boundary, Gap, GapRounds, Tear, TearDeepfool, TearLast
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.types import Unit
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,26 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
+# Attacks on people, from several records of each; they need a game about subjects.
+SUBJECT: dict[str, Entry] = {
+    "subject-loss": Entry("share of the person's records with a low loss under the last model", SubjectLoss),
+    "subject-rounds": Entry("in how many rounds the loss of the person's records fell", SubjectRounds),
+    "subject-fta": Entry("slope of the mean confidence in the labels of the person's records", SubjectFTA),
+    "subject-cosine": Entry("mean angle between the gradients of the person's records and the update", SubjectCosine),
+    "subject-matched": Entry(
+        "are the gradients of the person's records in the update (matched-filter)", SubjectMatched
+    ),
+    "subject-neighbourhood": Entry(
+        "subject-loss on noisy copies of the records; ten passes", SubjectNeighbourhood, False
+    ),
+    "subject-corrected": Entry(
+        "loss of the person's records, less that under reference models on other people", SubjectCorrected, False
+    ),
+    "subject-rmia": Entry(
+        "likelihood of the person's records, relative to its mean under such reference models", SubjectRMIA, False
+    ),
+}
+
 FUSED = ("gradient-cosine", "fta-confidence")
 
 # `[audit.attribute]` asks for this attack.
@@ -179,19 +209,34 @@ def fuse(parts: Sequence[str] = FUSED, weights: Sequence[float] | None = None) -
 
 
 def choose(
-    names: Iterable[str] | None, variance: Variance = "shared", fusion: Fusion | None = None, fit: Fit = "all"
+    names: Iterable[str] | None,
+    variance: Variance = "shared",
+    fusion: Fusion | None = None,
+    fit: Fit = "all",
+    unit: Unit = "record",
 ) -> list[BaseAttack]:
     """The named attacks, or the default ones. `blind` is left out, because the auditor runs it itself."""
-    wanted = (
-        [name for name, entry in REGISTRY.items() if entry.default] if names is None else list(dict.fromkeys(names))
-    )
-    known = REGISTRY | SHADOW
-    for name in wanted:
-        if name not in known and name != BLIND:
-            raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*known, BLIND]))
-    made = [known[name].make() for name in wanted if name != BLIND]
+    suited = SUBJECT if unit == "subject" else REGISTRY
+    wanted = [name for name, entry in suited.items() if entry.default] if names is None else list(dict.fromkeys(names))
+    made = [_made(name) for name in wanted if name != BLIND]
+    if twice := next((a.name for i, a in enumerate(made) if a.name in [b.name for b in made[:i]]), None):
+        raise FedauditError("attack-name", f"two attacks are called {twice!r}", "Leave one of them out, or rename it.")
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
     return [with_fit(with_variance(attack, variance), fit) for attack in chosen]
+
+
+def _made(name: str) -> BaseAttack:
+    """One of ours, of a plug-in, or named as "package.module:name". Nobody else may take a name of ours."""
+    ours = REGISTRY | SHADOW | SUBJECT
+    if name in ours:
+        return ours[name].make()
+    found, broken = plugins.plugged()
+    if ":" not in name and name not in found | broken:
+        raise FedauditError("unknown-attack", f"unknown attack {name!r}", suggest(name, [*ours, *found, BLIND]))
+    attack = plugins.made(name)
+    if attack.name in ours:
+        raise FedauditError("attack-name", f"{name!r} is called {attack.name!r}, like one of ours", "Rename it.")
+    return attack
 
 
 def with_fit(attack: BaseAttack, fit: Fit) -> BaseAttack:

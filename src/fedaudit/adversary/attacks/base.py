@@ -9,7 +9,7 @@ from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.types import Floats, Grant, Vantage
 
-Question = Literal["membership", "source", "attribute"]
+Question = Literal["membership", "subject", "source", "attribute"]
 Gather = Literal["mean", "sorted", "count"]
 
 
@@ -23,10 +23,12 @@ class Own:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an adversary may learn from before it scores: known non-members, and labelled records of its own."""
+    """What an adversary may learn from before it scores: known non-members, labelled records of its own, and candidates
+    of whom it knows whether they are members."""
 
     nonmembers: Floats | None = None
     own: Own | None = None
+    known: Own | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class BaseAttack:
     probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
+    tunes: ClassVar[bool] = False  # True: `fit` uses a few candidates of known membership, which are not reported on
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
     taught: ClassVar[bool] = False  # True: `fit` uses the first party's own records, seen like everybody else's

@@ -148,10 +148,9 @@ class Distances(Kept):
     def queries(self) -> Floats | None:
         return np.sum([np.zeros(self.n), *self.asked], axis=0) if self.signal == DISTANCE else None
 
-    def nearest(self) -> Floats:
-        """Rounds x candidates: the distance to the nearest boundary."""
+    def distances(self) -> tuple[list[int], Floats, Floats]:
         found = [np.where(np.isnan(c), np.inf, c).reshape(self.n, -1).min(axis=1) for c in self.columns]
-        return np.where(np.isinf(found), np.nan, found)
+        return self.rounds, np.where(np.isinf(found), np.nan, found), np.array(self.asked)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.adversary.signals import attribute, merlin, outputs, references, searching, updates
+from fedaudit.adversary.signals import attribute, merlin, neighbourhood, outputs, references, searching, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
@@ -48,6 +48,7 @@ DEAR = GRADIENTS | set(updates.NEEDS)
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),
+    Family(neighbourhood.NEEDS, neighbourhood.measure, salt=neighbourhood.COPIES),
     Family(_GRADIENTS, _gradients),
 ]
 

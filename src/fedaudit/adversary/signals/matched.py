@@ -13,7 +13,8 @@ records that resemble many others drown in them. We know of no earlier use of bo
 1. `prepare` once: which layers, which records the moments are taken from, what of it never changes.
 2. `statistics` in every round, at the model `halfway` between received and sent: one forward pass, one backward pass
    down to the chosen layer. A record was met somewhere on the way, and halfway is nearest to everywhere.
-3. `scores`, standardised on the records of the fit; over rounds their mean.
+3. `scores`, standardised on the records of the fit. Over rounds their sum, weighted with the whitened norm of the
+   record's gradient in each round (`adversary.reductions.Weighted`), which is how strong the signal would be.
 
 Adam divides every coordinate of a gradient by about its root mean square. Where the party is known to use it
 (`adaptive`), the update is multiplied by that first, so that it is a sum of gradients again.

@@ -1,7 +1,6 @@
 """Relatives of the matched filter, as pure functions on the same things.
 
-round_gain       How much the round lowered the record's loss: loss under the model received minus loss under the model
-                 sent. Two forward passes, no gradient.
+loss             Of a record under the model received: what round-gain compares with the loss under the model sent.
 projection       Projection residuals (ProjRes, IEEE S&P 2026): how far a record's hidden vector lies from the row space
                  of the layer's update. Only its abstract was at hand, so this is our reading of it.
 inverse_hessian  The inverse-Hessian attack on the final model (Suri et al. 2024), read from the abstract as well: the
@@ -18,15 +17,12 @@ from fedaudit.adversary.signals.outputs import from_answers, parts
 from fedaudit.types import Floats, Records, State, Task
 
 
-def round_gain(task: Task, received: State, sent: State, rows: Records) -> Floats:
-    def loss(state: State) -> Floats:
-        found = [
-            from_answers(task.outputs(state, rows.x[part]), rows.y[part], ["loss"], task.classes)["loss"]
-            for part in parts(rows.y, task.classes)
-        ]
-        return np.concatenate(found)
-
-    return loss(received) - loss(sent)
+def loss(task: Task, state: State, rows: Records) -> Floats:
+    found = [
+        from_answers(task.outputs(state, rows.x[part]), rows.y[part], ["loss"], task.classes)["loss"]
+        for part in parts(rows.y, task.classes)
+    ]
+    return np.concatenate(found)
 
 
 def projection(module: nn.Module, x: Tensor, update: Tensor, layer: str, cut: float = 0.01) -> Tensor:

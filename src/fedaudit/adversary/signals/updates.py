@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 
-FILTER, PEER, GAIN = "matched-filter", "matched-filter-peer", "round-gain"
+FILTER, PEER, BEFORE = "matched-filter", "matched-filter-peer", "loss-before"
 PROJECTION, HESSIAN = "projres", "inverse-hessian"
+STRENGTH = {FILTER: "matched-strength", PEER: "matched-strength-peer"}  # the whitened norm of the record's gradient
 NEEDS: dict[str, frozenset[Grant]] = {
-    FILTER: CONSECUTIVE,
-    PEER: CONSECUTIVE | {Grant.OWN},
-    GAIN: CONSECUTIVE,
+    **dict.fromkeys((FILTER, STRENGTH[FILTER]), CONSECUTIVE),
+    **dict.fromkeys((PEER, STRENGTH[PEER]), CONSECUTIVE | {Grant.OWN}),
+    BEFORE: CONSECUTIVE,
     PROJECTION: CONSECUTIVE,
     HESSIAN: frozenset({Grant.WEIGHTS}),
 }
@@ -74,12 +75,12 @@ class Filtering:
         received = view.received if wanted - {HESSIAN} else None
         if received is None:
             return found
-        if GAIN in wanted:
-            found[GAIN] = relatives.round_gain(view.task, received, view.weights, rows)
+        if BEFORE in wanted:
+            found[BEFORE] = relatives.loss(view.task, received, rows)
         if FILTER in wanted:
-            found[FILTER] = self._filtered(view, rows, known, received, view.weights)
+            found |= self._filtered(FILTER, view, rows, known, received, view.weights)
         if PEER in wanted and (others := without_own(view, received)) is not None:
-            found[PEER] = self._filtered(view, rows, known, received, others)
+            found |= self._filtered(PEER, view, rows, known, received, others)
         if PROJECTION in wanted:
             found[PROJECTION] = self._residual(view, rows, known, received)
         return found
@@ -101,7 +102,9 @@ class Filtering:
             )
         return self.prepared
 
-    def _filtered(self, view: View, rows: Records, known: Bools, received: State, sent: State) -> Floats:
+    def _filtered(
+        self, signal: str, view: View, rows: Records, known: Bools, received: State, sent: State
+    ) -> dict[str, Floats]:
         import torch
 
         from fedaudit.adversary.signals import matched
@@ -113,8 +116,13 @@ class Filtering:
             for name, parameter in module.named_parameters()
             if parameter.requires_grad
         }
-        scores = matched.scores(matched.statistics(prepared, module, updates))[:, 0, 0]
-        return np.asarray(matched.standardised(scores, prepared.fitting).numpy(), np.float64)
+        statistics = matched.statistics(prepared, module, updates)
+        scores = matched.standardised(matched.scores(statistics)[:, 0, 0], prepared.fitting)
+        strength = statistics.norm2[:, 0].sqrt()
+        return {
+            signal: np.asarray(scores.numpy(), np.float64),
+            STRENGTH[signal]: np.asarray(strength.numpy(), np.float64),
+        }
 
     def _residual(self, view: View, rows: Records, known: Bools, received: State) -> Floats:
         import torch

@@ -8,6 +8,7 @@ subjects), reported on the other half. It is not among the attacks, because it l
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
 from fedaudit.audit.judge.case import Case
 from fedaudit.stats import Block, auc, random_half
-from fedaudit.types import AuditResult, Bools, Cost, Floats, Game, Role, Stored
+from fedaudit.types import AuditResult, Bools, Cost, Estimate, Floats, Game, Role, Stored
 
 MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
 
@@ -34,6 +35,8 @@ class Blind:
         started = time.perf_counter()
         self.found = self.found or blind_scores(self.game, self.seed)
         found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
+        if self.game.candidates.unit == "subject":
+            found["count-auc"] = by_count(self.game, case.settings.confidence)
         epochs = (time.perf_counter() - started) / max(case.panels.everyone.epoch_seconds, 1e-9)
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
@@ -64,6 +67,13 @@ def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
         model.fit(features[fitted_on], member[fitted_on])
         scores = model.predict_proba(features)[:, 1].astype(np.float64)
     return scores, reported
+
+
+def by_count(game: Game, confidence: float) -> Estimate:
+    """Told apart by nothing but how many records of each candidate the adversary has: it should be at chance."""
+    rows = np.bincount(game.candidates.owner, minlength=len(game.candidates)).astype(np.float64)
+    found = auc([blind_block(game, rows, np.ones(len(rows), bool))], confidence)
+    return replace(found, name="count-auc", method=f"number of records alone; {found.method}")
 
 
 def blind_block(game: Game, scores: Floats, reported: Bools) -> Block:

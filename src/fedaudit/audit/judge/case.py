@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.collect import Sight, say
+from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
-from fedaudit.audit.settings import Settings
-from fedaudit.stats import Block, auc, decisions, needed_for_value, tpr_at_fpr
+from fedaudit.audit.settings import HEADLINE_FPR, Settings
+from fedaudit.stats import Block, auc, decisions, pooled_tpr
 from fedaudit.types import AuditResult, Estimate, Game, ModelKind, Vantage
 
 Estimates = dict[str, Estimate]
+# By vantage, attack and model: the primary attack over the rounds.
+Bands = Mapping[tuple[str, str, str], OverRounds]
+
 # By vantage, attack and model: the estimates of the primary attack after each round.
 History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
 
@@ -36,8 +40,13 @@ class Case:
     scores: Scores
     fprs: tuple[float, ...]
     round: int
-    history: History = field(default_factory=dict)
+    bands: Bands = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
+    history: History = field(default_factory=dict)
+
+    def parties(self, model: ModelKind) -> list[str]:
+        """The parties with results of their own. Of people with records in several, global models tell no party."""
+        return [] if model == "global" and self.game.candidates.held_by is not None else self.game.parties
 
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
@@ -54,6 +63,10 @@ class Case:
         except Exception as error:
             self.failed.setdefault(name, say(error))
 
+    def new_band(self) -> OverRounds:
+        names = [AUC, *([TPR] if HEADLINE_FPR in self.fprs else [])]
+        return OverRounds(self.game, self.settings.rounds, self.settings.confidence, names)
+
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
         return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
 
@@ -69,14 +82,5 @@ class Case:
 
 def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:
     """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
-    found = [auc(blocks, confidence), *(_tpr(blocks, fpr, confidence) for fpr in fprs)]
+    found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
     return {estimate.name: estimate for estimate in found}
-
-
-def _tpr(blocks: Sequence[Block], fpr: float, confidence: float) -> Estimate:
-    able = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
-    if not able or len(able) == len(blocks):
-        return tpr_at_fpr(blocks, fpr, confidence)
-    found = tpr_at_fpr(able, fpr, confidence)
-    left_out = f"{len(blocks) - len(able)} of {len(blocks)} parties left out: too few records to calibrate this rate"
-    return replace(found, method=f"{found.method}; {left_out}")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.tear import Distances
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge.case import Case
 from fedaudit.types import Curve, Floats, Role
@@ -18,13 +17,13 @@ SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUA
 
 def curves(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Curve]:
     """Medians of the judged candidates, and the labels they cost so far; nothing for attacks without distances."""
-    if len(sights) != 1 or not isinstance(kept := sights[0].reductions.get(attack.name), Distances):
+    kept = sights[0].reductions.get(attack.name) if len(sights) == 1 else None
+    if kept is None or (of_rounds := kept.distances()) is None or len(of_rounds[0]) < 2:
         return {}
     sight, found = sights[0], dict[str, Curve]()
-    judged, nearest = case.scores.judged(sight, attack), kept.nearest()
-    if len(nearest) < 2:
-        return {}
-    rounds = [float(round) for round in kept.rounds]
+    judged = case.scores.judged(sight, attack)
+    seen, nearest, cost = of_rounds
+    rounds = [float(round) for round in seen]
     confidence = case.settings.confidence
     method = f"median; order statistics, {confidence:.0%} in each round"
     for name, roles in SIDES.items():
@@ -32,7 +31,7 @@ def curves(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str,
         ends = [median(row[mine], confidence) for row in nearest]
         found[name] = Curve(rounds, *([end[i] for end in ends] for i in range(3)), method)
     if kept.queries() is not None:
-        spent = np.cumsum([float(np.mean(asked[judged])) for asked in kept.asked])
+        spent = np.cumsum([float(np.mean(asked[judged])) for asked in cost])
         found["queries"] = Curve(rounds, spent.tolist(), spent.tolist(), spent.tolist(), "counted: mean of a candidate")
     return found
 

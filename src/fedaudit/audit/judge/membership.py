@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.judge import distances
+from fedaudit.audit.judge.beside import minus_primary
 from fedaudit.audit.judge.case import Case, Verdict, estimates
+from fedaudit.audit.judge.coins import one_run
 from fedaudit.audit.notices import below_chance, tied, unscored
+from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.score import why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Block, roc_curve
@@ -23,19 +26,26 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
         curves |= over_rounds(case, attack, vantage, model)
     curves |= distances.curves(case, attack, sights)
     pooled = entry(case, attack, vantage, model, None, blocks)
+    found = {**minus_primary(case, attack, vantage, model, blocks), **one_run(case, attack, sights, None)}
+    pooled = replace(pooled, estimates={**pooled.estimates, **found})
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
-    for party in case.game.parties:
+    for party in case.parties(model):
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):
             continue  # the adversary itself
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
-        found = entry(case, attack, vantage, model, party, mine)
+        of_party = entry(case, attack, vantage, model, party, mine)
         if not mine:
             why = why_undefined(sight, attack)
-            without = {name: replace(e, reason=why) for name, e in found.estimates.items() if e.value is None}
-            found = replace(found, estimates={**found.estimates, **without})
-        results.append(found)
-    told = [f"{vantage.value}, {model} models: {line}" for line in tied(attack.name, blocks, case.fprs)]
+            without = {name: replace(e, reason=why) for name, e in of_party.estimates.items() if e.value is None}
+            of_party = replace(of_party, estimates={**of_party.estimates, **without})
+        results.append(of_party)
+    where = f"{vantage.value}, {model} models"
+    told = [f"{where}: {line}" for line in tied(attack.name, blocks, case.fprs)]
+    if attack is case.primary(vantage):
+        told += [
+            f"{where}: {line}" for line in changed(attack.name, case.bands.get((vantage.value, attack.name, model)))
+        ]
     return Verdict(results, told)
 
 
@@ -58,17 +68,37 @@ def entry(
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
-    seen = dict(case.history.get((vantage.value, attack.name, model), {}))
-    if case.round not in seen:  # a deferred attack is scored only now
-        sights = case.panels.of(vantage, model)
-        if any(case.scores.defined(sight, attack) for sight in sights):
-            shared = 1 - (1 - case.settings.confidence) / case.settings.rounds
-            seen[case.round] = case.pooled(attack, sights, shared) | case.decided(attack, sights, shared)
+    seen = case.bands.get((vantage.value, attack.name, model))
+    if seen is None:  # a deferred attack is scored only now
+        seen = case.new_band()
+        blocks = case.scores.blocks(case.panels.of(vantage, model), attack)
+        if blocks:
+            seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
+    return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
+
+
+def changed(attack: str, seen: OverRounds | None) -> list[str]:
+    """Round against round, where the interval of the difference does not hold 0."""
+    found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
+    for name, change in found.items():
+        if change.low > 0 or change.high < 0:
+            way = "rose" if change.value > 0 else "fell"
+            if name == AUC:
+                what, span = "AUC", f"{abs(change.value):.3f} ({change.low:+.3f} to {change.high:+.3f})"
+            else:
+                points = f"{100 * abs(change.value):.1f} percentage points"
+                what = f"TPR at {HEADLINE_FPR:.0%} FPR"
+                span = f"{points} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
+            return [f"between rounds {change.first} and {change.last} the {what} of {attack} {way} by {span}."]
+    return []
+
+
+def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    """For attacks with a threshold of their own: the accuracy after each round."""
+    history = case.history.get((vantage.value, attack.name, model), {})
+    found = {round: of["accuracy"] for round, of in history.items() if "accuracy" in of}
+    if not found:
+        return {}
+    ends = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
     method = f"simultaneous over {case.settings.rounds} planned rounds: error shared equally (Bonferroni)"
-    curves = {}
-    for name in ("auc", f"tpr@{HEADLINE_FPR:g}", "accuracy"):
-        found = [e[name] for e in seen.values() if name in e]
-        if found:
-            values, lows, highs = [e.value for e in found], [e.low for e in found], [e.high for e in found]
-            curves[name] = Curve([float(r) for r in seen], values, lows, highs, method)
-    return curves
+    return {"accuracy": Curve([float(round) for round in found], *ends, method)}

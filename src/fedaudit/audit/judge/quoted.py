@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.judge.case import Case
+from fedaudit.audit.judge.coins import NAME, one_run
 from fedaudit.audit.judge.sentences import Beyond
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR
@@ -53,6 +54,9 @@ def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headlin
         return [value if (value := found[model][name].value) is not None else -1.0 for name in by]
 
     best = max(models, key=strength)
+    # The bound may be held against a guarantee from any vantage: it holds for all of them at once.
+    shared = 1 - (1 - confidence) / len(case.settings.vantages)
+    found[best] |= one_run(case, attack, case.panels.of(vantage, best), shared)
     return Headline(vantage.value, attack.name, best, found[best], len(models)), notices
 
 
@@ -63,7 +67,7 @@ def beyond_chance(case: Case, quoted: Sequence[Headline]) -> dict[str, list[Beyo
     """
     found: dict[str, list[Beyond]] = {}
     for headline in quoted:
-        if any(_more_than_chance(estimate) for estimate in headline.estimates.values()):
+        if any(_more_than_chance(estimate) for name, estimate in headline.estimates.items() if name != NAME):
             continue
         vantage = Vantage(headline.vantage)
         tried = [
@@ -102,7 +106,7 @@ def compared_parties(case: Case) -> list[str]:
         attack = case.primary(vantage)
         if attack is None or attack not in case.settings.on(vantage, model):
             continue
-        sights = {party: case.panels.sight(vantage, model, party) for party in case.game.parties}
+        sights = {party: case.panels.sight(vantage, model, party) for party in case.parties(model)}
         seen = {party: sight for party, sight in sights.items() if case.scores.defined(sight, attack)}
         blocks = {party: case.scores.block(sight, attack, party) for party, sight in seen.items()}
         found += [

@@ -7,6 +7,7 @@ chance, and an interval that begins at 0 for want of records is "not settled".
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.stats.wording import (
     behind,
     confidence,
@@ -42,6 +43,7 @@ UNITS = {
     "user": ("users behind the training data", "a user behind the training data"),
     "attribute": ("hidden attribute values", "a true attribute value"),
 }
+NOTHING = {"subject": "No evidence was found that {who} can tell who is in the training data"}
 STRENGTH: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
 
 
@@ -78,6 +80,8 @@ def _told(headline: Headline, name: str | None, scene: Scene) -> Headline:
     how = f"; {headline.attack}, after {count(rounds)} round{'' if rounds == 1 else 's'}"
     tone, sentence = _claim(headline, name, how, _nouns(headline, entry))
     others = None if scene.beyond is None else scene.beyond.get(headline.vantage, ())
+    if tone in ("none", "unknown") and entry and entry.unit == "subject":
+        sentence += _smallest_seen(headline, name)
     if tone in ("none", "unknown") and others:
         tone, sentence = "weak", f"{sentence} {_others(others)}"
     if tone in ("found", "weak"):
@@ -89,16 +93,19 @@ def _told(headline: Headline, name: str | None, scene: Scene) -> Headline:
     return replace(headline, sentence=sentence, tone=tone)
 
 
-def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str]:
-    many, one = UNITS.get(entry.unit if entry else "record", UNITS["record"])
+def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str]:
+    """What is picked out, many and one; and how to say that nothing is."""
+    unit = entry.unit if entry else "record"
+    many, one = UNITS.get(unit, UNITS["record"])
+    nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
     if headline.vantage == "server" and headline.model == "local":
         many = f"the parties' {many}"
     elif many == "training records":
         many = "the training records"
-    return many, one
+    return many, one, nothing
 
 
-def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str]) -> tuple[Tone, str]:
+def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str]) -> tuple[Tone, str]:
     who = _who(headline.vantage)
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
@@ -133,8 +140,26 @@ def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str
             return "unknown", said
         return "weak", f"{said} On average it does better than guessing: {average}."
     why = f" ({tpr.reason})" if tpr.reason else ""
-    start = f"Nothing beyond chance was found for {_lower(who)} at this sample size{why}: it picked out {shares}."
+    start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}."
     return "none", f"{start} That is no proof of safety: up to {share(tpr.high)} remains possible."
+
+
+def _smallest_seen(headline: Headline, name: str | None) -> str:
+    """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
+    auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
+    if auc is None or not (auc.n_pos and auc.n_neg):
+        return ""
+    calibration = (tpr.n_cal if tpr else None) or 0
+    sizes = Sizes(auc.n_pos, auc.n_neg, calibration)
+    least = smallest_visible_auc(sizes, auc.confidence)
+    fpr = fpr_of(name or "")
+    rate_seen = smallest_visible_tpr(sizes, fpr, auc.confidence) if fpr and calibration else None
+    seen = [f"an AUC of {least:.3f}"] if least is not None else []
+    seen += [f"{share(rate_seen)} picked out at {rate(fpr)} false accusations"] if fpr and rate_seen is not None else []
+    counts = f"{count(auc.n_pos)} members and {count(auc.n_neg)} outsiders"
+    if not seen:
+        return f" With {counts}, this audit could have seen no risk at all."
+    return f" The smallest risk that this audit could have seen, with {counts}, is {' or '.join(seen)}."
 
 
 def _others(found: Sequence[Beyond]) -> str:

@@ -225,7 +225,8 @@ class PartyAudit:
         asked = checked(self._rounds(context), **self.options)
         auditor = make_auditor(self.model, game, asked, (vantage,), ATTACKS)
         for rule in (self.halt_if, self.warn_if):
-            check_reachable(rule, game, 1 - (1 - asked.audit.confidence) / auditor.settings.rounds)
+            shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
+            check_reachable(rule, game, shared, auditor.settings.primary(vantage))
         (party,) = game.parties
         folder = self.out or context.run_config.get("audit-out") or None
         out = None if folder is None else Path(str(folder)) / party / ("" if key == AS_SENT else "without-defences")

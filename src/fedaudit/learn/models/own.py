@@ -1,34 +1,36 @@
-"""A model of the user's own: `name = "package.module:factory"`."""
+"""A model of the user's own: `name = "package.module:factory"`, a class or a function."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from pydantic import Field
 
-from fedaudit.config.registry import MODELS, Options
-from fedaudit.errors import FedauditError
+from fedaudit.config.registry import MODELS, Options, imported
 
 
 class OwnOptions(Options):
     options: dict[str, Any] = Field({}, description="what the factory is called with, beside shape and classes")
+    forward: str | None = Field(
+        None, description='how it is asked, if not by model(x) -> logits: "package.module:function" of (model, x)'
+    )
 
     def arguments(self) -> dict[str, Any]:
         return dict(self.options)
 
 
 @MODELS.register(
-    "package.module:factory", "your own: factory(input_shape, classes, **options) -> torch.nn.Module", OwnOptions
+    "package.module:factory",
+    "your own: a function or a class of (input_shape, classes, **options), or of (**options) -> torch.nn.Module",
+    OwnOptions,
 )
 def factory_of(name: str) -> Callable[..., Any]:
     """The function that is named, imported."""
-    module, _, attribute = name.partition(":")
-    try:
-        factory: Callable[..., Any] = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise FedauditError(
-            "model-import",
-            f"cannot import {name!r}: {error}",
-            "Check the name, and run the command in a folder from which the package can be imported.",
-        ) from None
+    factory: Callable[..., Any] = imported(name, "model-import")
     return factory
+
+
+def forward_of(asked: Options) -> Callable[..., Any] | None:
+    """The hook that a configuration names, imported."""
+    name = asked.forward if isinstance(asked, OwnOptions) else None
+    hook: Callable[..., Any] | None = imported(name, "model-import") if name else None
+    return hook

@@ -1,0 +1,232 @@
+"""Every case of docs/coverage.md: which world, under which heading, and what its intervals promise there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from docs.coverage_worlds import (
+    Rng,
+    Rounds,
+    Shot,
+    Shots,
+    World,
+    area,
+    area_of_subjects,
+    between_parties,
+    equal,
+    heavy,
+    kinked,
+    levels,
+    paired,
+    realised,
+    runs,
+    share,
+    tpr,
+    tpr_of_subjects,
+    two_valued,
+)
+from fedaudit.stats import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
+from fedaudit.stats.anytime import Probes, anytime_epsilon
+from fedaudit.stats.gaussian import gaussian_epsilon
+from fedaudit.types import Estimate
+
+
+@dataclass(frozen=True)
+class Case:
+    """`promised`: the intervals that claim to cover here. The others are shown to say where they do not."""
+
+    group: str
+    name: str
+    world: World
+    worlds: int = 2000
+    promised: tuple[str, ...] = ("interval", "guaranteed")
+    nominal: float = 0.05
+
+
+TABLE = "TPR at 1 % FPR: the sizes of a common audit"
+SIZES = "TPR: small and large, null and strong, many small parties"
+TIES = "TPR: ties"
+CORNERS = "TPR: all members at the threshold, or a corner of the ROC curve there"
+SUBJECTS = "TPR at 1 % FPR: several records of one subject"
+FPR = "Realised FPR"
+AUC = "AUC"
+SHARES = "Shares: accuracy, right guesses"
+BANDS = "Bands over rounds (a miss is one round or more outside)"
+PAIRS = "Differences on the same records"
+RUNS = "Mean over training runs"
+EPSILON = "Epsilon: lower bounds and model-based intervals"
+GUARANTEED = ("guaranteed",)
+SERIOUS = 2.4  # standard deviations between members and others: TPR 53 % at 1 % FPR
+
+
+def tpr_cases() -> list[Case]:
+    four = [(1538, 1025)] * 4
+    return [
+        Case(TABLE, "4 x 1025, 1538 members", tpr(four, SERIOUS)),
+        Case(TABLE, "the same, heavy tails (Student's t, 3)", tpr(four, 4.6, degrees=3)),
+        Case(TABLE, "4 x 300, 400 members", tpr([(400, 300)] * 4, SERIOUS)),
+        Case(TABLE, "10 x 1000, 500 members", tpr([(500, 1000)] * 10, SERIOUS)),
+        Case(TABLE, "1 x 1025, 1538 members", tpr([(1538, 1025)], SERIOUS)),
+        Case(TABLE, "4 x 1025 by subjects of nine", tpr_of_subjects(4, (1538, 1025), equal(9), 0.3, SERIOUS)),
+        Case(TABLE, "4 x 1025, null", tpr(four, 0.0)),
+        Case(SIZES, "1 x 100, 20 members, FPR 5 %", tpr([(20, 100)], 1.6, 0.05)),
+        Case(SIZES, "1 x 100, 100 members, FPR 1 %", tpr([(100, 100)], SERIOUS)),
+        Case(SIZES, "1 x 400, 200 members, null", tpr([(200, 400)], 0.0)),
+        Case(SIZES, "1 x 20,000, 20,000 members", tpr([(20_000, 20_000)], SERIOUS)),
+        Case(SIZES, "1 x 5000, 2000 members, FPR 0.1 %", tpr([(2000, 5000)], 3.0, 0.001)),
+        Case(SIZES, "1 x 1025, 1538 members, TPR 99.6 %", tpr([(1538, 1025)], 5.0)),
+        Case(SIZES, "4 x 1025, 1538 members, TPR 99.6 %", tpr(four, 5.0)),
+        Case(SIZES, "unequal: 2000, 500, 150 and 100", tpr([(3000, 2000), (800, 500), (200, 150), (60, 100)], SERIOUS)),
+        Case(SIZES, "unequal: few calibrate many", tpr([(3000, 120), (50, 2000), (50, 2000)], SERIOUS)),
+        Case(SIZES, "20 x 100, 50 members", tpr([(50, 100)] * 20, SERIOUS)),
+        Case(SIZES, "20 x 100, null", tpr([(50, 100)] * 20, 0.0)),
+        Case(SIZES, "50 x 100, 100 members, TPR 98 %", tpr([(100, 100)] * 50, 4.4)),
+        Case(SIZES, "100 x 100, 20 members", tpr([(20, 100)] * 100, SERIOUS), 1000),
+        Case(TIES, "two values, 95 % against 5 %", two_valued(500, 1000)),
+        Case(TIES, "two values, small", two_valued(60, 120)),
+        Case(TIES, "levels of half a deviation", levels([(500, 1000)], SERIOUS, 2.0)),
+        Case(TIES, "the same, 4 parties", levels([(300, 500)] * 4, SERIOUS, 2.0)),
+        Case(TIES, "levels of one deviation, null, 4 parties", levels([(300, 500)] * 4, 0.0, 1.0)),
+        Case(CORNERS, "1 x 300, just over", kinked(1, 50, 300, 0.01 * (1 - 1e-9))),
+        Case(CORNERS, "1 x 300, just under", kinked(1, 50, 300, 0.01 * (1 + 1e-9))),
+        Case(CORNERS, "20 x 300, just over", kinked(20, 50, 300, 0.01 * (1 - 1e-9)), promised=GUARANTEED),
+        Case(CORNERS, "20 x 300, just under", kinked(20, 50, 300, 0.01 * (1 + 1e-9)), promised=GUARANTEED),
+        Case(CORNERS, "1 x 1000, corner", kinked(1, 500, 1000, None)),
+        Case(CORNERS, "4 x 1000, corner", kinked(4, 500, 1000, None), promised=GUARANTEED),
+        Case(CORNERS, "20 x 300, corner", kinked(20, 100, 300, None), promised=GUARANTEED),
+    ]
+
+
+def subject_cases() -> list[Case]:
+    found = []
+    for sized, size in (("nine each", equal(9)), ("heavy-tailed", heavy)):
+        for within in (0.0, 0.1, 0.3, 0.5):
+            name = f"1 x 2000, {sized}, correlation {within:g}"
+            found.append(Case(SUBJECTS, name, tpr_of_subjects(1, (1500, 2000), size, within, SERIOUS), 1000))
+    return [
+        *found,
+        Case(SUBJECTS, "4 x 1025, heavy-tailed, .5", tpr_of_subjects(4, (1538, 1025), heavy, 0.5, SERIOUS), 1000),
+        Case(SUBJECTS, "1 x 2000, heavy-tailed, .5, null", tpr_of_subjects(1, (1500, 2000), heavy, 0.5, 0.0), 1000),
+        Case(SUBJECTS, "1 x 2000, heavy-tailed, .5, strong", tpr_of_subjects(1, (1500, 2000), heavy, 0.5, 4.4), 1000),
+    ]
+
+
+def other_cases() -> list[Case]:
+    return [
+        Case(FPR, "1000 calibrate, 1000 evaluate", realised(10, 1000, 1000)),
+        Case(FPR, "100 calibrate, 50 evaluate", realised(10, 100, 50)),
+        Case(AUC, "5 and 5", area([(5, 5)], 1.0)),
+        Case(AUC, "20 and 20", area([(20, 20)], 1.0)),
+        Case(AUC, "20 and 20, null", area([(20, 20)], 0.0)),
+        Case(AUC, "2000 and 2000, null", area([(2000, 2000)], 0.0)),
+        Case(AUC, "200 and 1000, AUC .98", area([(200, 1000)], 2.9)),
+        Case(AUC, "30 and 30, AUC .998", area([(30, 30)], 4.1)),
+        Case(AUC, "100 and 100, levels of one deviation", area([(100, 100)], 1.0, 1.0)),
+        Case(AUC, "4 x (300 and 200)", area([(300, 200)] * 4, 1.0)),
+        Case(AUC, "20 x (20 and 20)", area([(20, 20)] * 20, 1.0), 1000),
+        Case(AUC, "450 and 450, nine each, .3", area_of_subjects((450, 450), equal(9), 0.3, 1.0)),
+        Case(AUC, "450 and 450, nine each, .5, AUC .98", area_of_subjects((450, 450), equal(9), 0.5, 2.9)),
+        Case(AUC, "600 and 600, heavy-tailed, 0", area_of_subjects((600, 600), heavy, 0.0, 1.0)),
+        Case(AUC, "600 and 600, heavy-tailed, .5", area_of_subjects((600, 600), heavy, 0.5, 1.0)),
+        Case(AUC, "600 and 600, heavy-tailed, .5, null", area_of_subjects((600, 600), heavy, 0.5, 0.0)),
+        Case(AUC, "party against the others, 4 parties", between_parties(4, (200, 200), [1.0, 1.0, 1.0, 1.5])),
+        Case(SHARES, "30 records, 90 %", share(30, 0.9)),
+        Case(SHARES, "2000 records, 60 %", share(2000, 0.6)),
+        Case(SHARES, "400 records, nine each, .3, 80 %", share(400, 0.8, equal(9), 0.3)),
+        Case(SHARES, "400 records, nine each, .5, 98 %", share(400, 0.98, equal(9), 0.5)),
+        Case(SHARES, "600 records, heavy-tailed, .5, 80 %", share(600, 0.8, heavy, 0.5)),
+    ]
+
+
+def joint_cases() -> list[Case]:
+    band, over = ("band", "equal shares"), ("over runs",)
+    return [
+        Case(BANDS, "AUC, 20 rounds, .9 to the next", Rounds(1, (200, 200, 1), 20, 0.9, 1.5), 500, band),
+        Case(BANDS, "AUC, 20 rounds, .998 to the next", Rounds(1, (200, 200, 1), 20, 0.998, 1.5), 500, band),
+        Case(BANDS, "AUC, 20 rounds, null", Rounds(1, (200, 200, 1), 20, 0.9, 0.0), 500, band),
+        Case(BANDS, "TPR at 1 %, 20 rounds, .9", Rounds(1, (300, 1, 800), 20, 0.9, SERIOUS, 0.01), 500, band),
+        Case(BANDS, "TPR at 1 %, 20 rounds, .998", Rounds(1, (300, 1, 800), 20, 0.998, SERIOUS, 0.01), 500, band),
+        Case(BANDS, "TPR at 1 %, 4 parties, 10 rounds", Rounds(4, (150, 1, 300), 10, 0.9, SERIOUS, 0.01), 500, band),
+        Case(PAIRS, "AUC, 100 and 150, alike .9, no difference", paired((1.0, 1.0), 0.9, (100, 150, 1), None)),
+        Case(PAIRS, "AUC, 100 and 150, alike .5", paired((1.5, 1.0), 0.5, (100, 150, 1), None)),
+        Case(PAIRS, "AUC, 100 and 150, alike .8, near 1", paired((3.5, 3.0), 0.8, (100, 150, 1), None)),
+        Case(PAIRS, "AUC, 30 and 30, alike .9", paired((1.0, 1.0), 0.9, (30, 30, 1), None)),
+        Case(PAIRS, "TPR at 1 %, 1 x 1000, alike .9", paired((SERIOUS, SERIOUS), 0.9, (600, 1, 1000), 0.01)),
+        Case(PAIRS, "TPR at 1 %, 1 x 1000, alike .5, 53 and 17 %", paired((SERIOUS, 1.4), 0.5, (600, 1, 1000), 0.01)),
+        Case(PAIRS, "TPR at 1 %, 1 x 400, null, alike .5", paired((0.0, 0.0), 0.5, (300, 1, 400), 0.01)),
+        Case(PAIRS, "TPR at 1 %, 4 x 1000, alike .9", paired((SERIOUS, 2.0), 0.9, (600, 1, 1000), 0.01, 4), 1000),
+        Case(RUNS, "2 runs, spread .2, same records", runs(2, 0.2, True), 2000, over),
+        Case(RUNS, "5 runs, spread .2, same records", runs(5, 0.2, True), 2000, over),
+        Case(RUNS, "5 runs, spread .2, records of their own", runs(5, 0.2, False), 2000, over),
+        Case(RUNS, "5 runs, no spread, same records", runs(5, 0.0, True), 2000, over),
+    ]
+
+
+# ------------------------------------------------------------------ epsilon
+
+
+def epsilon(of: Callable[[np.ndarray, np.ndarray], Estimate], mu: float, n: int) -> World:
+    """Trials of a Gaussian mechanism, whose epsilon at delta 1e-5 is known."""
+    truth = gaussian_epsilon(mu, 1e-5) if mu else 0.0
+
+    def world(rng: Rng) -> Shots:
+        found = of(mu + rng.standard_normal(n), rng.standard_normal(n))
+        return (
+            {}
+            if found.low is None
+            else {"interval": Shot(found.low, np.inf if found.high is None else found.high, truth)}
+        )
+
+    return world
+
+
+def one_run(units: int, truth: float) -> World:
+    """Randomised response: each unit's coin is told rightly with chance e^epsilon / (1 + e^epsilon)."""
+
+    def world(rng: Rng) -> Shots:
+        included = rng.random(units) < 0.5
+        told = included == (rng.random(units) < 1 / (1 + np.exp(-truth)))
+        found = one_run_epsilon(told + 1e-3 * rng.random(units), included, 0.0)
+        return {} if found.low is None else {"interval": Shot(found.low, np.inf, truth)}
+
+    return world
+
+
+def anytime(rounds: int, truth: float) -> World:
+    """The bound is looked at after every round, and its largest value counts."""
+
+    def world(rng: Rng) -> Shots:
+        present, right = rng.random(rounds) < 0.5, rng.random(rounds) < 1 / (1 + np.exp(-truth))
+        told = (present == right) * 1.0  # randomised response
+        found = anytime_epsilon(Probes(told, present, np.arange(rounds)), 0.0)
+        return {"interval": Shot(found.low or 0.0, np.inf, truth)}
+
+    return world
+
+
+def epsilon_cases() -> list[Case]:
+    delta, cut = 1e-5, Explicit(1.5)
+    of = {
+        "threshold fixed": lambda a, b: proved_epsilon(a, b, delta, cut),
+        "threshold on half": lambda a, b: proved_epsilon(a, b, delta, Split()),
+        "ranks fixed": lambda a, b: proved_epsilon(a, b, delta, Bonferroni()),
+    }
+    bounds = [
+        Case(EPSILON, f"proved, {way}, 500 trials, {told}", epsilon(function, mu, 500))
+        for way, function in of.items()
+        for told, mu in (("mu 1", 1.0), ("null", 0.0))
+    ]
+    return [
+        *bounds,
+        Case(EPSILON, "mu-GDP, 500 trials, mu 1", epsilon(lambda a, b: gdp_epsilon(a, b, delta), 1.0, 500)),
+        Case(EPSILON, "mu-GDP, 30 trials, mu 1", epsilon(lambda a, b: gdp_epsilon(a, b, delta), 1.0, 30)),
+        Case(EPSILON, "one run, 1000 coins, epsilon 1", one_run(1000, 1.0), 1000),
+        Case(EPSILON, "one run, 1000 coins, epsilon 0", one_run(1000, 0.0), 1000),
+        Case(EPSILON, "every round, 100 coins, epsilon 1", anytime(100, 1.0), 500),
+        Case(EPSILON, "heuristic: maximised, 500 trials, null",
+             epsilon(lambda a, b: maximised_epsilon(a, b, delta), 0.0, 500), promised=()),
+    ]  # fmt: skip
+
+
+CASES = [*tpr_cases(), *subject_cases(), *other_cases(), *joint_cases(), *epsilon_cases()]

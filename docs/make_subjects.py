@@ -1,0 +1,185 @@
+"""Makes the figures of docs/subjects.md: is anything of this person's in there?
+
+    python docs/make_subjects.py synthetic A new --seed 1
+    python docs/make_subjects.py people baskets fresh --seed 1
+    python docs/make_subjects.py people mnist item --data PATH/TO/FOLDER
+    python docs/make_subjects.py aggregation silo
+    python docs/make_subjects.py privacy subject 4
+    python docs/make_subjects.py table FILE...
+
+One JSON line for each attack; `table` makes Markdown of such lines. The folder of --data holds mnist.npz,
+shakespeare_roles.json.gz and hapt_windows.npz. From ten seconds to twenty minutes each on one core.
+"""
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedaudit.audit import Auditor
+from fedaudit.config.schema import parse
+from fedaudit.federation.simulate import federate
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.types import Audit, Plan, Round
+
+HERE = Path(__file__).resolve().parent
+PAPER = ["subject-loss", "subject-rounds", "subject-neighbourhood"]
+BEYOND = ["subject-fta", "subject-cosine", "subject-matched", "subject-corrected", "subject-rmia"]
+SHARES = {"partition": "subjects", "member_subjects": 0.4, "nonmember_subjects": 0.35}
+# Long training, as many steps as the smaller data sets of the paper had.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "baskets": {
+        "data": {"name": "baskets"},
+        "federation": {"parties": 4, "rounds": 30, "local_epochs": 8},
+        "model": {"hidden": [128]},
+    },
+    "mnist": {
+        "data": {"name": "mnist", "path": "mnist.npz"},
+        "federation": {"parties": 16, "rounds": 20, "split_subjects": True},
+        "model": {"hidden": [128]},
+    },
+    "shakespeare": {
+        "data": {"name": "shakespeare", "path": "shakespeare_roles.json.gz"},
+        "federation": {"parties": 4, "rounds": 8, "batch_size": 32, "lr": 0.01},
+        "model": {"name": "lstm", "embedding": 8, "units": 64, "layers": 1},
+    },
+    "hapt": {
+        "data": {"name": "hapt", "path": "hapt_windows.npz"},
+        "federation": {"parties": 2, "rounds": 20, "split_subjects": True, "nonmember_subjects": 0.3},
+        "model": {"hidden": [128]},
+    },
+}
+UNITS = {"item": "dp-sgd", "user": "dp-fedavg", "subject": "higradavg"}
+
+
+def audited(config: dict[str, Any], label: dict[str, Any]) -> None:
+    prepared = prepare(parse(config))
+    say(prepared, rounds(prepared), label)
+
+
+def say(prepared: Prepared, made: Iterator[Round], label: dict[str, Any]) -> None:
+    started = time.perf_counter()
+    auditor = Auditor(prepared.task, prepared.game, prepared.settings)
+    for round in made:
+        auditor.observe(round)
+    found: Audit = auditor.snapshot()
+    task = found.accuracy.get("evaluation")
+    for result in (r for r in found.results if r.party is None):
+        estimates = {n: [e.value, e.low, e.high, e.n_pos, e.n_neg] for n, e in result.estimates.items()}
+        line = {"attack": result.attack, "model": result.model, "round": result.round, "estimates": estimates}
+        right = task and [task.value, task.low, task.high]
+        print(json.dumps(label | line | {"task": right, "seconds": round_(started)}), flush=True)
+    for why in (*found.failed.items(), *(h.sentence for h in found.headlines)):
+        print(why, file=sys.stderr)
+
+
+def round_(started: float) -> int:
+    return int(time.perf_counter() - started)
+
+
+def synthetic(which: str, atoms: str, seed: int, items: int) -> None:
+    """A configuration of the paper, with the rows that users hold in the attacker's hands, or others.
+
+    With fewer items than the paper's 10,000 a user, the attacker has fewer of each subject as well.
+    """
+    config = tomllib.loads((HERE.parent / "examples" / f"subjects-{which}.toml").read_text())
+    config["data"] |= {"data_seed": seed, "items_per_user": items, "attack_items": 100 if items >= 10_000 else 40}
+    if config["data"]["sampling"] == "dirichlet":
+        config["data"]["atoms"] = atoms
+    config["federation"]["seed"] = seed
+    audited(config, {"what": "synthetic", "which": which, "atoms": atoms, "items": items, "seed": seed})
+
+
+def settings(name: str, folder: str, seed: int, fresh: float) -> dict[str, Any]:
+    found = {section: dict(keys) for section, keys in SETTINGS[name].items()}
+    found["federation"] = SHARES | found["federation"] | {"seed": seed, "fresh": fresh}
+    if "path" in found["data"]:
+        found["data"]["path"] = str(Path(folder) / found["data"]["path"])
+    return found
+
+
+def people(name: str, how: str, folder: str, seed: int, attacks: list[str]) -> None:
+    config = settings(name, folder, seed, 0.5 if how == "fresh" else 0.0)
+    attacks = [attack for attack in attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
+    config["audit"] = {"vantages": ["client"], "attacks": attacks, "reference": {"models": 4}}
+    if name != "hapt":  # too few people to set a threshold on
+        config["audit"]["fpr"] = [0.05]
+    audited(config, {"what": "people", "data": name, "how": how, "seed": seed})
+
+
+def aggregation(how: str, folder: str, seed: int, fresh: float) -> None:
+    """One silo's model, a model on all data, and a federated one, of the same people (figure 2 of the paper)."""
+    config = settings("mnist", folder, seed, fresh)
+    config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
+    label = {"what": "aggregation", "how": how, "fresh": fresh, "seed": seed}
+    if how == "pooled":
+        config["federation"]["parties"] = 1
+    if how != "silo":
+        audited(config, label)
+        return
+    prepared = prepare(parse(config))
+    for party in prepared.parties[:4]:
+        alone = [Plan((party.name,)) for _ in planned(prepared)]
+        made = federate(prepared.task, [party], alone, prepared.config.federation.seed)
+        say(prepared, made, label | {"silo": party.name})
+
+
+def privacy(unit: str, epsilon: float, seed: int) -> None:
+    """Households in 16 parties, item-based, under DP for one unit (tables I and II of the paper)."""
+    config = settings("baskets", "", seed, 0.0)
+    config["federation"] |= {"parties": 16, "rounds": 20, "local_epochs": 2}
+    config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
+    if unit != "none":
+        config["defences"] = [{"name": UNITS[unit], "epsilon": epsilon, "delta": 1e-5, "clip": 1.0}]
+    audited(config, {"what": "privacy", "unit": unit, "epsilon": epsilon if unit != "none" else None, "seed": seed})
+
+
+# ------------------------------------------------------------------ tables
+
+
+def table(files: list[str]) -> None:
+    lines = [json.loads(line) for file in files for line in Path(file).read_text().splitlines() if line[:1] == "{"]
+    rest = ("estimates", "model", "round", "seconds", "task")
+    for line in lines:
+        shown = [str(value) for key, value in line.items() if key not in rest]
+        for name in ("auc", "count-auc", "tpr@0.05", "balanced-accuracy@25", "balanced-accuracy@5", "f1@25"):
+            shown.append(cell(line["estimates"].get(name)))
+        print("|", " | ".join([*shown, cell(line["task"])]), "|")
+
+
+def cell(ends: list[float] | None) -> str:
+    if ends is None or ends[0] is None:
+        return "–"
+    counts = f" [{ends[3]}/{ends[4]}]" if len(ends) > 3 else ""
+    return f"{ends[0]:.3f} ({ends[1]:.3f}–{ends[2]:.3f}){counts}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["synthetic", "people", "aggregation", "privacy", "table"])
+    parser.add_argument("which", nargs="*")
+    parser.add_argument("--data", default=".")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--items", type=int, default=10000)
+    parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
+    parser.add_argument("--fresh", type=float, default=0.5)
+    given = parser.parse_args()
+    if given.what == "table":
+        table(given.which)
+    elif given.what == "synthetic":
+        synthetic(*given.which, seed=given.seed, items=given.items)
+    elif given.what == "people":
+        people(*given.which, folder=given.data, seed=given.seed, attacks=given.attacks)
+    elif given.what == "aggregation":
+        aggregation(*given.which, folder=given.data, seed=given.seed, fresh=given.fresh)
+    else:
+        privacy(given.which[0], float(given.which[1]) if len(given.which) > 1 else 0.0, given.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""`fedaudit compare`: several runs side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from fedaudit.cli.options import AsJson, as_json, in_a_folder, printed_as_json, write_file
+from fedaudit.cli.terminal import ABSENT, console, show
+
+if TYPE_CHECKING:
+    from fedaudit.results.compare import Comparison, Row
+    from fedaudit.results.differences import Difference
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by `fedaudit run`.")],
+    out: AsJson = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write the comparison to this HTML file.", callback=in_a_folder)
+    ] = None,
+) -> None:
+    """Compare the accuracy and risk of several runs, and the epsilon each claims.
+
+    Risks are compared like with like: the same attack, from the same vantage, on the same kind of model; and on the
+    same records where the runs share them, which shows smaller differences than two intervals side by side. A star: no
+    other run is better in both accuracy and risk.
+    """
+    from fedaudit.results.compare import compare as compared
+    from fedaudit.results.plain import plain
+
+    found = compared(runs)
+    if not printed_as_json(plain(found)):
+        say(found)
+    write_file(out, as_json(plain(found)))
+    if page:
+        from fedaudit.report.comparison import render
+
+        write_file(page, render(found))
+
+
+def say(found: "Comparison") -> None:
+    """A few short lines for each run, and then like beside like."""
+    for row in found.rows:
+        console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
+        show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
+        show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
+        if row.whose:
+            show(f"      of {row.whose}")
+        show(f"    epsilon              {epsilon(row)}")
+    for like in found.alike:
+        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models"))
+        for run, e in like.risks.items():
+            known = e.value is not None and e.low is not None and e.high is not None
+            risk = f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})" if known else f"{ABSENT} ({e.reason})"
+            show(f"    {risk}  {run}")
+        for gap in found.differences:
+            if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model):
+                show(f"    {points(gap)}  {gap.first} minus {gap.second}")
+                show(f"      {safer(gap)}")
+    if found.differences:
+        console.print("\nThe intervals of all differences hold together, with 95 % confidence.")
+    console.print()
+    for line in found.notes:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+
+
+def points(gap: "Difference") -> str:
+    return f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
+
+
+def safer(gap: "Difference") -> str:
+    """Which is safer, and on how many records that rests."""
+    said = f"{gap.safer} is safer" if gap.safer else "it is not settled which is safer"
+    return f"{said}; {gap.shared:,} of {gap.records:,} records in common"
+
+
+def epsilon(row: "Row") -> str:
+    if row.epsilon is None:
+        return ABSENT
+    most = "" if row.allowed is None else f"; it allows a TPR of {row.allowed:.3g}"
+    return f"{row.epsilon:.3g} ({row.unit}){most}"

@@ -1,0 +1,169 @@
+"""A user's own table, CSV or parquet: one row for each record, one column of which is the label.
+
+Numbers are features as they are, or standardised. Words become one feature for each of their values (two values: one
+feature). The columns that name the label, the record, whose it is, and what an adversary may want to guess are no
+features.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedaudit.config.registry import DATA, Options
+from fedaudit.data.cells import Column, named, read_columns, rows
+from fedaudit.data.records import dataset, standardised
+from fedaudit.errors import FedauditError
+from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
+
+MAX_VALUES = 100  # of a column of words: more are names, not kinds
+
+
+class TableOptions(Options):
+    path: Path = Field(description="the CSV or parquet file, relative to this one")
+    label: str = Field(description="the column that is predicted")
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="whether the label is a class or a value"
+    )
+    id: str | None = Field(None, description="the column that names the record; not set: its content names it")
+    subject: str | None = Field(None, description="the column that says whose record it is")
+    attributes: tuple[str, ...] | None = Field(
+        None, description="columns that an adversary may want to guess, or by which parties are formed; not features"
+    )
+    drop: tuple[str, ...] | None = Field(None, description="columns that are not used at all")
+    scale: bool = Field(True, description="numbers get mean 0 and standard deviation 1, a regression's values, too")
+    impute: Literal["median", "mean"] | None = Field(
+        None, description="what an empty cell becomes (among words: a word of its own); not set: it is refused"
+    )
+    unlabelled: Literal["refuse", "leave-out"] = Field(
+        "refuse", description="what becomes of rows without a label; those left out are counted in the report"
+    )
+
+
+@DATA.register("table", "your own CSV or parquet file with a header (path, label)", TableOptions)
+def load(options: TableOptions) -> Dataset:
+    columns = read_columns(options.path, options.drop or ())
+    notices = []
+    label = named(columns, options.path, options.label, "label")
+    if label.missing.any():
+        kept = _labelled(options, label)
+        notices.append(f"{int((~kept).sum())} of {len(kept)} rows of {options.path.name} have no label: left out.")
+        columns = {name: column.take(kept) for name, column in columns.items()}
+    special = _special(options, columns)
+    features = {name: column for name, column in columns.items() if name not in special}
+    if not features:
+        raise FedauditError("no-features", f"{options.path} has no column left to learn from", "Drop fewer columns.")
+    told = [_feature(column, options) for column in features.values()]
+    notices += [note for _, notes in told for note in notes]
+    found = dataset(
+        options.path.stem,
+        np.concatenate([values for values, _ in told], axis=1),
+        _label(options, columns[options.label]),
+        id=_names(columns, options.id),
+        subject=_names(columns, options.subject),
+        attributes={name: _codes(columns[name]) for name in options.attributes or ()},
+        regression=options.task == "regression",
+    )
+    return replace(found, notices=tuple(notices))
+
+
+def _labelled(options: TableOptions, label: Column) -> Bools:
+    """Which rows have a label. That some have none must be said, because it is often a mistake."""
+    without = np.flatnonzero(label.missing)
+    if options.unlabelled == "refuse":
+        what = f"{label.where} has no label in {rows(without)}, of {len(label.cells)} rows"
+        raise FedauditError("unlabelled", what, 'Label them, or set data.unlabelled = "leave-out".')
+    if len(without) == len(label.cells):
+        raise FedauditError("unlabelled", f"{label.where} has no label at all", "Name another column as data.label.")
+    return np.asarray(~label.missing)
+
+
+def _special(options: TableOptions, columns: Mapping[str, Column]) -> set[str]:
+    """The columns that are no features. Each may have one use."""
+    uses = [("label", options.label), ("id", options.id), ("subject", options.subject)]
+    uses += [("attributes", name) for name in options.attributes or ()]
+    found: dict[str, str] = {}
+    for key, name in uses:
+        if name is None:
+            continue
+        named(columns, options.path, name, key)
+        if name in found:
+            what = f"the column {name!r} is named as data.{found[name]} and as data.{key}"
+            raise FedauditError("table-column", what, "Name it once.")
+        found[name] = key
+    return set(found)
+
+
+def _names(columns: Mapping[str, Column], name: str | None) -> Strings | None:
+    if name is None:
+        return None
+    column = columns[name]
+    if column.missing.any():
+        what = f"{column.where} is empty in {rows(np.flatnonzero(column.missing))}"
+        raise FedauditError("table-name", what, "Fill it in: every record needs its own.")
+    return column.cells
+
+
+def _codes(column: Column) -> Ints:
+    """Values by number, in the order of their names; -1 where there is none."""
+    values, codes = np.unique(column.cells[~column.missing], return_inverse=True)
+    if not 2 <= len(values) <= MAX_VALUES:
+        what = f"{column.where} has {len(values)} values, and an attribute has 2 to {MAX_VALUES}"
+        raise FedauditError("attribute", what, "Group its values, or take it out of data.attributes.")
+    found = np.full(len(column.cells), -1, dtype=np.int64)
+    found[~column.missing] = codes
+    return found
+
+
+def _label(options: TableOptions, column: Column) -> NDArray[Any]:
+    numbers = column.numbers
+    if options.task == "classification":
+        return column.cells if numbers is None else numbers
+    if numbers is None:
+        todo = 'Name a column of numbers as data.label, or set data.task = "classification".'
+        raise FedauditError("table-label", f"{column.where} holds words, and a regression predicts numbers", todo)
+    return standardised(numbers) if options.scale else numbers
+
+
+# ------------------------------------------------------------------ features
+
+
+def _feature(column: Column, options: TableOptions) -> tuple[Floats, list[str]]:
+    """One column of the file as one feature or more, and what must be said about it."""
+    empty = np.flatnonzero(column.missing)
+    if len(empty) == len(column.cells):
+        raise FedauditError("table-cell", f"{column.where} is empty", "Name it in data.drop.")
+    if len(empty) and options.impute is None:
+        what = f"{column.where} is empty in {rows(empty)}"
+        raise FedauditError(
+            "table-cell", what, 'Fill it in, name the column in data.drop, or set data.impute = "median".'
+        )
+    numbers = column.numbers
+    notes = [f"{len(empty)} empty cells of {column.where} were filled in."] if len(empty) else []
+    if numbers is None:
+        return _one_hot(column), notes
+    if len(endless := np.flatnonzero(np.isinf(numbers))):
+        what = f"{column.where} is infinite in {rows(endless)}"
+        raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
+    if column.has_decimal_commas and any("," in cell for cell in column.cells):
+        notes.append(f"{column.where}: commas were read as decimal points.")
+    if len(numbers) > MAX_VALUES and len(np.unique(numbers)) == len(numbers) and (numbers == np.floor(numbers)).all():
+        notes.append(f"{column.where} has another whole number in every row: if it names records, use data.id or drop.")
+    if len(empty):
+        middle = np.nanmedian(numbers) if options.impute == "median" else np.nanmean(numbers)
+        numbers = np.where(column.missing, middle, numbers)
+    return (standardised(numbers) if options.scale else numbers)[:, None], notes
+
+
+def _one_hot(column: Column) -> Floats:
+    """Where cells are empty, that is a value of its own."""
+    values, codes = np.unique(column.cells, return_inverse=True)
+    if len(values) > MAX_VALUES:
+        what = f"{column.where} holds words, {len(values)} different ones: that looks like names, dates or free text"
+        raise FedauditError("table-words", what, "Name it in data.drop, or as data.id or data.subject.")
+    spread = np.eye(len(values))[codes]
+    return spread[:, 1:] if len(values) == 2 else spread

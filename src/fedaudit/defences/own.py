@@ -1,0 +1,41 @@
+"""A defence of the user's own: `name = "package.module:function"`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from fedaudit.config.registry import DEFENCES, imported
+from fedaudit.defences.shared import DefenceOptions, Setting
+from fedaudit.defences.slots import SLOTS, Defence, Slot
+from fedaudit.errors import FedauditError
+
+
+class OwnOptions(DefenceOptions):
+    fills: tuple[Slot, ...] = Field(description="its slots: gradient, update, aggregate, serve", min_length=1)
+    options: dict[str, Any] = Field({}, description="what the function is called with, beside the setting")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self.fills
+
+
+@DEFENCES.register(
+    "package.module:function",
+    "your own: function(setting, **options) -> fedaudit.defences.Defence; fills = its slots",
+    OwnOptions,
+)
+def own(asked: OwnOptions, setting: Setting) -> Defence:
+    function = imported(asked.name, "defence-import")
+    made: object = function(setting, **asked.options)
+    if not isinstance(made, Defence):
+        what = f"{asked.name} returned {type(made).__name__}"
+        raise FedauditError("defence-function", what, "Let it return a fedaudit.defences.Defence.")
+    filled = tuple(slot for slot in SLOTS if getattr(made, slot))
+    if set(filled) != set(asked.fills):
+        what = (
+            f"{asked.name} fills {', '.join(filled) or 'no slot'}, and the configuration says {', '.join(asked.fills)}"
+        )
+        raise FedauditError("defence-function", what, f"Write fills = [{', '.join(map(repr, filled))}].")
+    return made

@@ -1,0 +1,64 @@
+"""The page of `fedaudit compare`: the runs, and like beside like. One HTML string with nothing to fetch, no script."""
+
+import base64
+import hashlib
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from fedaudit.results.compare import Comparison, Row, Span
+from fedaudit.results.differences import Difference
+from fedaudit.types import Estimate
+
+ABSENT = "–"
+
+
+def render(found: Comparison) -> str:
+    """Names come from outside; the template engine escapes them."""
+    assets = files("fedaudit.report")
+    style = assets.joinpath("style.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(assets.joinpath("comparison.html").read_text(encoding="utf-8"))
+    return template.render(
+        style=Markup(style),
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+        runs=[_cells(row) for row in found.rows],
+        alike=[
+            (
+                f"{like.attack}, {like.vantage}, {like.model} models",
+                [(run, _risk(estimate)) for run, estimate in like.risks.items()],
+                [
+                    (f"{gap.first} minus {gap.second}", *_difference(gap))
+                    for gap in found.differences
+                    if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model)
+                ],
+            )
+            for like in found.alike
+        ],
+        notes=found.notes,
+    )
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    most = ABSENT if row.allowed is None else f"{row.allowed:.3g}"
+    epsilon = ABSENT if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
+    star = "* " if row.best else ""
+    return (star + row.run, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
+
+
+def _span(span: Span | None) -> str:
+    return span.text() if span else ABSENT
+
+
+def _risk(e: Estimate) -> str:
+    if e.value is None or e.low is None or e.high is None:
+        return f"{ABSENT} ({e.reason})"
+    return f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})"
+
+
+def _difference(gap: Difference) -> tuple[str, str]:
+    value = f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
+    said = f"{gap.safer} is safer" if gap.safer else "not settled which is safer"
+    return value, f"{said}; {gap.shared:,} of {gap.records:,} records in common"

@@ -1,0 +1,48 @@
+"""Like beside like: the same attack, from the same vantage, on the same kind of model, in several runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedaudit.results.document import Document
+from fedaudit.results.gate import sees
+from fedaudit.types import Estimate, Headline
+
+Key = tuple[str, str, str]  # vantage, attack, model
+
+
+@dataclass(frozen=True)
+class Like:
+    vantage: str
+    attack: str
+    model: str
+    risks: Mapping[str, Estimate]  # by run, of those that have it
+
+
+def alike(documents: Mapping[str, Document], metric: str) -> list[Like]:
+    """For everything that some run quotes in a headline, what each run found of it.
+
+    A server sees the global models that a client sees: these are named once.
+    """
+    found: list[Like] = []
+    for key in dict.fromkeys(_key(headline) for document in documents.values() for headline in document.headlines):
+        risks = {name: risk for name, document in documents.items() if (risk := risk_of(document, key, metric))}
+        named = key[2] == "global" and key[1:] in [(like.attack, like.model) for like in found]
+        if len(risks) > 1 and not named:
+            found.append(Like(*key, risks))
+    return found
+
+
+def _key(headline: Headline) -> Key:
+    return headline.vantage, headline.attack, headline.model
+
+
+def risk_of(document: Document, key: Key, metric: str) -> Estimate | None:
+    """As a headline quotes it, or as it stands among the pooled results."""
+    for headline in document.headlines:
+        if _key(headline) == key and metric in headline.estimates:
+            return headline.estimates[metric]
+    for entry in document.results:
+        same = (entry.attack, entry.model, entry.party) == (*key[1:], None)
+        if same and sees(key[0], entry) and metric in entry.estimates:
+            return entry.estimates[metric]
+    return None

@@ -1,0 +1,83 @@
+"""Risk minus risk of two runs, on the records that both were measured on.
+
+Two intervals that overlap do not say that two runs are equally safe: both err on the same records, and mostly together.
+What is compared is like with like (`alike`): what either run quotes in a headline, and both have. All differences hold
+together: they share the error, and so do the kinds of models that a headline was chosen from.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedaudit.results.alike import Like, alike
+from fedaudit.results.document import Document
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, pooled_tpr, tpr_difference
+from fedaudit.stats.pooled import able
+from fedaudit.types import Estimate
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first run's risk minus the second's; `safer` is None where the interval holds 0."""
+
+    first: str
+    second: str
+    vantage: str
+    attack: str
+    model: str
+    value: float
+    low: float
+    high: float
+    confidence: float
+    method: str
+    safer: str | None
+    shared: int  # records that both runs have scores of
+    records: int  # that either has
+
+
+def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], metric: str) -> list[Difference]:
+    """Between every two runs, in everything alike. Pairs whose scores are missing are left out."""
+    names = list(documents)
+    scores = {name: load_scores(folders[name]) for name in names}
+    found_alike = alike(documents, metric)
+    pairs = [
+        (one, two, like)
+        for i, one in enumerate(names)
+        for two in names[i + 1 :]
+        for like in found_alike
+        if one in like.risks and two in like.risks
+    ]
+    chosen = max((h.compared for document in documents.values() for h in document.headlines), default=1)
+    found = []
+    for one, two, like in pairs:
+        confidence = 1 - 0.05 / len(pairs) / chosen
+        blocks = [_blocks(scores[name], like, like.risks[name], metric) for name in (one, two)]
+        if blocks[0] and blocks[1]:
+            gap = tpr_difference(blocks[0], blocks[1], float(metric.removeprefix("tpr@")), confidence)
+            if gap.value is not None and gap.low is not None and gap.high is not None:
+                safer = two if gap.low > 0 else one if gap.high < 0 else None
+                told = gap.value, gap.low, gap.high, confidence, gap.method
+                ours, theirs = (_ids(side) for side in blocks)
+                counts = len(ours & theirs), len(ours | theirs)
+                found.append(Difference(one, two, like.vantage, like.attack, like.model, *told, safer, *counts))
+    return found
+
+
+def _ids(blocks: Sequence[Block]) -> set[str]:
+    return {str(name) for block in blocks for names in block.ids or () for name in names.tolist()}
+
+
+def _blocks(scores: Scores | None, like: Like, risk: Estimate, metric: str) -> list[Block]:
+    """The scores behind a risk; none where the file does not have them (a defence that changes the answers for
+    outsiders is not in it)."""
+    if scores is None:
+        return []
+    blocks = blocks_of(scores, like.attack, like.model)
+    if not blocks:
+        return []
+    fpr, stored = float(metric.removeprefix("tpr@")), risk.value
+    again = pooled_tpr(blocks, fpr).value
+    same = again is not None and stored is not None and math.isclose(again, stored, rel_tol=0, abs_tol=1e-9)
+    return able(blocks, fpr) if same else []

@@ -1,0 +1,19 @@
+"""What repeated training runs found together: the mean over them, with an interval that includes their spread."""
+
+from collections.abc import Sequence
+
+from fedaudit.results.document import OverRuns, Repeat
+from fedaudit.stats import over_runs
+
+
+def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
+    """For each vantage of the first run, every estimate that all runs have. One run alone has no spread."""
+    if len(repeats) < 2:
+        return []
+    found = []
+    for headline in repeats[0].headlines:
+        each = [h.estimates for run in repeats for h in run.headlines if h.vantage == headline.vantage]
+        names = [name for name in headline.estimates if len(each) > 1 and all(name in own for own in each)]
+        if names:
+            found.append(OverRuns(headline.vantage, {name: over_runs([own[name] for own in each]) for name in names}))
+    return found

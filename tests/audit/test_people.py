@@ -1,0 +1,250 @@
+"""Whole audits of games about people: what leaks is found, what does not is not, and nobody is reported on who was
+known to the adversary beforehand."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from fedaudit.adversary.attacks import SUBJECT
+from fedaudit.audit import Auditor
+from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.judge.subjects import f1, rates, threshold
+from fedaudit.audit.known import KNOWN, known, possible, usual
+from fedaudit.cli.planning import plan_of
+from fedaudit.config.schema import Config, parse
+from fedaudit.report.html import render
+from fedaudit.results.document import load
+from fedaudit.results.gate import judge as gate
+from fedaudit.results.rules import parse_rule
+from fedaudit.session.prepare import Prepared, prepare, stage
+from fedaudit.session.recording import config_of
+from fedaudit.session.replay import replay
+from fedaudit.session.run import run
+from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
+from fedaudit.types import AuditResult, Candidates, Cost, Game, Headline, Role, Truth
+from tests.worlds import silent, watch
+
+EVERY = list(SUBJECT)
+
+
+def people(tmp_path: Path, attacks: list[str] | None = None, audit: Any = None, **federation: Any) -> Config:
+    """Three hundred people with six digits each, whose labels are drawn by lot: they can only be learnt by heart."""
+    x, _ = load_digits(return_X_y=True)
+    y = np.random.default_rng(0).integers(0, 10, len(x))
+    np.savez(tmp_path / "people.npz", x=x / 16, y=y, subject=np.arange(len(x)) % 300)
+    return parse({
+        "data": {"name": "npz", "path": str(tmp_path / "people.npz")},
+        "federation": {
+            "parties": 2, "rounds": 4, "partition": "subjects", "local_epochs": 8, "batch_size": 16, "lr": 3e-3
+        } | federation,
+        "model": {"hidden": [64]},
+        "audit": {"vantages": ["client"], **({"attacks": attacks} if attacks else {}), **(audit or {})},
+    })  # fmt: skip
+
+
+def by_attack(results: Any) -> dict[str, AuditResult]:
+    return {r.attack: r for r in results if r.party is None}
+
+
+def nobody_trained_on(prepared: Prepared) -> Prepared:
+    """The same training, and a game about the non-members alone, a third of whom are called members."""
+    candidates, truth = prepared.game.candidates, prepared.game.truth
+    kept = ~truth.mask(Role.MEMBER)
+    place = np.cumsum(kept) - 1
+    rows = kept[candidates.owner]
+    role = np.array([list(Role)[i % 3].value for i in range(int(kept.sum()))])
+    fewer = Candidates(
+        "subject", candidates.id[kept], candidates.party[kept], candidates.rows.take(rows),
+        place[candidates.owner[rows]],
+    )  # fmt: skip
+    game = Game(fewer, Truth(fewer.id, role), prepared.game.training)
+    return replace(prepared, game=game, auditor=Auditor(prepared.task, game, prepared.settings))
+
+
+@pytest.mark.parametrize("fresh", [0.0, 0.5])
+def test_a_null_world_comes_out_null_for_every_attack(tmp_path: Path, fresh: float) -> None:
+    settings = people(tmp_path, EVERY, {"confidence": 0.999, "reference": {"models": 4}}, fresh=fresh)
+    audit = watch(nobody_trained_on(prepare(settings)))
+    assert audit.failed == {}
+    found = by_attack(audit.results)
+    assert set(EVERY) < set(found)
+    for name in EVERY:
+        for metric, estimate in found[name].estimates.items():
+            if metric == "auc" or metric.startswith("balanced"):
+                assert estimate.low is not None
+                assert estimate.high is not None
+                assert estimate.low <= 0.5 <= estimate.high, (name, metric, estimate)
+
+
+def test_who_was_learnt_by_heart_is_found(tmp_path: Path) -> None:
+    """Item-based: every attack that looks at the last model or the rounds sees it. With lots for labels, fresh records
+    of a person say nothing, and no attack sees anything."""
+    attacks = ["subject-loss", "subject-fta", "subject-matched", "subject-cosine", "subject-rmia", "subject-corrected"]
+    more = {"reference": {"models": 4}}
+    items = by_attack(watch(prepare(people(tmp_path, attacks, more, fresh=0.0))).results)
+    fresh = by_attack(watch(prepare(people(tmp_path, attacks, more, fresh=0.5))).results)
+    for name in attacks:
+        assert (items[name].estimates["auc"].low or 0) > 0.65, name
+        assert (fresh[name].estimates["auc"].low or 0) < 0.55, name
+    decided = items["subject-loss"].estimates["balanced-accuracy@25"]
+    assert (decided.low or 0) > 0.6
+    assert items["subject-loss"].unit == "subject"
+    counted = items["blind"].estimates["count-auc"]
+    assert counted.low is not None
+    assert counted.high is not None
+    assert counted.low <= 0.5 <= counted.high
+
+
+def test_the_known_are_not_reported_on(tmp_path: Path) -> None:
+    prepared = prepare(people(tmp_path, ["subject-loss", "subject-fta"], fresh=0.0))
+    found = by_attack(watch(prepared).results)
+    sight = prepared.auditor.panels.everyone
+    members = int(prepared.game.truth.mask(Role.MEMBER).sum())
+    assert possible(sight) == [k for k in KNOWN if 3 * k <= members]
+    for name in ("subject-loss", "subject-fta"):
+        assert found[name].estimates["auc"].n_pos == members - usual(sight) == members - 25
+        for k in possible(sight):
+            assert found[name].estimates[f"balanced-accuracy@{k}"].n_pos == members - k
+    for k, more in pairwise(KNOWN[:-1]):  # the fewer are among the more
+        assert all((few <= many).all() for few, many in zip(known(sight, k), known(sight, more), strict=True))
+    inside, outside = known(sight, 25)
+    assert not outside[sight.role != Role.CALIBRATION.value].any()
+    assert (outside <= sight.reference).all()
+    case = prepared.auditor.case()
+    block = case.scores.block(sight, prepared.settings.attacks[0])
+    assert len(block.calibration) == int((prepared.game.truth.mask(Role.CALIBRATION) & ~sight.reference).sum())
+    assert inside.sum() == outside.sum() == 25
+
+
+def test_scattered_people_are_asked_about_in_every_party_and_count_once(tmp_path: Path) -> None:
+    settings = people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, fresh=0.0, split_subjects=True)
+    prepared = prepare(settings)
+    audit = watch(prepared)
+    assert audit.failed == {}
+    mine = [r for r in audit.results if r.attack == "subject-fta"]
+    assert {(r.model, r.party) for r in mine} == {
+        ("global", None), ("local", None), ("local", "party-0"), ("local", "party-1")
+    }  # fmt: skip
+    (pooled,) = [r for r in mine if (r.model, r.party) == ("local", None)]
+    assert pooled.estimates["auc"].n_pos > prepared.game.truth.mask(Role.MEMBER).sum()
+    assert (pooled.estimates["auc"].low or 0) > 0.6
+    assert "subject" in pooled.estimates["auc"].method
+
+
+# ------------------------------------------------------------------ decisions
+
+
+def test_a_threshold_lies_where_the_known_are_told_apart_best() -> None:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(1, 1, 9), rng.normal(0, 1, 9)
+
+    def right(place: float) -> float:
+        return float((members > place).mean() + (others <= place).mean())
+
+    found = threshold(members, others)
+    assert right(found) == max(right(place) for place in np.linspace(-4, 5, 5000))
+    assert threshold(np.array([1.0]), np.array([1.0])) == -np.inf  # all tied: everybody is accused
+    assert threshold(np.array([0.0]), np.array([1.0])) == -np.inf
+    assert threshold(np.array([3.0]), np.array([1.0])) == 2.0
+
+
+def test_T2_ties_decide_nothing() -> None:
+    """A loss that falls in every round gives everybody the same score: chance, and the F1 of a yes to everybody."""
+    place = threshold(np.full(5, 3.0), np.full(5, 3.0))
+    members, outsiders = np.full(40, 3.0) > place, ~(np.full(60, 3.0) > place)
+    found = rates([(members, None)], [(outsiders, None)], 5, "", 0.95)
+    accuracy, score = found["balanced-accuracy@5"], found["f1@5"]
+    assert accuracy.value == 0.5
+    assert score.value == pytest.approx(2 / 3)
+    assert (accuracy.n_pos, accuracy.n_neg) == (40, 60)
+
+
+def test_balanced_accuracy_covers() -> None:
+    """Its interval holds the truth in about 95 of 100 simulated audits, and F1's in at least as many."""
+    rng, hits, passed, n = np.random.default_rng(0), 0.8, 0.6, 600
+    inside = {"balanced-accuracy@25": 0, "f1@25": 0}
+    truth = {"balanced-accuracy@25": (hits + passed) / 2, "f1@25": f1(hits, passed)}
+    for _ in range(n):
+        found = rates([(rng.random(50) < hits, None)], [(rng.random(90) < passed, None)], 25, "", 0.95)
+        for name, estimate in found.items():
+            assert estimate.low is not None
+            assert estimate.high is not None
+            inside[name] += estimate.low <= truth[name] <= estimate.high
+    assert min(inside.values()) >= 0.93 * n
+
+
+# ------------------------------------------------------------------ from configuration to page
+
+
+def test_results_report_gate_and_plan_speak_of_people(tmp_path: Path) -> None:
+    out, settings = tmp_path / "run", people(tmp_path, ["subject-fta", "subject-loss"], {"fpr": [0.05]}, fresh=0.0)
+    document = run(settings, out, silent)
+    assert {r.unit for r in load(out).results} == {"subject"}
+    assert document.exposed is not None
+    assert not document.exposed.records
+    assert document.exposed.subjects
+    page = render(document)
+    assert "Who is in the training data" in page
+    assert "the very records that were trained on" in page
+    assert "subjects in the training data" in document.headlines[0].sentence
+    rules = [parse_rule(text) for text in ("auc[attack=subject-fta] > 0.6", "balanced-accuracy@25 > 0.6")]
+    assert gate(out, rules).exit_code == 1
+    tables = plan_of(stage(settings))
+    assert all("in people" in title or "headline" in title for title, _ in tables)
+    again = replay(out, [], tmp_path / "again", silent)
+    assert {h.attack: h.estimates for h in again.headlines} == {h.attack: h.estimates for h in document.headlines}
+    stored = json.loads((out / "run.json").read_text())["config"]
+    assert (stored["audit"]["unit"], stored["federation"]["fresh"]) == ("subject", 0.0)
+
+
+@pytest.mark.parametrize("calibration", [0, 40, 400])
+def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibration: int) -> None:
+    """Nobody is called safe: what was not found may be less than what could have been."""
+    rng = np.random.default_rng(0)
+    block = Block(rng.random(70), rng.random(150), rng.random(calibration))
+    found = {e.name: e for e in (auc([block]), tpr_at_fpr([block], 0.05))}
+    headline = Headline("client", "subject-fta", "global", found, 1)
+    behind = AuditResult("subject-fta", "client", "global", "subject", None, 4, found, Cost(0.1))
+    ((tone, sentence),) = [(h.tone, h.sentence) for h in worded([headline], Scene([behind], 4))]
+    visible = smallest_visible_auc(Sizes(70, 150, calibration))
+    assert (
+        "The smallest risk that this audit could have seen, with 70 members and 150 outsiders, is an AUC of "
+        in sentence
+    )
+    assert f"{visible:.3f}" in sentence
+    assert tone == ("none" if calibration else "unknown")
+    assert ("No evidence was found that" in sentence) == (calibration > 0)
+    least = smallest_visible_tpr(Sizes(70, 150, calibration), 0.05) if calibration else None
+    assert ("picked out at 5 % false accusations" in sentence) == (least is not None) == (calibration == 400)
+    assert re.search(r"\bsafe\b", sentence) is None
+
+
+def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:
+    config = people(tmp_path, ["loss"], {"unit": "record"})
+    plain = config.as_dict()
+    del plain["audit"]["unit"]
+    begun = config_of({"config": plain}, tmp_path)
+    assert begun.audit.unit == "record"
+    assert begun.hash() == config.hash() == parse(plain).hash()
+    assert config.decided().audit.unit == "record"
+    assert parse(plain).decided().audit.unit == "subject"
+    assert parse({}).decided() == parse({})
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_promise_about_people_charges_for_every_party_that_holds_them(tmp_path: Path, scattered: bool) -> None:
+    plain = people(tmp_path, ["subject-fta"], split_subjects=scattered).as_dict()
+    defence = {"name": "higradavg", "noise": 1.0, "clip": 1.0}
+    (promise,) = prepare(parse(plain | {"defences": [defence]})).promises
+    assert promise.process.unit == "subject"
+    steps = {game.size(party) for game in [stage(parse(plain)).game] for party in game.parties}
+    once = 8 * -(-max(steps) // 16)  # eight epochs a round, in batches of 16
+    assert promise.process.releases == once * (2 if scattered else 1)

@@ -1,0 +1,251 @@
+"""Tables as people have them: what is read, what is said, and what is refused by column and row."""
+
+import sqlite3
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedaudit.config.schema import load_config, parse
+from fedaudit.data import load
+from fedaudit.errors import FedauditError
+from fedaudit.types import Dataset
+
+WARDS = """age,sex,pulse,ward,who,outcome
+61,f,72,north,a,well
+58,m,80,south,b,ill
+44,f,66,north,a,well
+70,m,75,east,c,ill
+"""
+
+
+def read(path: Path, **options: Any) -> Dataset:
+    return load(parse({"data": {"name": "table", "path": str(path), "label": "outcome"} | options}).data)
+
+
+def written(folder: Path, text: str, name: str = "wards.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def by_id(found: Dataset) -> dict[str, list[float]]:
+    return {str(i): row for i, row in zip(found.records.id, found.records.x.tolist(), strict=True)}
+
+
+def test_numbers_and_words_become_features(tmp_path: Path) -> None:
+    text = WARDS.replace("age,", "nr,age,", 1)
+    lines = text.splitlines()
+    numbered = "\n".join([lines[0], *(f"r{i},{line}" for i, line in enumerate(lines[1:]))])
+    found = read(written(tmp_path, numbered), id="nr", subject="who", scale=False)
+    # age, sex (two values: one feature), pulse, ward (three values: three features)
+    assert by_id(found) == {
+        "r0": [61, 0, 72, 0, 1, 0],
+        "r1": [58, 1, 80, 0, 0, 1],
+        "r2": [44, 0, 66, 0, 1, 0],
+        "r3": [70, 1, 75, 1, 0, 0],
+    }
+    assert (found.name, found.classes) == ("wards", 2)
+    assert found.records.subject is not None
+    assert found.records.subject.tolist() == ["a", "b", "a", "c"]
+    assert found.records.y.tolist() == [1, 0, 1, 0]  # ill, well: by alphabet
+
+
+def test_scaled_numbers_are_the_plain_formula_and_words_stay(tmp_path: Path) -> None:
+    found = read(written(tmp_path, WARDS), drop=["who"])
+    ages = np.array([61, 58, 44, 70.0])
+    expected = (ages - ages.mean()) / np.sqrt(np.mean((ages - ages.mean()) ** 2))
+    assert sorted(found.records.x[:, 0].tolist()) == pytest.approx(sorted(expected), rel=1e-6)
+    assert set(found.records.x[:, 1].tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_separator_is_found(tmp_path: Path, separator: str) -> None:
+    first = read(written(tmp_path, WARDS), subject="who")
+    again = read(written(tmp_path, WARDS.replace(",", separator)), subject="who")
+    assert np.array_equal(first.records.x, again.records.x)
+    assert first.records.id.tolist() == again.records.id.tolist()
+
+
+def test_quotes_a_mark_at_the_start_and_spaces_do_not_matter(tmp_path: Path) -> None:
+    quoted = WARDS.replace("north", '"north, upper\nfloor"').replace("61,", " 61 ,")
+    (tmp_path / "wards.csv").write_bytes(b"\xef\xbb\xbf" + quoted.replace("\n", "\r\n").encode())
+    found, plain = read(tmp_path / "wards.csv", subject="who"), read(written(tmp_path, WARDS, "p.csv"), subject="who")
+    assert sorted(map(tuple, found.records.x.tolist())) == sorted(map(tuple, plain.records.x.tolist()))
+
+
+def test_decimal_commas_are_read_where_the_separator_is_another_and_said(tmp_path: Path) -> None:
+    text = "a;b;outcome\n1,5;3;x\n2,25;4;y\n3;5;x\n"
+    found = read(written(tmp_path, text), scale=False)
+    assert sorted(found.records.x.tolist()) == [[1.5, 3], [2.25, 4], [3, 5]]
+    assert found.notices == (f"{tmp_path}/wards.csv, column 'a': commas were read as decimal points.",)
+
+
+def test_parquet_gives_the_same_records_as_csv(tmp_path: Path) -> None:
+    header, *rows = (line.split(",") for line in WARDS.splitlines())
+    columns: dict[str, Any] = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+    columns["age"] = pa.array([int(v) for v in columns["age"]], pa.int16())
+    columns["pulse"] = [float(v) for v in columns["pulse"]]
+    columns["ward"] = pa.array(columns["ward"]).dictionary_encode()
+    pq.write_table(pa.table(columns), tmp_path / "wards.dat")  # by its content, whatever its name
+    csv, parquet = read(written(tmp_path, WARDS), subject="who"), read(tmp_path / "wards.dat", subject="who")
+    assert np.array_equal(csv.records.x, parquet.records.x)
+    assert csv.records.id.tolist() == parquet.records.id.tolist()
+    pq.write_table(pa.table(columns | {"day": pa.array([0, 1, 2, 3], pa.date32())}), tmp_path / "days.parquet")
+    with pytest.raises(FedauditError, match=r"'day' holds date32.*data.drop"):
+        read(tmp_path / "days.parquet", subject="who")
+    dropped = read(tmp_path / "days.parquet", subject="who", drop=["day"])
+    assert np.array_equal(dropped.records.x, csv.records.x)
+
+
+def test_attributes_are_numbered_by_name_and_are_no_features(tmp_path: Path) -> None:
+    found = read(written(tmp_path, WARDS.replace("70,m", "70,")), drop=["who", "ward"], attributes=["sex"], scale=False)
+    codes = {tuple(x): int(a) for x, a in zip(found.records.x, found.records.attributes["sex"], strict=True)}
+    assert codes == {(61, 72): 0, (58, 80): 1, (44, 66): 0, (70, 75): -1}
+
+
+def test_a_regression_predicts_the_number(tmp_path: Path) -> None:
+    text = WARDS.replace("well", "1.5").replace("ill", "-2")
+    found = read(written(tmp_path, text), drop=["who"], task="regression", scale=False)
+    assert (found.classes, sorted(found.records.y.tolist())) == (0, [-2, -2, 1.5, 1.5])
+    with pytest.raises(FedauditError, match="a regression predicts numbers"):
+        read(written(tmp_path, WARDS), task="regression")
+    with pytest.raises(FedauditError, match=r'data\.task = "regression"'):
+        read(written(tmp_path, text), drop=["who"])
+
+
+# ------------------------------------------------------------------ what is missing
+
+
+def test_rows_without_a_label_are_refused_or_counted_and_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, WARDS + "33,f,70,north,d,\n35,f,71,north,d,NA\n")
+    with pytest.raises(FedauditError, match=r"no label in row 5 and 1 more, of 6 rows.*leave-out"):
+        read(path)
+    found = read(path, unlabelled="leave-out", subject="who")
+    assert len(found.records) == 4
+    assert found.notices == ("2 of 6 rows of wards.csv have no label: left out.",)
+
+
+def test_an_empty_cell_is_refused_by_column_and_row_or_imputed(tmp_path: Path) -> None:
+    path = written(tmp_path, WARDS.replace("44,f", ",f").replace("east", "NA"))
+    with pytest.raises(FedauditError, match=r"column 'age' is empty in row 3\. .*data.impute"):
+        read(path)
+    options: dict[str, Any] = {"drop": ["who"], "scale": False}
+    for how, filled in (("median", 61.0), ("mean", 63.0)):
+        found = read(path, impute=how, **options)
+        assert sorted(found.records.x[:, 0].tolist()) == sorted([61.0, 58.0, 70.0, filled])
+    assert found.records.x.shape[1] == 6  # an empty ward is a ward of its own
+    assert [note.split("column ")[1] for note in found.notices] == [
+        "'age' were filled in.",
+        "'ward' were filled in.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        (("61,", "<61,"), {}, None),  # one in four is no mistake among numbers: these are words
+        (("61,f,72", "inf,f,72"), {}, "'age' is infinite in row 1"),
+        (("pulse", "age"), {}, "two columns are called 'age'"),
+        (("pulse", ""), {}, r"column 3 has no name.*index=False"),
+        (("58,m,80,", "58,m,80,8,"), {}, "6 columns, separated by commas, and another number in row 2"),
+        (("c,ill", ",ill"), {"subject": "who"}, r"'who'.* is empty in row 4"),
+        (("", ""), {"subject": "whose"}, r"no column 'whose' \(data.subject\).*Did you mean 'who'"),
+        (("", ""), {"drop": ["wards"]}, r"no column 'wards' \(data.drop\).*Did you mean 'ward'"),
+        (("", ""), {"subject": "who", "attributes": ["who"]}, "as data.subject and as data.attributes"),
+        (("", ""), {"drop": ["age", "sex", "pulse", "ward", "who"]}, "no column left to learn from"),
+        (("north", ""), {"attributes": ["ward"], "drop": ["sex"]}, None),
+    ],
+)
+def test_what_cannot_be_read_says_where(
+    tmp_path: Path, change: tuple[str, str], options: dict[str, Any], says: str | None
+) -> None:
+    path = written(tmp_path, WARDS.replace(*change, 1) if change[0] else WARDS)
+    if says is None:
+        assert len(read(path, **options).records) == 4
+        return
+    with pytest.raises(FedauditError, match=says):
+        read(path, **options)
+
+
+def many(cell: str, odd: str, rows: int = 200) -> str:
+    lines = [f"{odd if i == 17 else cell.format(i=i)},{i % 7},{'xy'[i % 2]}" for i in range(rows)]
+    return "\n".join(["crp,b,outcome", *lines])
+
+
+def test_a_few_words_among_numbers_are_a_mistake_and_are_not_quoted(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match=r"'crp' holds numbers, but not in row 18\.") as caught:
+        read(written(tmp_path, many("{i}.5", "<secret>")))
+    assert "secret" not in str(caught.value)
+
+
+def test_names_and_free_text_are_not_coded(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match=r"200 different ones: that looks like names.*data.drop") as caught:
+        read(written(tmp_path, many("person{i}", "somebody")))
+    assert "person" not in str(caught.value)
+
+
+def test_what_looks_like_a_number_of_the_record_is_said(tmp_path: Path) -> None:
+    found = read(written(tmp_path, many("{i}", "17")))
+    assert ["another whole number in every row" in note for note in found.notices] == [True]
+
+
+# ------------------------------------------------------------------ files of another kind
+
+
+def workbook(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+
+
+def arrays(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, x=np.ones(3))
+
+
+def database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table t (a)")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (workbook, "is an Excel workbook.*Save As, CSV UTF-8"),
+        (database, "is an SQLite database.*sqlite3 -header -csv"),
+        (arrays, 'Write name = "npz"'),
+        (lambda p: p.write_bytes(b"\x93NUMPY\x01"), "numpy.savez"),
+        (lambda p: p.mkdir(), 'write name = "images"'),
+        (lambda p: p.write_bytes(b"\x89PNG\r\n"), 'Write name = "images"'),
+        (lambda p: p.write_bytes(b"\x80\x04K\x01."), "may hold code and is not read"),
+        (lambda p: p.write_bytes(b"\x1f\x8b\x08"), "gunzip"),
+        (lambda p: p.write_text('[{"a": 1}]'), "is JSON"),
+        (lambda p: p.write_text("a,b\n1,2", encoding="utf-16"), "Save it in UTF-8"),
+        (lambda p: p.write_bytes("a,outcome\nä,ö".encode("cp1252")), "iconv -f WINDOWS-1252"),
+        (lambda p: p.write_text("just words"), "not a header of several columns"),
+        (lambda p: p.write_text("a,outcome\n"), "no rows below its header"),
+        (lambda p: p.write_bytes(b"PAR1 torn"), "parquet file that cannot be read"),
+    ],
+)
+def test_a_file_of_the_wrong_kind_is_told_what_to_write(tmp_path: Path, make: Any, says: str) -> None:
+    make(tmp_path / "given")
+    with pytest.raises(FedauditError, match=says):
+        read(tmp_path / "given")
+
+
+def test_a_table_where_arrays_or_a_configuration_belong(tmp_path: Path) -> None:
+    path = written(tmp_path, WARDS)
+    with pytest.raises(FedauditError, match='name = "table" and label'):
+        load(parse({"data": {"name": "npz", "path": str(path)}}).data)
+    with pytest.raises(FedauditError, match=r'These are data.*name = "table"'):
+        load_config(path)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="there is no file"):
+        read(tmp_path / "none.csv")

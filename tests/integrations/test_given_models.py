@@ -1,0 +1,76 @@
+"""One way to give a model, in Python as in a configuration: a module, a class, a factory, or its name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedaudit.data.set_aside import set_aside
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.options import Model, as_task, checked
+from tests.learn.test_given import Two, split
+
+
+class Plain(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(5, 4)
+
+
+def factory(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Linear(input_shape[0], classes)
+
+
+HERE = "tests.integrations.test_given_models"
+
+
+@pytest.mark.parametrize(
+    "given", [Plain(), Plain, factory, lambda: nn.Linear(5, 4), f"{HERE}:Plain", f"{HERE}:factory"]
+)
+def test_whatever_is_given_becomes_the_same_kind_of_task(given: Model) -> None:
+    task = as_task(given, game())
+    assert (task.classes, sorted(task.initial(0))) == (4, ["bias", "weight"])
+
+
+def game() -> Any:
+    rng = np.random.default_rng(0)
+    return set_aside(rng.random((200, 5), np.float32), np.arange(200) % 4)[1]
+
+
+def test_a_hook_is_given_beside_any_of_them() -> None:
+    asked: list[Callable[..., Any] | str | nn.Module] = [Two(), Two, "tests.learn.test_given:Two"]
+    for given in asked:
+        task = as_task(given, game(), split)
+        state, rows = task.initial(0), game().candidates.rows
+        task.check(state, rows)
+        assert task.outputs(state, rows.x).shape == (200, 4)
+    checked(3, forward=split, strict=True)  # neither is a key of a configuration
+
+
+def test_the_training_is_not_disturbed() -> None:
+    module = Two()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    torch.manual_seed(5)
+    first = torch.rand(3)
+    torch.manual_seed(5)
+    task = as_task(module, game(), split)
+    task.outputs(task.initial(0), game().candidates.rows.x)
+    assert torch.equal(torch.rand(3), first)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert type(module) is Two
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("nowhere:Net", "cannot import 'nowhere:Net'"),
+        (f"{HERE}:HERE", "cannot be called"),
+        (lambda: 3, "returned int"),
+        (Two, "several inputs|answers with a dict|forward"),
+    ],
+)
+def test_what_is_no_model_is_refused(given: Any, says: str) -> None:
+    with pytest.raises((FedauditError, TypeError), match=says):
+        as_task(given, game())

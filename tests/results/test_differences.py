@@ -1,0 +1,123 @@
+"""Runs compared on the same records, and scores read back as the auditor had them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedaudit.results.compare import compare
+from fedaudit.results.document import save_scores
+from fedaudit.results.gate import _corrected
+from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.stats import Block, pooled_tpr, tpr_at_fpr, tpr_difference
+from fedaudit.types import AuditResult, Cost, Estimate, Floats
+from tests.report.builder import bare_run, estimate
+
+MEMBERS, OTHERS, CALIBRATION = 600, 100, 900
+ROLES = np.repeat(["member", "evaluation", "calibration"], [MEMBERS, OTHERS, CALIBRATION])
+
+
+def scored(rng: np.random.Generator, shift: float, common: Floats, alike: float = 0.95) -> Floats:
+    own = rng.normal(size=len(common))
+    return np.asarray(np.sqrt(alike) * common + np.sqrt(1 - alike) * own + shift * (ROLES == "member"), np.float64)
+
+
+def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = True) -> Path:
+    sets = [scores[role == ROLES] for role in ("member", "evaluation", "calibration")]
+    found = tpr_at_fpr([Block(sets[0], sets[1], sets[2])], 0.01)
+    told = estimate(found.value) | {"low": found.low, "high": found.high}
+    headline = {
+        "vantage": "client",
+        "attack": "loss",
+        "model": "global",
+        "compared": 1,
+        "estimates": {"tpr@0.01": told},
+    }
+    folder.mkdir()
+    run = bare_run() | {"accuracy": {"evaluation": estimate(0.3)}}
+    document = {"schema": 1, "run": run, "headlines": [headline], "results": []}
+    (folder / "results.json").write_text(json.dumps(document))
+    if with_scores:
+        part = {"id": np.array([f"record-{i}" for i in range(len(scores))])[order], "subject": None, "party": "a",
+                "role": ROLES[order], "attack": "loss", "model": "global", "score": scores[order],
+                "reference": np.zeros(len(scores), bool)}  # fmt: skip
+        save_scores([part], folder)
+    return folder
+
+
+def runs(tmp_path: Path, with_scores: bool) -> list[Path]:
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=len(ROLES))
+    scores = [scored(rng, shift, common) for shift in (2.4, 2.1)]
+    orders = [np.arange(len(ROLES)), rng.permutation(len(ROLES))]  # rows are stored in any order
+    pairs = zip("ab", scores, orders, strict=True)
+    return [save(tmp_path / name, own, order, with_scores) for name, own, order in pairs]
+
+
+def test_a_difference_is_settled_on_the_same_records_though_the_intervals_overlap(tmp_path: Path) -> None:
+    folders = runs(tmp_path, with_scores=True)
+    found = compare(folders)
+    risks = [row.risk for row in found.rows]
+    assert risks[0] is not None
+    assert risks[1] is not None
+    assert risks[0].overlaps(risks[1])
+    (gap,) = found.differences
+    assert (gap.first, gap.second, gap.vantage, gap.safer) == ("a", "b", "client", "b")
+    assert gap.value == pytest.approx(risks[0].value - risks[1].value)
+    assert gap.low > 0
+    assert found.notes == []
+    blocks = []
+    for folder in folders:
+        scores = load_scores(folder)
+        assert scores is not None
+        blocks.append(blocks_of(scores, "loss", "global"))
+    slow = tpr_difference(blocks[0], blocks[1], 0.01, 0.95)
+    assert (gap.low, gap.high) == (slow.low, slow.high)
+
+
+def test_three_runs_share_the_error_of_their_differences(tmp_path: Path) -> None:
+    folders = runs(tmp_path, with_scores=True)
+    rng = np.random.default_rng(1)
+    third = save(tmp_path / "c", scored(rng, 2.1, rng.normal(size=len(ROLES))), np.arange(len(ROLES)))
+    found = compare([*folders, third]).differences
+    assert [(gap.first, gap.second) for gap in found] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert {gap.confidence for gap in found} == {1 - 0.05 / 3}
+    assert found[2].safer is None
+    assert any(
+        "b and c, client, loss, global models: the interval of their difference holds 0" in n
+        for n in compare([*folders, third]).notes
+    )
+
+
+def test_without_scores_the_intervals_are_laid_side_by_side(tmp_path: Path) -> None:
+    found = compare(runs(tmp_path, with_scores=False))
+    assert found.differences == []
+    assert "overlap" in found.notes[0]
+    assert "scores are missing" in found.notes[0]
+
+
+def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() -> None:
+    """Computed again with the tiny party, it has no value, and the files were said to be from different runs."""
+    rng = np.random.default_rng(2)
+    sizes = {"a": (200, 50, 800), "b": (200, 50, 700), "tiny": (20, 5, 30)}
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("id", "party", "role", "score")}
+    blocks = []
+    for party, counts in sizes.items():
+        sets = [rng.normal(2.5 * (i == 0), 1, n) for i, n in enumerate(counts)]
+        blocks.append(Block(sets[0], sets[1], sets[2]))
+        columns["score"].append(np.concatenate(sets))
+        columns["role"].append(np.repeat(["member", "evaluation", "calibration"], counts))
+        columns["party"].append(np.full(sum(counts), party))
+        columns["id"].append(np.array([f"{party}-{i}" for i in range(sum(counts))]))
+    scores = {name: np.concatenate(parts) for name, parts in columns.items()}
+    total = len(scores["id"])
+    scores |= {"attack": np.full(total, "loss"), "model": np.full(total, "local"), "reference": np.zeros(total, bool)}
+    found = pooled_tpr(blocks, 0.01)
+    assert "1 of 3 parties left out" in found.method
+    estimates: dict[str, Estimate] = {"tpr@0.01": found}
+    entry = AuditResult("loss", "server", "local", "record", None, 5, estimates, Cost(1.0), [])
+    low = _corrected(entry, "tpr@0.01", 0.99, scores)
+    assert found.guaranteed is not None
+    assert low is not None
+    assert 0 < low < found.guaranteed[0]

@@ -1,0 +1,74 @@
+"""A part of docs/coverage.md with fewer worlds: intervals hold where they promise to, and one that does not is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from docs.coverage_cases import CASES, Case
+from docs.coverage_worlds import Rng, Shot, Shots
+from docs.make_coverage import COUNTS, level, page, simulate, stored
+
+QUICK = {
+    "1 x 1025, 1538 members": 300,
+    "4 x 300, 400 members": 200,
+    "4 x 1025, null": 150,
+    "1 x 100, 20 members, FPR 5 %": 400,
+    "20 x 100, 50 members": 60,
+    "two values, 95 % against 5 %": 300,
+    "20 x 300, just over": 60,
+    "1 x 2000, heavy-tailed, correlation 0.5": 150,
+    "1000 calibrate, 1000 evaluate": 300,
+    "20 and 20": 400,
+    "600 and 600, heavy-tailed, .5": 200,
+    "party against the others, 4 parties": 100,
+    "400 records, nine each, .5, 98 %": 300,
+    "AUC, 100 and 150, alike .8, near 1": 150,
+    "TPR at 1 %, 1 x 1000, alike .9": 150,
+    "5 runs, spread .2, same records": 150,
+    "proved, ranks fixed, 500 trials, mu 1": 300,
+}
+
+
+def case(name: str) -> Case:
+    (found,) = [own for own in CASES if own.name == name]
+    return found
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_intervals_hold_where_they_promise_to(name: str) -> None:
+    for count in simulate(case(name), QUICK[name]):
+        if count.promised:
+            assert count.chance > 0.05 / len(QUICK), count
+            assert count.valued > 0.5 * count.worlds
+
+
+def test_an_interval_that_misses_is_found_out_and_said() -> None:
+    """All members just over the threshold of twenty parties: the quoted interval promises nothing there."""
+    counts = simulate(case("20 x 300, just over"), 60)
+    quoted = next(count for count in counts if count.interval == "interval")
+    assert not quoted.promised
+    assert quoted.chance < 1e-9
+    broken = replace(quoted, promised=True)
+    told = page([broken])
+    assert "**Where a promise is not kept:**" in told
+    assert "| **fails** |" in told
+    assert "no promise" in page([quoted])
+
+
+def test_misses_are_counted_on_their_side() -> None:
+    def world(rng: Rng) -> Shots:
+        value = float(rng.integers(3))
+        return {"interval": Shot(value, value + 0.5, 1.2)}  # below, around and above 1.2
+
+    (count,) = simulate(Case("a", "b", world, 900))
+    assert count.below == pytest.approx(300, abs=60)
+    assert count.above == pytest.approx(300, abs=60)
+    assert count.misses == count.above + count.below
+    assert count.width == pytest.approx(0.5)
+
+
+def test_the_page_has_every_case_and_its_counts_have_enough_worlds() -> None:
+    counts, asked = stored(), {(case.group, case.name): case.worlds for case in CASES}
+    assert {(count.group, count.case): count.worlds for count in counts} == asked
+    assert COUNTS.with_suffix(".md").read_text() == page(counts)
+    assert not [c for c in counts if c.promised and c.interval == "guaranteed" and c.chance < level(counts)]
