@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
@@ -255,6 +256,7 @@ class Audit(Section):
     )
     attribute: Attribute | None = None
     matched: Matched | None = None
+    tear: Tear | None = None
     canary: Canary | None = None
 
 
