@@ -8,6 +8,8 @@ needed. The colour scheme is set as a system would set it.
 """
 
 import argparse
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,17 +19,31 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
 SCHEMES = {"light": "1", "dark": "0"}  # as Blink numbers them
-PARTS = {"report": ("", "1180,900"), "report-attacks": ("#attacks", "1180,1500")}  # where the page begins, its size
+# The sections that a picture shows (none: the top of the page), and its size. A browser without a window takes no
+# picture of what lies below the first screen, so the other sections are left out.
+PARTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "report": ((), "1100,1075"),
+    "report-attacks": (("attacks", "roc"), "870,2100"),
+}
+
+
+def shown(page: str, sections: tuple[str, ...]) -> str:
+    """The page with these sections alone."""
+    if not sections:
+        return page
+    page = re.sub(r"<header.*?</header>|<nav.*?</nav>", "", page, flags=re.DOTALL)
+    every = re.compile(r'<section id="(\w+)".*?</section>', re.DOTALL)
+    return every.sub(lambda found: found[0] if found[1] in sections else "", page)
 
 
 def command(browser: str, page: Path, part: str, scheme: str, profile: str) -> list[str]:
     """What a browser is asked to do for one picture."""
-    begins, size = PARTS[part]
+    as_root = hasattr(os, "geteuid") and os.geteuid() == 0
     return [
-        browser, "--headless", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=2",
-        f"--user-data-dir={profile}", f"--window-size={size}",
+        browser, "--headless", "--disable-gpu", "--hide-scrollbars", *(["--no-sandbox"] if as_root else []),
+        f"--user-data-dir={profile}", f"--window-size={PARTS[part][1]}",
         f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
-        f"--screenshot={HERE / f'{part}-{scheme}.png'}", page.resolve().as_uri() + begins,
+        f"--screenshot={HERE / f'{part}-{scheme}.png'}", page.resolve().as_uri(),
     ]  # fmt: skip
 
 
@@ -42,9 +58,11 @@ def main() -> None:
     if not asked.report.is_file():
         sys.exit(f"There is no file {asked.report}. Run `fedaudit demo` first.")
     with tempfile.TemporaryDirectory() as profile:
-        for part in PARTS:
+        for part, (sections, _) in PARTS.items():
+            page = Path(profile) / f"{part}.html"
+            page.write_text(shown(asked.report.read_text(encoding="utf-8"), sections), encoding="utf-8")
             for scheme in SCHEMES:
-                subprocess.run(command(browser, asked.report, part, scheme, profile), check=True)
+                subprocess.run(command(browser, page, part, scheme, profile), check=True)
 
 
 if __name__ == "__main__":

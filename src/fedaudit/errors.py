@@ -2,6 +2,7 @@
 
 import os
 import sys
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import NoReturn
@@ -18,7 +19,7 @@ class FedauditError(Exception):
 
     def __init__(self, code: str, what: str, todo: str, *, where: str = "", exit_code: int = WRONG_USE):
         self.code, self.what, self.where, self.todo, self.exit_code = code, what, where, todo, exit_code
-        super().__init__(f"[{code}] {what}{f' ({where})' if where else ''}. {todo}")
+        super().__init__(printable(f"[{code}] {what}{f' ({where})' if where else ''}. {todo}"))
 
 
 class NotGrantedError(FedauditError):
@@ -30,6 +31,13 @@ class NotGrantedError(FedauditError):
             f"the vantage {vantage!r} does not see {what}",
             "Choose a vantage that does, or an attack that does not need it.",
         )
+
+
+def printable(text: str) -> str:
+    """The text without what a terminal would obey: escape sequences, control characters, changes of direction."""
+    if text.isprintable():
+        return text
+    return "".join("\ufffd" if c not in "\n\t" and unicodedata.category(c)[0] == "C" else c for c in text)
 
 
 def stop_at_once(*_: object) -> NoReturn:

@@ -12,11 +12,12 @@ from typing import IO
 from fedaudit.errors import FedauditError
 
 _TEMPORARY = ".tmp-"
+PRIVATE = 0o600  # results and traces name members: they are for their owner alone
 LOCK = "lock"
 
 
 @contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, mode: int = PRIVATE) -> Iterator[Path]:
     """Write to the temporary path that this yields; afterwards `path` holds either all of it or what it held before.
 
     The file is synced to disk, renamed, and then the directory is synced.
@@ -24,6 +25,7 @@ def atomic(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -35,8 +37,8 @@ def atomic(path: Path) -> Iterator[Path]:
     sync_directory(path.parent)
 
 
-def write_atomically(path: Path, text: str | bytes) -> None:
-    with atomic(path) as temporary:
+def write_atomically(path: Path, text: str | bytes, mode: int = PRIVATE) -> None:
+    with atomic(path, mode) as temporary:
         temporary.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
@@ -84,7 +86,7 @@ class Lock:
             self.file.close()
             raise FedauditError(
                 "locked",
-                f"another fedaudit (process {holder or 'unknown'}) is writing to {directory}",
+                f"another fedaudit (process {holder if holder.isdecimal() else 'unknown'}) is writing to {directory}",
                 "Wait for it, or choose another folder with --out.",
             ) from None
         self.file.truncate(0)

@@ -20,6 +20,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc
 from fedaudit.types import Role
+from tests import sealed
 from tests.worlds import silent, watch
 
 ROLES = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
@@ -99,7 +100,7 @@ def test_a_run_says_what_its_outsiders_are_and_keeps_its_hash(tmp_path: Path) ->
     stored = json.loads((out / "run.json").read_text())
     del stored["config"]["federation"]["split_subjects"]  # as it was written before there was such a key
     assert split.hash() == stored["config_hash"] == parse(stored["config"]).hash()
-    (out / "run.json").write_text(json.dumps(stored))
+    sealed.write(out / "run.json", json.dumps(stored))
     told: list[str] = []
     assert run(whole, out, silent, tell=told.append).understates == (said,)
     assert any("Nothing is trained" in line for line in told)

@@ -176,13 +176,21 @@ def test_F15_a_report_that_cannot_be_rendered_leaves_the_numbers(tmp_path: Path)
     assert fedaudit("report", "runs/small", cwd=tmp_path).returncode == 0
 
 
-def test_F16_an_older_schema_is_read(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+def test_F16_a_first_version_is_read_and_says_that_nothing_vouches_for_it(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     document = json.loads((finished[0] / "runs/small/results.json").read_text())
     del document["degraded"], document["failed"], document["exposed"]  # what a first version did not have
-    (tmp_path / "results.json").write_text(json.dumps({**document, "schema": 0}))
+    (tmp_path / "results.json").write_text(json.dumps(document))
     done = fedaudit("report", ".", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fta-confidence" in done.stdout
+    assert "results.json has no checksum" in " ".join(done.stdout.split())
+    for schema in (0, -5):
+        (tmp_path / "results.json").write_text(json.dumps({**document, "schema": schema}))
+        done = fedaudit("report", ".", cwd=tmp_path)
+        assert done.returncode == 5
+        assert "schema: a number of at least 1 is needed" in " ".join(done.stderr.split())
 
 
 def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedaudit.types import State
 from tests.integrations.worlds import PARTIES, net, part, train
 
 NODES = {101: "north", 202: "south"}
+RUNS = count(1)  # every federation is a run of its own
 
 
 class LocalGrid(Grid):
@@ -25,8 +27,9 @@ class LocalGrid(Grid):
     def __init__(self, app: ClientApp, change: Callable[[list[Message]], list[Message]] | None = None):
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # messages name their sender
         self.app, self.change = app, change or (lambda replies: replies)
+        run = next(RUNS)
         self.contexts = {
-            node: Context(1, node, {"partition-id": PARTIES.index(party)}, RecordDict(), {})
+            node: Context(run, node, {"partition-id": PARTIES.index(party)}, RecordDict(), {})
             for node, party in NODES.items()
         }
 

@@ -27,7 +27,7 @@ from tests.report.builder import Json, quotable, read
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m\u202egnp"
 SECTIONS = (
     "verdict", "adversary", "attacks", "roc", "rounds", "parties", "exposed", "blind", "cost", "utility", "repeats",
-    "guarantee", "limits", "reproduce", "notes",
+    "guarantee", "helps", "limits", "reproduce", "notes",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -87,9 +87,9 @@ def test_a_whole_audit_shows_every_section_in_order() -> None:
 
 def test_the_smallest_audit_shows_only_what_it_has() -> None:
     built = page(builder.minimal())
-    assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "limits")
+    assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "helps", "limits")
     links = {given["href"] for tag, given in built.tags if tag == "a" and given.get("href")}
-    assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#limits"}
+    assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#helps", "#limits"}
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,10 @@ def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
     said = verdict(quotable(builder.results()))
     assert "Whoever runs the server can pick out 12.4 % of the parties' training records" in said
     assert (
-        "(95 % interval 11.0–13.8, wider because the strongest of 2 is quoted; fta-confidence, after 40 rounds)" in said
+        "(95 % interval 11.0–13.8, wider because the stronger of 2 kinds of models is quoted, the local ones; "
+        "fta-confidence, after 40 rounds)" in said
     )
-    assert said.count("the strongest of") == 1
+    assert said.count("the stronger of") == 1
 
 
 @pytest.mark.parametrize("unit, noun", [("subject", "subjects in the training data"), ("user", "users behind")])

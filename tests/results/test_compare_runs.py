@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.results.compare import allowed, compare
+from fedaudit.privacy.bounds import allowed
+from fedaudit.results.compare import compare
+from tests import sealed
 from tests.report.builder import bare_run, estimate, guarantee
 
 
@@ -26,7 +28,8 @@ def save(folder: Path, accuracy: float, risks: dict[str, float], epsilon: float 
     claim = None if epsilon is None else guarantee(epsilon)
     run = bare_run() | {"config": config, "accuracy": {"evaluation": estimate(accuracy)}, "guarantee": claim}
     folder.mkdir()
-    (folder / "results.json").write_text(json.dumps({"schema": 1, "run": run, "headlines": headlines, "results": []}))
+    document = {"schema": 1, "run": run, "headlines": headlines, "results": []}
+    sealed.write(folder / "results.json", json.dumps(document))
     return folder
 
 
@@ -63,7 +66,7 @@ def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path)
     runs = [save(tmp_path / name, 0.3, risks) for name, risks in (("a", {"client": 0.05}), ("b", {}))]
     document = json.loads((runs[0] / "results.json").read_text())
     document["run"]["accuracy"] = {}
-    (runs[0] / "results.json").write_text(json.dumps(document))
+    sealed.write(runs[0] / "results.json", json.dumps(document))
     found = compare(runs)
     assert [row.best for row in found.rows] == [False, False]
     assert "accuracy (a regression has none): a." in found.notes[0]

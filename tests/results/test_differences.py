@@ -12,6 +12,7 @@ from fedaudit.results.gate import _corrected
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.stats import Block, pooled_tpr, tpr_at_fpr, tpr_difference
 from fedaudit.types import AuditResult, Cost, Estimate, Floats
+from tests import sealed
 from tests.report.builder import bare_run, estimate
 
 MEMBERS, OTHERS, CALIBRATION = 600, 100, 900
@@ -37,7 +38,7 @@ def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = Tr
     folder.mkdir()
     run = bare_run() | {"accuracy": {"evaluation": estimate(0.3)}}
     document = {"schema": 1, "run": run, "headlines": [headline], "results": []}
-    (folder / "results.json").write_text(json.dumps(document))
+    sealed.write(folder / "results.json", json.dumps(document))
     if with_scores:
         part = {"id": np.array([f"record-{i}" for i in range(len(scores))])[order], "subject": None, "party": "a",
                 "role": ROLES[order], "attack": "loss", "model": "global", "score": scores[order],

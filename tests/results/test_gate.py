@@ -19,6 +19,7 @@ from fedaudit.results.rules import Rule, parse_rule, parse_rules
 from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
+from tests import sealed
 from tests.report.builder import guarantee
 from tests.worlds import config
 
@@ -43,7 +44,7 @@ def changed(leaky: Path, tmp_path: Path, change: Any) -> Path:
     path = tmp_path / "run/results.json"
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document))
+    sealed.write(path, json.dumps(document))
     return tmp_path / "run"
 
 
@@ -257,7 +258,7 @@ def test_scores_of_another_run_are_refused(leaky: Path, tmp_path: Path) -> None:
     columns["score"] = np.random.default_rng(0).permutation(columns["score"]).tolist()
     save_scores([columns], run)
     assert refused(run, "auc > 0.0001") == "scores-differ"
-    (run / "scores.parquet").write_bytes(b"not parquet")
+    sealed.write(run / "scores.parquet", b"not parquet")
     assert refused(run, "auc > 0.0001") == "scores-unreadable"
 
 

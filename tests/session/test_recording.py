@@ -27,6 +27,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, Measured
+from tests import sealed
 from tests.trace.killing import outcome
 from tests.worlds import config, silent, watch
 
@@ -129,7 +130,7 @@ def test_F8_another_configuration_seed_or_data_is_refused(recorded: Path, tmp_pa
     out = copy(recorded, tmp_path / "run")
     manifest = json.loads((out / "run.json").read_text())
     for field, says in (("data", "the records"), ("start", "the model to start from")):
-        (out / "run.json").write_text(json.dumps({**manifest, field: "0" * 64}))
+        sealed.write(out / "run.json", json.dumps({**manifest, field: "0" * 64}))
         with pytest.raises(FedauditError, match=says):
             train(small(keep="snapshots"), out)
     Store.resume(out).close()  # a refusal leaves no lock behind

@@ -87,6 +87,8 @@ def outcome(directory: Path) -> dict[str, Any]:
         del document["run"][changing]
     for result in document["results"]:
         del result["cost"]
+    for unit in [unit for kind in ("records", "subjects") for unit in (document["exposed"] or {}).get(kind) or ()]:
+        del unit["id_hash"]  # its salt is random
     return {**document, "scores": (directory / "scores.parquet").read_bytes().hex()}
 
 

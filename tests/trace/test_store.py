@@ -18,6 +18,7 @@ from fedaudit.trace.lineage import spans
 from fedaudit.trace.segments import DamagedError, digest, pack_signals, pack_state, unpack_state
 from fedaudit.trace.store import Store, safe_name
 from fedaudit.types import Measured, Observation, Round, State, Trained
+from tests import sealed
 
 HOSTILE = ["../../etc/passwd", "a/b", "", "B", "b", "CON", "x\x00y", "<script>", "é" * 200, "\ud800", "party-0", "~"]
 
@@ -215,11 +216,11 @@ def test_F1_K33_killed_at_every_byte_of_the_journal(tmp_path: Path) -> None:
     """Whatever part of the last lines reached the disk: the rounds before are there, and writing goes on."""
     whole = (filled(tmp_path, "signals", rounds=3) / "journal.jsonl").read_bytes()
     ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
-    assert len(ends) == 3
+    assert len(ends) == 4  # the checksum of run.json, and three rounds
     cuts = {0, 1, len(whole)} | {end + d for end in ends for d in (-2, -1, 0, 1)} | set(range(0, len(whole), 97))
     for cut in sorted(c for c in cuts if 0 <= c <= len(whole)):
         (tmp_path / "journal.jsonl").write_bytes(whole[:cut])
-        complete = sum(end <= cut for end in ends)
+        complete = sum(end <= cut for end in ends[1:])
         store = Store.resume(tmp_path)
         assert store.lineage.newest == complete
         assert store.torn == (cut not in (0, *ends))
@@ -264,12 +265,12 @@ def test_F12_every_byte_of_a_model_counts() -> None:
 def test_F12_a_damaged_journal_line_is_passed_over_and_named(tmp_path: Path) -> None:
     path = filled(tmp_path, "signals") / "journal.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    lines[1] = lines[1].replace(b'"commit": true', b'"commit": trXe')
+    lines[2] = lines[2].replace(b'"commit": true', b'"commit": trXe')
     path.write_bytes(b"".join(lines))
     store = Store.resume(tmp_path)
     assert [e.round for e in store.entries()] == [1, 3, 4]
     assert store.warnings() == [
-        "Line 2 of journal.jsonl is damaged and was skipped.",
+        "Line 3 of journal.jsonl is damaged and was skipped.",
         "There is no record of round 2. It is treated as a gap, not as zero.",
     ]
     assert store.append(round_(5), seen(5)) == "new"
@@ -296,33 +297,51 @@ def test_B17_nothing_executable_and_nothing_huge_is_read(tmp_path: Path, monkeyp
 
 def test_B17_a_journal_cannot_name_files(tmp_path: Path) -> None:
     path = filled(tmp_path / "run", "signals", rounds=1) / "journal.jsonl"
-    event = json.loads(path.read_text())
+    first, line = path.read_bytes().splitlines(keepends=True)
+    event = json.loads(line)
     del event["check"]
-    path.write_bytes(journal.encode(1, {**event, "round": "../../../etc/passwd"}))
+    path.write_bytes(first + journal.encode(2, {**event, "round": "../../../etc/passwd"}))
     store = Store.read(tmp_path / "run")
     assert store.entries() == []
-    assert store.damaged_lines == [1]
+    assert store.damaged_lines == [2]
 
 
 def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     manifest = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**manifest, "schema": 2}))
+    sealed.write(tmp_path / "run.json", json.dumps({**manifest, "schema": 2, "attacks": 7}))
     for opens in (Store.read, Store.resume):
         with pytest.raises(FedauditError, match="schema 2") as caught:
             opens(tmp_path)
         assert caught.value.exit_code == 5
-    (tmp_path / "run.json").write_text("{")
+    sealed.write(tmp_path / "run.json", "{")
     with pytest.raises(FedauditError, match="not written by fedaudit"):
         Store.read(tmp_path)
 
 
-def test_F16_an_older_schema_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 0},
+        {"schema": -5},
+        {"schema": "1"},
+        {"schema": True},
+        {"notices": 7},
+        {"notices": [7]},
+        {"attacks": {"a": 1}},
+        {"config": []},
+        {"weights_per_member": {"local": "many"}},
+        {"guarantee": ["all"]},
+        {"keep": None},
+    ],
+)
+def test_B17_a_manifest_of_another_kind_is_refused_in_words(tmp_path: Path, change: dict[str, Any]) -> None:
     filled(tmp_path)
-    entries = Store.read(tmp_path).entries()
     manifest = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**manifest, "schema": 0}))
-    assert Store.read(tmp_path).entries() == entries
+    sealed.write(tmp_path / "run.json", json.dumps({**manifest, **change}))
+    with pytest.raises(FedauditError, match="not written by fedaudit, or is damaged") as caught:
+        Store.read(tmp_path)
+    assert caught.value.exit_code == 5
 
 
 def test_F10_one_writer_and_a_dead_one_does_not_block(tmp_path: Path) -> None:

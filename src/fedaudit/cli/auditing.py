@@ -65,7 +65,7 @@ def audit(
     from fedaudit.files import refuse_foreign
     from fedaudit.results.document import RESULTS
     from fedaudit.session.replay import replay
-    from fedaudit.trace.store import RUN
+    from fedaudit.trace.manifest import RUN
 
     out = out or run_dir / "audit"
     if (out / RUN).exists():

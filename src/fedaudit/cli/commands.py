@@ -1,8 +1,6 @@
 """The command line. Heavy imports happen inside the commands: `--help` and `report` stay quick."""
 
-import contextlib
-import ctypes
-import os
+import errno
 import signal
 import sys
 import tempfile
@@ -14,11 +12,12 @@ import typer
 from rich.markup import escape
 
 from fedaudit import __version__
-from fedaudit.cli import auditing, comparing, gating, judging, preparing
+from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
 from fedaudit.cli.options import JsonCommand
 from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.cli.terminal import console, errors
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
+from fedaudit.learn.process import tune_process
 
 app = typer.Typer(
     name="fedaudit",
@@ -67,21 +66,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "plan": (preparing.plan, "Before training: what an audit of this size can show."),
     "verify": (judging.verify, "Is a claim of differential privacy kept?"),
     "compare": (comparing.compare, "Compare several runs."),
+    "study": (studying.study, "Audit every combination of a grid of settings."),
+    "advise": (studying.advise, "What to change to stay below a limit, and its price."),
 }
 WITH_JSON = ("score", "gate", "plan", "compare")
 for name, (command, about) in COMMANDS.items():
     app.command(name=name, cls=JsonCommand if name in WITH_JSON else PlainCommand, short_help=about)(command)
-
-
-def tune_process() -> None:
-    """Settings for this process, made before torch is loaded. Waiting threads do not use the processor, and freed
-    memory is kept, which makes training of small models about twice as fast on Linux."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            libc = ctypes.CDLL("libc.so.6")
-            libc.mallopt(-4, 0)  # M_MMAP_MAX
-            libc.mallopt(-1, 2**30)  # M_TRIM_THRESHOLD
 
 
 def main() -> None:
@@ -100,9 +90,26 @@ def main() -> None:
         if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
             stop_at_once()
         raise
+    except OSError as error:
+        if (refused := _refused_by_the_system(error)) is None:
+            errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
+            sys.exit(FAULT)
+        errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
+        sys.exit(refused.exit_code)
     except Exception as error:
         errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
         sys.exit(FAULT)
+
+
+# What the system refuses because of the name or the rights of a file, and nothing that fedaudit could do about it.
+OF_FILES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+
+
+def _refused_by_the_system(error: OSError) -> FedauditError | None:
+    if error.errno not in OF_FILES or not isinstance(error.filename, str):
+        return None
+    name = error.filename if len(error.filename) <= 80 else f"{error.filename[:60]}… ({len(error.filename)} characters)"
+    return FedauditError("file", f"{name}: {error.strerror}", "Give another file or folder.")
 
 
 def _fault(error: Exception) -> str:

@@ -42,11 +42,15 @@ def gate(
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused. In JUnit XML a violated rule
     is a failure, and an undecided one an error.
     """
+    from fedaudit.results.document import results_file
     from fedaudit.results.gate import judge
     from fedaudit.results.rules import parse_rules
+    from fedaudit.trace.checksums import unchecked
 
     found = judge(run_dir, [rule for text in fail_if for rule in parse_rules(text)])
     if not printed_as_json(plain(found)):
+        if told := unchecked(results_file(run_dir)):
+            console.print(f"[yellow]![/yellow] {escape(told)}")
         say(found)
     write_file(junit, as_junit(found, run_dir) if junit else "")
     raise typer.Exit(found.exit_code)

@@ -6,31 +6,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
+
+from fedaudit.errors import printable
 
 if TYPE_CHECKING:
     from fedaudit.results.document import Document
     from fedaudit.results.score_file import Scored
     from fedaudit.types import Estimate
 
-console = Console()
-errors = Console(stderr=True)
+
+class Inert(Console):
+    """A console on which text from files (names, ids, locks) cannot act: its escape sequences are shown, not obeyed."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
-def write_report(document: "Document", directory: Path) -> Path | None:
+console = Inert()
+errors = Inert(stderr=True)
+
+
+def write_report(document: "Document", directory: Path, name: str = "report.html") -> Path | None:
     """Writes the report. If that fails, it says so; the results are already on disk."""
     try:
         from fedaudit.report.html import write
 
-        write(document, directory / "report.html")
+        write(document, directory / name)
     except Exception as error:
         errors.print(
             f"[yellow]The report could not be rendered ({escape(repr(error))}); the numbers are not affected.[/yellow]"
         )
         return None
-    return directory / "report.html"
+    return directory / name
 
 
 def say(document: "Document", written: Path | None) -> None:

@@ -4,15 +4,15 @@ Integers in x are tokens, as in `set_aside`.
 """
 
 import io
-import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.data.npz import check_size
-from fedaudit.data.set_aside import identified
+from fedaudit.data.npz import UNREADABLE, check_size
+from fedaudit.data.set_aside import identified, joined
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.types import Candidates, Game, Role, Truth
@@ -20,7 +20,9 @@ from fedaudit.types import Candidates, Game, Role, Truth
 NEEDED = ("x", "y", "party", "role")
 
 
-def save_game(game: Game, path: Path) -> None:
+def save_game(game: Game | Sequence[Game], path: str | Path) -> None:
+    """One party's game, or the games of several parties as one. Any `load_game` reads it."""
+    game = game if isinstance(game, Game) else joined(*game)
     rows = game.candidates.rows
     columns: dict[str, NDArray[Any]] = {
         "x": rows.x, "y": rows.y, "id": rows.id, "party": game.candidates.party, "role": game.truth.role
@@ -29,7 +31,7 @@ def save_game(game: Game, path: Path) -> None:
         columns["subject"] = rows.subject
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **columns)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(Path(path), buffer.getvalue())
 
 
 def load_game(path: Path) -> Game:
@@ -64,7 +66,7 @@ def _columns(path: Path) -> dict[str, NDArray[Any]]:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
         raise FedauditError("game-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
-    except (ValueError, zipfile.BadZipFile, KeyError):
+    except UNREADABLE:
         raise FedauditError(
             "game-unreadable", f"{path} is not an npz of plain arrays", "Write it with numpy.savez.", exit_code=REFUSED
         ) from None

@@ -1,12 +1,15 @@
 """A user's own npz file. Nothing in it is executed: pickled objects are refused."""
 
+import math
 import zipfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -18,6 +21,9 @@ from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Dataset, Ints
 
 MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
+MAX_HEADER = 10_000  # characters of an array's header
+# What damaged or hostile archives make zipfile and numpy raise; MemoryError: a header that claims more than there is.
+UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError, MemoryError)
 WIDTH = "n_features"  # beside an array of packed bits: how many of them count
 
 
@@ -90,7 +96,7 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
                     f"Name it with x_key, y_key, ... {suggest(missing[0], file.files)}",
                 )
             return {key: file[key] for key in dict.fromkeys(wanted) if key in file}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except (*UNREADABLE, OSError) as error:
         is_table = kind_of(path) in (TEXT, "parquet")
         raise FedauditError(
             "npz-unreadable",
@@ -103,12 +109,28 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
 
 
 def check_size(path: Path, code: str) -> None:
-    """Refuse, with this code, an archive that unpacks to more than is ever read."""
+    """Refuse, with this code, an archive that unpacks to more than is ever read, or an array that claims to."""
     with zipfile.ZipFile(path) as archive:
-        unpacked = sum(entry.file_size for entry in archive.infolist())
-    if unpacked > MAX_BYTES:
-        what = f"{path} unpacks to {unpacked / 2**30:.0f} GiB"
-        raise FedauditError(code, what, "Give a smaller file, with part of the records.", exit_code=REFUSED)
+        entries = archive.infolist()
+        unpacked = sum(entry.file_size for entry in entries)
+        if unpacked > MAX_BYTES:
+            what = f"{path} unpacks to {unpacked / 2**30:.0f} GiB"
+            raise FedauditError(code, what, "Give a smaller file, with part of the records.", exit_code=REFUSED)
+        for entry in entries:
+            if entry.filename.endswith(".npy"):
+                with archive.open(entry) as file:
+                    claimed = _claimed(file)
+                if claimed > entry.file_size:
+                    what = f"{path}: {entry.filename[:40]!r} claims {claimed:,} bytes and has {entry.file_size:,}"
+                    raise FedauditError(code, what, "Write it again with numpy.savez.", exit_code=REFUSED)
+
+
+def _claimed(file: IO[bytes]) -> int:
+    """How many bytes the header of an array says that it has. Nothing of that size is allocated."""
+    version = npy.read_magic(file)
+    reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = reader(file, max_header_size=MAX_HEADER)
+    return int(math.prod(shape)) * int(dtype.itemsize)
 
 
 def _unpacked(x: NDArray[Any], width: NDArray[Any] | None) -> NDArray[Any]:

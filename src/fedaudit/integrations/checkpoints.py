@@ -11,7 +11,7 @@ be a trace that was recorded without records to audit with.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ import numpy as np
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.integrations.states import matched, numpy_state
-from fedaudit.trace.segments import MAX_BYTES
-from fedaudit.trace.store import RUN, Store
+from fedaudit.trace.manifest import RUN
+from fedaudit.trace.segments import MAX_BYTES, DamagedError
+from fedaudit.trace.store import Store
 from fedaudit.types import UNSEEN, Round, State, Trained
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
@@ -38,10 +39,18 @@ class Found:
     parties: Mapping[str, Path] = field(default_factory=dict)
 
 
-def rounds(directory: Path, *, like: State | None = None, torch: bool = False, deltas: bool = False) -> Iterator[Round]:
-    """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's)."""
+def rounds(
+    directory: Path,
+    *,
+    like: State | None = None,
+    torch: bool = False,
+    deltas: bool = False,
+    lost: Callable[[str], None] = lambda what: None,
+) -> Iterator[Round]:
+    """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's). `lost` is
+    told of rounds of a trace that are not as they were written: they are left out."""
     if (directory / RUN).is_file():
-        yield from Store.read(directory).rounds()
+        yield from _recorded(Store.read(directory), lost)
         return
     last: tuple[int, State] | None = None
     for index, found in sorted(find(directory, torch).items()):
@@ -62,6 +71,17 @@ def rounds(directory: Path, *, like: State | None = None, torch: bool = False, d
                     sent[name] = _sent(read(path, torch), start, deltas, path)
             yield Round(index, start or UNSEEN, sent, made)
         last = index, made
+
+
+def _recorded(store: Store, lost: Callable[[str], None]) -> Iterator[Round]:
+    for line in store.damage():
+        lost(line)
+    for entry in store.entries():
+        try:
+            if entry.kept:
+                yield store.round(entry)
+        except DamagedError as error:
+            lost(f"round {entry.round} of the trace is damaged and left out: {error}")
 
 
 def find(directory: Path, torch: bool) -> dict[int, Found]:

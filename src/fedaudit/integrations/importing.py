@@ -15,7 +15,8 @@ from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
 from fedaudit.session.prepare import fitting
-from fedaudit.trace.store import RUN, Store
+from fedaudit.trace.manifest import RUN
+from fedaudit.trace.store import Store
 from fedaudit.types import Game, State
 
 COSTS = "costs are in seconds a round, not in epochs, because a checkpoint does not say how long an epoch took"
@@ -39,7 +40,10 @@ def import_checkpoints(
         session.trace.store.close() if session.trace else None
         what = f"{out} already holds a trace, up to round {session.last}"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
-    session.watch(made())
+    lost: list[str] = []
+    session.watch(made(lost=lost.append))
+    for what in lost:
+        session.gap(what)
     session.note(COSTS)
     return session.finish(out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from fedaudit.adversary import attacks as registry
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.settings import calibrating
 from fedaudit.config.schema import Config, parse
 from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
@@ -20,13 +22,15 @@ from fedaudit.files import refuse_foreign
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.results.document import REPORT
+from fedaudit.results.document import REPORT, RESULTS, load
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import fitting
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, nobody
-from fedaudit.trace.store import RUN
+from fedaudit.stats import needed_for_value
+from fedaudit.trace.checksums import JOURNAL
+from fedaudit.trace.manifest import RUN
 from fedaudit.types import Game, Vantage
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
@@ -78,15 +82,14 @@ def make_auditor(
     game: Game,
     asked: Config,
     vantages: Iterable[Vantage] | None = None,
-    default: Sequence[str] = (),
     forward: Forward | None = None,
 ) -> Auditor:
-    """Everything that can be refused is refused here. `default`: the attacks where none are asked for by name."""
+    """Everything that can be refused is refused here."""
     audit, federation = asked.audit, asked.federation
     named = audit.attacks is not None
     settings = Settings(
         tuple(vantages or audit.vantages),
-        registry.choose(audit.attacks if named else default or None),
+        registry.choose(audit.attacks),
         federation.rounds,
         audit.fpr or None,
         audit.confidence,
@@ -97,12 +100,26 @@ def make_auditor(
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
     task.check(initial, rows)
-    return Auditor(task, game, fitting(settings, task, game, 0, named))
+    fit = fitting(settings, task, game, 0, named)
+    return Auditor(task, game, fit if named else _that_calibrate(fit, game))
+
+
+def _that_calibrate(settings: Settings, game: Game) -> Settings:
+    """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
+    needed = max(map(needed_for_value, settings.fpr or (1.0,)))
+    left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
+    kept = [attack for attack in settings.attacks if not attack.fits]
+    if left >= needed or not kept or len(kept) == len(settings.attacks):
+        return settings
+    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
+    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
+    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
 
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there."""
+    _make_room(out)
     refuse_foreign(out, [RUN])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
@@ -110,6 +127,17 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     session = Session(auditor, trace, about, strict=strict, listen=report_into(out))
     session.resume()
     return session
+
+
+NOT_AUDITED = "not audited"  # the status of results that only say why there are none
+
+
+def _make_room(out: Path) -> None:
+    """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
+    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
+        return
+    for name in (RESULTS, REPORT, JOURNAL):
+        (out / name).unlink(missing_ok=True)
 
 
 def report_into(out: Path | None) -> Listener:

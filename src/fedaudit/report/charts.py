@@ -29,6 +29,8 @@ from fedaudit.stats.wording import (
 )
 from fedaudit.types import AuditResult, Estimate, Headline
 
+COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6")
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -39,22 +41,43 @@ class Figure:
     heading: str = ""
 
 
-def _series(finding: Finding, name: str, where: str, since: int | None = None) -> Series | None:
+@dataclass(frozen=True)
+class Line:
+    """What is drawn of a finding, under a name and a colour that no other line of the chart has."""
+
+    finding: Finding
+    name: str
+    colour: str
+
+
+def named(found: Sequence[Finding]) -> list[Line]:
+    """Where one vantage has two lines, they are about different models: the name says about which."""
+    lines: list[Line] = []
+    vantages = [finding.vantage for finding in found]
+    for finding in found:
+        who, taken = adversary(finding.vantage), {line.colour for line in lines}
+        twice = vantages.count(finding.vantage) > 1
+        free = [colour for colour in (who.colour, *COLOURS) if colour not in taken]
+        name = f"{who.title}, {finding.model} models" if twice else who.title
+        lines.append(Line(finding, name, free[0] if free else who.colour))
+    return lines
+
+
+def _series(line: Line, name: str, where: str, since: int | None = None) -> Series | None:
     """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
-    curve = finding.curves.get("roc" if where == "FPR" else name)
+    curve = line.finding.curves.get("roc" if where == "FPR" else name)
     if curve is None:
         return None
     points = zip(curve.x, zip_longest(curve.value, curve.low, curve.high), strict=False)
     kept = sorted(((x, *point) for x, point in points), key=lambda row: row[0])
     if all(value is None for _, value, _, _ in kept):
         return None
-    who = adversary(finding.vantage)
     tips = []
     for x, value, low, high in kept:
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
-        tips.append(f"{place} · {who.title}: {point_text(name, value, low, high)}")
+        tips.append(f"{place} · {line.name}: {point_text(name, value, low, high)}")
     xs, values, lows, highs = zip(*kept, strict=True)
-    return Series(who.title, who.colour, xs, values, lows, highs, tips, since)
+    return Series(line.name, line.colour, xs, values, lows, highs, tips, since)
 
 
 def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
@@ -72,17 +95,18 @@ def _legend(series: Sequence[Series], chance: str) -> list[tuple[str, str]]:
 
 
 def roc(found: Sequence[Finding]) -> Figure | None:
-    series = [s for f in found if (s := _series(f, "tpr@", "FPR")) is not None]
+    drawn = [(line, s) for line in named(found) if (s := _series(line, "tpr@", "FPR")) is not None]
+    series = [s for _, s in drawn]
     if not series:
         return None
     positive = [v for s in series for v in [*s.x, *s.value] if v is not None and v > 0]
     floor = 10.0 ** math.floor(math.log10(max(1e-5, min([0.01, *positive]))) + 1e-9)
-    drawn = [v for s in series for v in [*s.value, *s.low] if v is not None]
+    ends = [v for s in series for v in [*s.value, *s.low] if v is not None]
     x = figures.log_axis(
         floor, 1, "outsiders wrongly accused (FPR)", percent=True, clamped=any(v < floor for s in series for v in s.x)
     )
-    y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(drawn) < floor)
-    names = ", ".join(f"{s.name} ({f.attack}, {f.model} models)" for s, f in zip(series, found, strict=False))
+    y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(ends) < floor)
+    names = ", ".join(f"{s.name} ({of.finding.attack}, {of.finding.model} models)" for of, s in drawn)
     svg = figures.lines(
         "Share of members picked out against share of outsiders wrongly accused, both on log scales",
         f"One line per vantage with its interval: {names}. The diagonal is chance.",
@@ -104,8 +128,8 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
         fpr = fpr_of(key)
         chance = fpr or 0.5
         series = []
-        for f in found:
-            one = _series(f, key, "round", since_round(f.curves.get(key), chance))
+        for line in named(found):
+            one = _series(line, key, "round", since_round(line.finding.curves.get(key), chance))
             series += [one] if one is not None else []
         if not series:
             continue

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, panels, parties, sections, strength, subjects, words
+from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
 from fedaudit.report.coins import coins
@@ -22,9 +22,14 @@ from fedaudit.results.document import Document
 
 def render(document: Document) -> str:
     """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
+    return page("template.html", **_view(cleaned(document)))
+
+
+def page(template: str, **view: Any) -> str:
+    """A page with our style, our script and a policy that allows nothing else."""
     style, script = _asset("style.css"), _asset("tooltip.js")
-    return _template().render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(cleaned(document))
+    return _template(template).render(
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), **view
     )  # fmt: skip
 
 
@@ -63,6 +68,7 @@ def _view(results: Results) -> dict[str, Any]:
         "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
         "coins": coins(results),
+        "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),
@@ -94,7 +100,7 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["tight"] = _tight
-    return environment.from_string(_asset("template.html"))
+    return environment.from_string(_asset("macros.html") + _asset(name))

@@ -1,10 +1,11 @@
 """The panels in the lower half of the page. A panel without data is None, and the page leaves it out."""
 
-import math
 from collections.abc import Sequence
 
+from fedaudit.privacy.bounds import allowed, epsilon_for
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
+from fedaudit.report.helps import TARGET
 from fedaudit.report.sections import every_estimate
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
@@ -103,18 +104,27 @@ def exposed(results: Results) -> Panel | None:
         if not units:
             continue
         more = f"{count(len(units) - MOST_ROWS)} more are in results.json." if len(units) > MOST_ROWS else ""
+        ranked = sorted(units, key=lambda u: (u.share_of_calibration_above, -(u.score or 0.0)))
         cells = [
-            [u.id_hash, u.party, NONE if u.score is None else f"{u.score:.4g}", share(u.share_of_calibration_above)]
-            for u in units[:MOST_ROWS]
+            [
+                str(place),
+                u.id_hash,
+                u.party,
+                share(u.share_of_calibration_above),
+                NONE if u.score is None else f"{u.score:.4g}",
+            ]
+            for place, u in enumerate(ranked[:MOST_ROWS], start=1)
         ]
-        head = (f"{kind} (hashed)", "party", "score", "outsiders scoring higher")
+        head = ("rank", f"{kind} (hashed)", "party", "outsiders scoring as high", "score")
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
     these = "these records" if found.records else "records of these people"
     lead = (
-        f"This table is itself membership data: it says that {these} were trained on. Keep it from anybody who "
-        "must not know that, and remove it before passing the report on."
+        "The training data that the strongest quoted attack would name first, sorted by the share of outsiders of the "
+        f"same party that score as high, then by score. This table is itself membership data: it says that {these} "
+        "were trained on. The command “fedaudit report RUN --redact” writes the page without it, to be passed on. An "
+        "id is hashed with the file “salt” of the run, without which a list of names does not undo it."
     )
     shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
     return Panel(lead, shown, tables, tone="warn")
@@ -155,11 +165,24 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
     ]
     shown += [(title, value) for title, value in extra if value]
     fpr = fpr_of(name or "")
+    meaning = ""
     if epsilon is not None and fpr:
-        most = min(math.exp(min(epsilon, 50)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
+        most = allowed(epsilon, delta, fpr)
         shown.append((f"Most it allows at {rate(fpr)} FPR", f"{share(most)} picked out"))
+        meaning = _allows(most, epsilon_for(TARGET, delta, fpr), rate(fpr))
     lead = (
         "The training claims differential privacy. A claim is a promise about every adversary it covers, an audit is a "
         "measurement of a few attacks: the two may be compared only where they speak of the same unit."
     )
-    return Panel(lead, shown)
+    return Panel(f"{lead}{meaning}", shown)
+
+
+def _allows(most: float, needed: float, at: str) -> str:
+    """What an epsilon permits, in words: a promise that allows everything is no protection at this rate."""
+    to = f"At most {share(TARGET)} is allowed from an epsilon of {needed:.2g} downwards."
+    if most >= 0.995:
+        return (
+            f" At {at} false accusations this epsilon allows {share(most)}: a training in which every member can be "
+            f"picked out keeps the promise, too, so at this rate it protects nobody. {to}"
+        )
+    return f" It bounds every adversary, whatever the attack: at {at} false accusations nobody picks out more. {to}"

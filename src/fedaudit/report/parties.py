@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.charts import Figure, metric_of, point, value_axis
+from fedaudit.report.charts import Figure, Line, metric_of, named, point, value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.sections import level
 from fedaudit.report.shapes import Table
@@ -27,7 +27,7 @@ def _of_party(results: Results, finding: Finding) -> dict[str, AuditResult]:
 
 
 def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -> list[Figure]:
-    chosen = [(f, entries) for f in found if (entries := _of_party(results, f))]
+    chosen = [(line, entries) for line in named(found) if (entries := _of_party(results, line.finding))]
     if not chosen:
         return []
     sizes = {party.name: party for party in results.run.parties}
@@ -36,19 +36,13 @@ def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -
     metric = metric_of([e for _, entries in chosen for e in entries.values()], name)
     table = _party_table(order, sizes, chosen, name)
     if len(order) > MOST_NAMED:
-        return [_ranked(f, entries, metric, table) for f, entries in chosen]
+        return [_ranked(line, entries, metric, table) for line, entries in chosen]
     rows = [
         (
             party,
             [
-                point(
-                    party,
-                    adversary(f.vantage).title,
-                    adversary(f.vantage).colour,
-                    metric,
-                    entries[party].estimates.get(metric),
-                )
-                for f, entries in chosen
+                point(party, line.name, line.colour, metric, entries[party].estimates.get(metric))
+                for line, entries in chosen
                 if party in entries
             ],
         )
@@ -63,7 +57,7 @@ def side_by_side(results: Results, found: Sequence[Finding], name: str | None) -
         x,
         chance,
     )
-    legend = [(adversary(f.vantage).colour, adversary(f.vantage).title) for f, _ in chosen] + [("chance", "chance")]
+    legend = [(line.colour, line.name) for line, _ in chosen] + [("chance", "chance")]
     return [Figure(svg, legend, _party_caption(len(order)), table)]
 
 
@@ -75,12 +69,12 @@ def _party_caption(parties: int) -> str:
 def _party_table(
     order: Sequence[str],
     sizes: Mapping[str, PartyInfo],
-    chosen: Sequence[tuple[Finding, Mapping[str, AuditResult]]],
+    chosen: Sequence[tuple[Line, Mapping[str, AuditResult]]],
     name: str | None,
 ) -> Table:
     names = [n for n in (name, "auc") if n]
     head = ["party", "members", "outsiders", "calibration"]
-    head += [f"{adversary(f.vantage).title}, {'AUC' if n == 'auc' else 'TPR'}" for f, _ in chosen for n in names]
+    head += [f"{line.name}, {'AUC' if n == 'auc' else 'TPR'}" for line, _ in chosen for n in names]
     rows = []
     for party in order:
         info = sizes.get(party)
@@ -91,17 +85,16 @@ def _party_table(
     return Table(head, rows)
 
 
-def _ranked(finding: Finding, entries: Mapping[str, AuditResult], metric: str, table: Table) -> Figure:
+def _ranked(line: Line, entries: Mapping[str, AuditResult], metric: str, table: Table) -> Figure:
     """Many parties: sorted by value, names under the pointer and in the table."""
-    who = adversary(finding.vantage)
-    points = [point(p, who.title, who.colour, metric, e.estimates.get(metric)) for p, e in entries.items()]
+    points = [point(p, line.name, line.colour, metric, e.estimates.get(metric)) for p, e in entries.items()]
     valued = sorted((p for p in points if p.x is not None), key=lambda p: p.x or 0)
     across = value_axis(points, metric)
     placed = [Point("", p.colour, float(i), p.x, p.low, p.high, p.tip) for i, p in enumerate(valued, 1)]
     x = figures.round_axis([0.0, float(len(valued) + 1)], "parties, from the least to the most exposed")
     x = figures.Axis(x.low, x.high, ((1.0, "1"), (float(len(valued)), count(len(valued)))), x.label)
     svg = figures.scatter(
-        f"Parties by rank, seen by {who.title}",
+        f"Parties by rank, seen by {line.name}",
         "A dot with its interval per party.",
         placed,
         x,
@@ -111,7 +104,7 @@ def _ranked(finding: Finding, entries: Mapping[str, AuditResult], metric: str, t
     lost = len(points) - len(valued)
     without = f" {count(lost)} without a value; the table has the reasons." if lost else ""
     return Figure(
-        svg, [(who.colour, who.title), ("chance", "chance")], _party_caption(len(points)) + without, table, who.title
+        svg, [(line.colour, line.name), ("chance", "chance")], _party_caption(len(points)) + without, table, line.name
     )
 
 

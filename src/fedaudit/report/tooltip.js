@@ -15,6 +15,19 @@
       }
     }
   }
+  // What is wider than the screen says so, as long as there is more of it to the right.
+  const measure = () => {
+    for (const holder of document.querySelectorAll(".holds")) {
+      const inner = holder.querySelector(".scroll");
+      holder.classList.add("measured");
+      holder.classList.toggle("wide", inner.scrollWidth > inner.clientWidth + 1);
+      inner.classList.toggle("more", inner.scrollLeft + inner.clientWidth < inner.scrollWidth - 1);
+    }
+  };
+  measure();
+  window.addEventListener("resize", measure, { passive: true });
+  document.addEventListener("scroll", measure, { passive: true, capture: true });
+  document.addEventListener("toggle", measure, { capture: true });
   const box = document.createElement("div");
   box.className = "tooltip";
   box.hidden = true;

@@ -138,7 +138,11 @@ def verdict(results: Results) -> str:
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
     parts = []
-    if results.run.status != "complete":
+    if results.run.status == "degraded":
+        parts.append("Part of the record of this run is damaged; the following rests on the rounds that are intact.")
+    elif results.run.status == "not audited":
+        parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
+    elif results.run.status != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
     if sets_differ(results):
         est = _blind_auc(results)

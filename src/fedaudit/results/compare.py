@@ -5,16 +5,17 @@ of a run is its largest headline, that of the strongest adversary. Runs are rank
 than another is settled by the interval of their difference on the same records (see `differences`).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.bounds import allowed
 from fedaudit.results.alike import Like, alike
 from fedaudit.results.differences import Difference, differences
-from fedaudit.results.document import Document, load
+from fedaudit.results.document import Document, load, results_file
+from fedaudit.trace.checksums import unchecked
 from fedaudit.types import ALWAYS, Estimate
 
 RISK = "tpr@0.01"
@@ -66,11 +67,13 @@ def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
+    rows = pareto([row_of(document, name) for document, name in zip(documents, _names(directories), strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
     found = differences(by_run, folders, RISK)
-    notes = [*_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
+    where = zip(rows, map(results_file, directories), strict=True)
+    told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
+    notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
     return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, alike(by_run, RISK))
 
 
@@ -83,7 +86,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
-def _row(document: Document, name: str) -> Row:
+def row_of(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -119,11 +122,6 @@ def _better(a: Row, b: Row) -> bool:
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
     return more >= 0 and less >= 0 and (more > 0 or less > 0)
-
-
-def allowed(epsilon: float, delta: float, fpr: float) -> float:
-    """The most that (epsilon, delta)-DP lets any test reach at this FPR."""
-    return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
 
 
 def _span(estimate: Estimate | None) -> Span | None:

@@ -7,6 +7,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -15,6 +16,9 @@ from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.trace import checksums
+from fedaudit.trace.checksums import Seal
+from fedaudit.trace.segments import checksum
 from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Estimates, Headline, Rule, VantageName
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
+REDACTED = "report-redacted.html"  # for passing on
 MAX_BYTES = 512 * 2**20
 LATER = {**ALWAYS, "later": True}  # always written now, but not by the first versions, so the schema cannot require it
 
@@ -176,9 +181,12 @@ class Document:
 # ------------------------------------------------------------------ files
 
 
-def save(document: Document, directory: Path) -> Path:
+def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:
+    """Writes results.json. `seal` keeps its checksum (default: in the folder's journal, which nobody may hold)."""
     path = directory / RESULTS
-    write_atomically(path, json.dumps(document.to_json(), indent=1, allow_nan=False) + "\n")
+    blob = (json.dumps(document.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    (seal or partial(checksums.seal, directory))({RESULTS: checksum(blob)})
+    write_atomically(path, blob)
     return path
 
 
@@ -195,26 +203,30 @@ COINS = b"fedaudit.coins"  # key in the metadata of scores.parquet: the unit abo
 TOLD = "told"  # that the attacks were told some of the coins
 
 
-def save_scores(parts: Iterable[Mapping[str, Any]], directory: Path, coins: str | None = None) -> None:
+def save_scores(
+    parts: Iterable[Mapping[str, Any]], directory: Path, coins: str | None = None, seal: Seal | None = None
+) -> None:
     """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = score_columns().with_metadata({COINS: coins} if coins else None)
-    with atomic(directory / SCORES) as path, pq.ParquetWriter(path, schema) as writer:
-        for part in parts:
-            columns = []
-            for column_of in schema:
-                value, size = part[column_of.name], len(part["id"])
-                constant = value is None or isinstance(value, str)
-                column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
-                columns.append(column.cast(column_of.type))
-            writer.write_table(pa.table(columns, schema=schema))
+    with atomic(directory / SCORES) as path:
+        with pq.ParquetWriter(path, schema) as writer:
+            for part in parts:
+                columns = []
+                for column_of in schema:
+                    value, size = part[column_of.name], len(part["id"])
+                    constant = value is None or isinstance(value, str)
+                    column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
+                    columns.append(column.cast(column_of.type))
+                writer.write_table(pa.table(columns, schema=schema))
+        (seal or partial(checksums.seal, directory))({SCORES: checksums.checksum_of(path)})
 
 
 def load(directory: Path) -> Document:
-    """Reads results.json of a run. A newer schema is refused, an older one is read."""
-    path = directory / RESULTS if directory.is_dir() else directory
+    """Reads results.json of a run, if it is as it was written. A newer schema is refused, an older one is read."""
+    path = results_file(directory)
     if not path.is_file():
         raise FedauditError(
             "no-results",
@@ -228,8 +240,10 @@ def load(directory: Path) -> Document:
             "Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
+    blob = path.read_bytes()
+    checksums.verify(path, checksum(blob))
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(blob)
         if (schema := read(Version, values).schema) > SCHEMA:
             raise _newer(path, schema)
         return with_sentences(Document.from_json(values))
@@ -243,6 +257,11 @@ def load(directory: Path) -> Document:
         "Run `fedaudit run` or `fedaudit audit` again.",
         exit_code=REFUSED,
     ) from None
+
+
+def results_file(run: Path) -> Path:
+    """A run is named by its folder, or by its results.json."""
+    return run / RESULTS if run.is_dir() else run
 
 
 def with_sentences(document: Document) -> Document:
@@ -259,7 +278,7 @@ def with_sentences(document: Document) -> Document:
 class Version:
     """The only key that every version has."""
 
-    schema: int
+    schema: Annotated[int, Rule("minimum", 1)]
 
 
 def _newer(path: Path, schema: int) -> FedauditError:

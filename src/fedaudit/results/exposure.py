@@ -1,24 +1,46 @@
 """The most exposed records and subjects: those that the strongest quoted attack would pick out first.
 
-This list is itself membership data. The ids are hashed with a key made from all data of the federation, which nobody
-outside has. The owner of a record can find it by party and score in scores.parquet.
+This list is itself membership data. The ids are hashed with a salt, random numbers of the run that stay in its folder:
+without them, a list of names does not undo the hashes. The owner of a record can find it by party and score in
+scores.parquet.
 """
 
 import hashlib
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
 from fedaudit.audit.auditor import Auditor
 from fedaudit.audit.known import known, usual
+from fedaudit.files import write_atomically
 from fedaudit.results.document import Exposed, ExposedUnit
 from fedaudit.types import Headline, Role, Vantage
 
 MOST = 20
+SALT = "salt"  # a file beside the results, which is not passed on with them
 Row = tuple[float, float, str, str, str]  # share of calibration records above, minus the score, party, id, subject
 
 
-def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> Exposed | None:
+def stored_salt(directory: Path) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        text = (directory / SALT).read_text(encoding="ascii").strip()
+        return text if len(text) == 64 else None
+    return None
+
+
+def new_salt(directory: Path | None) -> str:
+    """Random numbers, kept in the folder where that is possible."""
+    salt = secrets.token_hex(32)
+    with suppress(OSError):
+        if directory is not None:
+            write_atomically(directory / SALT, f"{salt}\n")
+    return salt
+
+
+def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> Exposed | None:
     """Members ranked by the share of their panel's calibration non-members that score at least as high."""
     if not headlines:
         return None
@@ -39,25 +61,25 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], key: str) -> E
         for i in np.flatnonzero(reported):
             rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
     records = [
-        ExposedUnit(_hashed(key, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
+        ExposedUnit(_hashed(salt, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
     ]
     if auditor.game.candidates.unit == "subject":
-        return Exposed(headline.attack, headline.vantage, [], _subjects(rows, key))
-    subjects = None if auditor.game.candidates.subject is None else _subjects(rows, key)
+        return Exposed(headline.attack, headline.vantage, [], _subjects(rows, salt))
+    subjects = None if auditor.game.candidates.subject is None else _subjects(rows, salt)
     return Exposed(headline.attack, headline.vantage, records, subjects)
 
 
-def _subjects(rows: list[Row], key: str) -> list[ExposedUnit]:
-    """A subject is as exposed as its most exposed record. Ties are broken by the mean over its records."""
+def _subjects(rows: list[Row], salt: str) -> list[ExposedUnit]:
+    """A subject is as exposed as its most exposed record, and is ranked like it."""
     mine: dict[str, list[Row]] = {}
     for row in rows:
         mine.setdefault(row[4], []).append(row)
-    ranked = sorted(mine.items(), key=lambda item: (min(item[1])[0], float(np.mean([r[0] for r in item[1]])), item[0]))
+    ranked = sorted(mine.items(), key=lambda item: (min(item[1])[:2], item[0]))
     return [
-        ExposedUnit(_hashed(key, name), ", ".join(sorted({row[2] for row in own})), -min(own)[1], min(own)[0])
+        ExposedUnit(_hashed(salt, name), ", ".join(sorted({row[2] for row in own})), -min(own)[1], min(own)[0])
         for name, own in ranked[:MOST]
     ]
 
 
-def _hashed(key: str, name: str) -> str:
-    return hashlib.sha256(f"{key}|{name}".encode()).hexdigest()[:12]
+def _hashed(salt: str, name: str) -> str:
+    return hashlib.sha256(f"{salt}|{name}".encode()).hexdigest()[:12]

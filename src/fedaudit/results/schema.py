@@ -91,7 +91,7 @@ def _or_null(found: Schema) -> Schema:
 
 
 def main() -> None:
-    write_atomically(SCHEMA_FILE, json.dumps(schema(), indent=1) + "\n")
+    write_atomically(SCHEMA_FILE, json.dumps(schema(), indent=1) + "\n", mode=0o644)
     print(SCHEMA_FILE)
 
 

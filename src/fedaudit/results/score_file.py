@@ -26,6 +26,7 @@ from fedaudit.stats import (
 )
 from fedaudit.stats.levels import check_levels
 from fedaudit.stats.onerun import by_unit
+from fedaudit.trace.checksums import checksum_of, unchecked, verify
 from fedaudit.types import Bools, Estimate, Floats, Role
 
 MAX_BYTES = 4 * 2**30
@@ -83,6 +84,8 @@ def estimate(
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
     kept, notices = _reachable(fprs, len(block.calibration), int((~member).sum()))
     found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
+    if of_a_run and (said := unchecked(path)):
+        notices.append(said)
     warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
@@ -173,6 +176,7 @@ def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool, s
         raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
+    verify(path, checksum_of(path))
     columns, coins = _read_parquet(path) if path.suffix == ".parquet" else (_read_csv(path), None)
     of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
     if of_a_run:

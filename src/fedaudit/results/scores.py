@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results import document as results
 from fedaudit.stats import Block
+from fedaudit.trace.checksums import checksum_of, verify
 from fedaudit.types import Bools, Role
 
 MAX_SCORE_BYTES = 4 * 2**30
@@ -27,6 +28,7 @@ def load_scores(run: Path) -> Scores | None:
     try:
         if path.stat().st_size > MAX_SCORE_BYTES:
             raise ValueError("larger than 4 GiB")
+        verify(path, checksum_of(path))
         wanted = results.score_columns()
         table = pq.read_table(path, columns=[column.name for column in wanted])
         table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))

@@ -147,7 +147,9 @@ def build(staged: Staged) -> TorchTask:
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
-    return build_task(model.name, dataset.input_shape, dataset.classes, model.arguments(), forward_of(model))
+    frozen = staged.config.federation.freeze or 0
+    shape = dataset.input_shape
+    return build_task(model.name, shape, dataset.classes, model.arguments(), forward_of(model), frozen)
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:

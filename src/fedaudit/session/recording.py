@@ -15,8 +15,10 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
+from fedaudit.results.exposure import SALT
+from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import RUN, Store, load_manifest
+from fedaudit.trace.store import Store
 from fedaudit.types import Bools, Game, Moment, Observation, Round, State
 
 Tell = Callable[[str], None]  # shows the user a message
@@ -72,11 +74,16 @@ def check_config(directory: Path, config: Config) -> None:
     """Refuses a directory that holds a run of another configuration, before any data is read."""
     if not (directory / RUN).exists():
         return
-    there = _flat(config_of(load_manifest(directory), directory).as_dict())
-    here = _flat(config.as_dict())
-    for field in sorted(there.keys() | here.keys()):
-        if there.get(field) != here.get(field):
-            raise _refused(directory, field, there.get(field, "not set"), here.get(field, "not set"))
+    for field, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
+        raise _refused(directory, field, there, here)
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The keys in which two configurations differ, with both values."""
+    one, two = _flat(there), _flat(here)
+    for field in sorted(one.keys() | two.keys()):
+        if one.get(field) != two.get(field):
+            yield field, one.get(field, "not set"), two.get(field, "not set")
 
 
 def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -108,7 +115,7 @@ class Recording:
     def __init__(self, store: Store, begun: bool):
         self.store, self.begun = store, begun
         self.trouble: str | None = None
-        self.warnings: list[str] = []
+        self.damaged: list[str] = []  # rounds that are not as they were written
 
     @classmethod
     def start(cls, directory: Path, manifest: Mapping[str, Any], force: bool) -> Self:
@@ -122,7 +129,8 @@ class Recording:
                     raise
                 return cls(store, begun=True)
             store = Store.create(directory, manifest)
-            for name in (results.RESULTS, results.SCORES, results.REPORT):  # of the run that is being replaced
+            # Of the run that is being replaced.
+            for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)
         except OSError as error:
@@ -156,7 +164,7 @@ class Recording:
                 f"`fedaudit audit {store.directory}` can still read what was recorded; --force starts a new run.",
                 exit_code=REFUSED,
             ) from None  # fmt: skip
-        self.warnings += [*store.warnings(), *feed(store, auditor)]
+        self.damaged += feed(store, auditor)
         auditor.release(model)
         self._safely(store.resumed)
         return store.lineage.now, model

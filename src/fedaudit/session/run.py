@@ -16,8 +16,8 @@ from fedaudit.session.events import Event, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Recording, Tell, check_config, continued
 from fedaudit.session.session import Session
+from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import digest
-from fedaudit.trace.store import RUN, load_manifest
 
 # (what is being done, how many steps) -> a context that gives a function to call after each step
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]

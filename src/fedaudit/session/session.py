@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.collect import say
 from fedaudit.data.outsiders import understated
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, printable
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.coins import refuted
 from fedaudit.results.document import Document
-from fedaudit.results.exposure import most_exposed
+from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
-from fedaudit.session.recording import Recording, feed, fingerprint, unbroken
+from fedaudit.session.recording import Recording, feed, unbroken
+from fedaudit.trace import checksums
+from fedaudit.trace.checksums import unchecked
 from fedaudit.trace.lineage import Place
+from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, Stored, Vantage
@@ -39,6 +43,7 @@ from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, 
 log = logging.getLogger("fedaudit")
 
 NO_LOCAL_MODEL = "no party's own model was observed, so there is no result for the server"
+DAMAGED = "degraded"  # the status of an audit from a trace of which part is not as it was written
 TOLD = 50  # number of gaps listed in the results; further ones are only counted
 
 
@@ -66,6 +71,8 @@ class Session:
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # events that cost nothing
         self.odd: list[str] = []  # warnings about stored rounds
+        self.damaged: list[str] = []  # stored rounds that are not as they were written
+        self.salt: str | None = None  # of the recorded run that is replayed
         self.seen: dict[Moment, str] = {}  # digests of what was exchanged, if no trace keeps them
         self.document: Document | None = None
         self.started = time.perf_counter()
@@ -87,15 +94,15 @@ class Session:
         except Exception as error:
             if self.strict:
                 raise
-            self.gap(f"{doing}: {_in_words(error)}")
+            self.gap(f"{doing}: {in_words(error)}")
 
     def gap(self, what: str) -> None:
-        log.warning("fedaudit: %s", what)
+        log.warning("fedaudit: %s", printable(what))
         self.gaps.append(what)
         self.listen(Gap(what))
 
     def note(self, what: str) -> None:
-        log.info("fedaudit: %s", what)
+        log.info("fedaudit: %s", printable(what))
         self.notes.append(what)
         self.listen(Note(what))
 
@@ -117,7 +124,11 @@ class Session:
     def replay(self, store: Store) -> None:
         """All rounds of a recorded trace, as if they happened now."""
         if self.auditor is not None:
-            self.odd += [*store.warnings(), *feed(store, self.auditor)]
+            self.odd += store.warnings()
+            self.damaged += [*store.damage(), *feed(store, self.auditor)]
+            self.salt = stored_salt(store.directory)
+            if told := unchecked(store.directory / RUN):
+                self.note(told.rstrip("."))
 
     def remark(self, lines: Iterable[str]) -> None:
         """Adds warnings about stored rounds."""
@@ -224,7 +235,7 @@ class Session:
         """
         self.document = None
         with self.guard("there are no results"):
-            self.document = self._document(incomplete)
+            self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:
             self.document = self._saved(self.document, out)
         if self.trace is not None:
@@ -242,7 +253,7 @@ class Session:
             return self.document.run.status
         return "with gaps" if self.gaps else "complete"
 
-    def _document(self, incomplete: str | None) -> Document | None:
+    def _document(self, incomplete: str | None, out: Path | None) -> Document | None:
         auditor, about, trace = self.auditor, self.about, self.trace
         if auditor is None or about is None:
             return None
@@ -250,16 +261,19 @@ class Session:
         exposed = None
         if about.is_ours:
             mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
-            exposed = most_exposed(auditor, mine, fingerprint(auditor.game))
-        odd = [*self.odd, *([*trace.store.warnings(), *trace.warnings] if trace else [])]
+            exposed = most_exposed(auditor, mine, self._salt(out))
+        odd = [*self.odd, *(trace.store.warnings() if trace else [])]
+        damaged = [*self.damaged, *([*trace.store.damage(), *trace.damaged] if trace else [])]
         missing = sentences([*self.gaps, *([NO_LOCAL_MODEL] if auditor.unseen else [])])
-        missing += [trace.trouble] if trace and trace.trouble else []
+        missing += [*([trace.trouble] if trace and trace.trouble else []), *damaged]
         seen, planned = auditor.last_round, auditor.settings.rounds
         partly = f"up to round {seen} of {planned}" if seen < planned else ""
         if about.is_ours:
             status = f"interrupted at round {seen}" if partly else incomplete or "complete"
+            status = DAMAGED if damaged else status
         else:
-            short = [*(["with gaps"] if missing else []), *([partly] if partly else [])]
+            lost = ["with damaged rounds"] if damaged else ["with gaps"] if missing else []
+            short = [*lost, *([partly] if partly else [])]
             status = f"recorded {', '.join(short)}" if short else "complete"
             missing += [f"Seen {partly} planned rounds."] if partly else []
         understates = understated(auditor.game)
@@ -270,12 +284,19 @@ class Session:
             found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)
 
+    def _salt(self, out: Path | None) -> str:
+        """Of the run, also where its trace is replayed into another folder."""
+        folder = self.trace.store.directory if self.trace else out
+        return self.salt or (stored_salt(folder) if folder else None) or new_salt(folder)
+
     def _saved(self, document: Document, out: Path) -> Document:
         """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
+        store = self.trace.store if self.trace and self.trace.store.directory == out else None
+        seal = store.seal if store else partial(checksums.seal, out)
         try:
-            results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor))
-            results.save(document, out)
+            results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor), seal)
+            results.save(document, out, seal)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
                 raise
@@ -299,7 +320,7 @@ def sentences(lines: list[str]) -> list[str]:
     return [line[0].upper() + line[1:].rstrip(".") + "." for line in told]
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
     if isinstance(error, FedauditError):
         return f"{error.what} [{error.code}]"

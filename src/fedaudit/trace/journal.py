@@ -6,9 +6,10 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import PRIVATE
 
 MAX_BYTES = 4 * 2**30
 MAX_LINE = 256 * 2**20
@@ -78,7 +79,7 @@ class Journal:
     def __init__(self, path: Path):
         self.reading = read(path)
         self.next = max((event["n"] for event in self.reading.events), default=0) + 1
-        self.file = path.open("ab")
+        self.file = _private(path)
         if self.reading.torn:
             self.file.truncate(self.reading.good_bytes)
             self._flush()
@@ -108,4 +109,9 @@ class Journal:
         with contextlib.suppress(OSError):
             self.file.close()
         os.truncate(path, size)
-        self.file = path.open("ab")
+        self.file = _private(path)
+
+
+def _private(path: Path) -> IO[bytes]:
+    """Opened for appending; a new journal is for its owner alone, like the files beside it."""
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, PRIVATE))

@@ -18,14 +18,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 
-from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.errors import FedauditError
 from fedaudit.files import Lock, sweep, write_atomically
-from fedaudit.trace import journal
+from fedaudit.trace import checksums, journal
+from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.lineage import Delivered, Entry, Lineage, spans
+from fedaudit.trace.manifest import RUN, SCHEMA, Manifest, load_manifest
 from fedaudit.trace.segments import (
     UNSEEN_DIGEST,
     DamagedError,
@@ -40,11 +42,8 @@ from fedaudit.trace.segments import (
 )
 from fedaudit.types import UNSEEN, Bools, Observation, Round, State, Trained
 
-SCHEMA = 1
-RUN, JOURNAL, SIGNALS, ROUNDS = "run.json", "journal.jsonl", "signals", "rounds"
-MAX_MANIFEST = 64 * 2**20
+SIGNALS, ROUNDS = "signals", "rounds"
 
-Manifest = Mapping[str, Any]
 Outcome = Literal["new", "repeated", "changed", "branch"]
 
 
@@ -74,7 +73,9 @@ class Store:
         lock = Lock(directory)
         clear(directory)
         manifest = {"schema": SCHEMA, **manifest}
-        write_atomically(directory / RUN, json.dumps(manifest, indent=1) + "\n")
+        blob = (json.dumps(manifest, indent=1) + "\n").encode()
+        checksums.append(directory, {RUN: checksum(blob)})  # before the file: whoever finds it can check it
+        write_atomically(directory / RUN, blob)
         return cls(directory, manifest, lock)
 
     @classmethod
@@ -83,7 +84,14 @@ class Store:
         manifest = load_manifest(directory)
         lock = Lock(directory)
         sweep(directory)
-        return cls(directory, manifest, lock)
+        store = cls(directory, manifest, lock)
+        if store.empty:  # killed before the first line was whole
+            store.seal({RUN: checksum((directory / RUN).read_bytes())})
+        return store
+
+    @property
+    def empty(self) -> bool:
+        return self._journal is not None and self._journal.next == 1
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -268,12 +276,19 @@ class Store:
         n = math.prod(shape)
         return bits[:n].astype(bool).reshape(shape) if n <= len(bits) < n + 8 else None
 
+    def seal(self, found: checksums.Checksums) -> None:
+        """Keeps the checksums of files that are about to be written beside the trace."""
+        self._record(checksums.event(found))
+
+    def damage(self) -> list[str]:
+        """Lines of the journal that are not as they were written. An audit without them is degraded."""
+        return [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+
     def warnings(self) -> list[str]:
         """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
-        lines = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
         missing = self.lineage.missing()
         gaps = [f"There is no record of {spans(missing)}. It is treated as a gap, not as zero."] if missing else []
-        return [*lines, *gaps, *self.lineage.notes]
+        return [*self.damage(), *gaps, *self.lineage.notes]
 
     def _load(self, path: Path, expected: str) -> State:
         with _named(path):
@@ -322,33 +337,6 @@ def safe_name(name: str) -> str:
         return name
     harmless = re.sub("[^A-Za-z0-9_-]", "", name)[:24]
     return f"{harmless}~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
-
-
-def load_manifest(directory: Path) -> Manifest:
-    """Reads run.json. A newer schema is refused, an older one is read."""
-    path = directory / RUN
-    if not path.is_file():
-        raise FedauditError("no-run", f"there is no {RUN} in {directory}", "Give a folder that `fedaudit run` wrote.")
-    if path.stat().st_size > MAX_MANIFEST:
-        raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Run again with --force.", exit_code=REFUSED)
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        schema = int(manifest["schema"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise FedauditError(
-            "run-unreadable",
-            f"{path} was not written by fedaudit, or is damaged",
-            "Run again with --force.",
-            exit_code=REFUSED,
-        ) from None
-    if schema > SCHEMA:
-        raise FedauditError(
-            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
-            "Install a newer fedaudit.",
-            exit_code=REFUSED,
-        )  # fmt: skip
-    loaded: Manifest = manifest
-    return loaded
 
 
 def clear(directory: Path) -> None:

@@ -21,6 +21,7 @@ from fedaudit.session.verify import Check, verify, verify_rounds
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment, Round
+from tests import sealed
 from tests.session.verify.test_verify import (
     CLIP,
     CONFIG,
@@ -60,7 +61,7 @@ def restated(own: Path, **guarantee: Any) -> list[Check]:
     before = path.read_text()
     document = json.loads(before)
     document["run"]["guarantee"] |= guarantee
-    path.write_text(json.dumps(document))
+    sealed.write(path, json.dumps(document))
     try:
         return verify(own, None)
     finally:

@@ -24,8 +24,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
     pooled = entry(case, attack, vantage, model, None, blocks)
-    found = {**minus_primary(case, attack, vantage, model, blocks), **one_run(case, attack, sights, None)}
-    pooled = replace(pooled, estimates={**pooled.estimates, **found})
+    found = {**pooled.estimates, **one_run(case, attack, sights, None)}
+    pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.parties(model):
         if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.parties[0]):

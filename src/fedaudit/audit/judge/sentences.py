@@ -110,7 +110,8 @@ def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
     chosen = headline.compared
-    how = (f", wider because the strongest of {count(chosen)} is quoted" if chosen > 1 else "") + how
+    kinds = f"the stronger of {count(chosen)} kinds of models is quoted, the {headline.model} ones"
+    how = (f", wider because {kinds}" if chosen > 1 else "") + how
     if auc and auc.high is not None and auc.high < 0.5:
         return "alarm", (
             f"Alarm: {_lower(who)} ranks outsiders above members (AUC {value_text('auc', auc)}, "

@@ -41,6 +41,7 @@ from flwr.serverapp import Grid
 
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
@@ -61,13 +62,21 @@ def record_sum(
     **options: Unpack[Options],
 ) -> "RecordedSum":
     """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`). The other
-    words are those of `Options`; who looks is by default a participant and the server as it is left with the sum."""
-    whole = game if isinstance(game, Game) else joined(*game)
-    asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
-    auditor = make_auditor(model, whole, asked)
-    assert auditor.task is not None
-    session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
-    return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))
+    words are those of `Options`; who looks is by default a participant and the server as it is left with the sum.
+    Unless `strict` is set, wrong use does not stop the training: log and report say that nothing is audited."""
+    strict = options.get("strict", False)
+    try:
+        whole = game if isinstance(game, Game) else joined(*game)
+        asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
+        auditor = make_auditor(model, whole, asked)
+        assert auditor.task is not None
+        session = open_session(Path(out), auditor, asked.audit.keep, strict)
+        return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))
+    except Exception as error:
+        if strict:
+            raise
+        wrong = unaudited.say("this run", error)
+        return RecordedSum(strategy, Session(None), (), party, out=Path(out), wrong=wrong)
 
 
 class RecordedSum(Strategy):
@@ -81,9 +90,10 @@ class RecordedSum(Strategy):
         party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
         out: Path | None = None,
+        wrong: str = "",
     ):
         self.strategy, self.session, self.names, self._party = strategy, session, tuple(names), party
-        self.out = out
+        self.out, self._wrong = out, wrong  # why nothing is audited
         self._broadcast: State | None = None
         self._clock = time.perf_counter()
         self._after = after  # a run that goes on counts from 1 again
@@ -106,6 +116,10 @@ class RecordedSum(Strategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
+        if self._wrong:
+            unaudited.log.error("fedaudit: round %d: %s", server_round, self._wrong)
+            unaudited.write(self.out, self.out.name if self.out else "", [self._wrong], server_round)
+            return self.strategy.configure_fit(server_round, parameters, client_manager)
         self.tell_if_halted()
         self._waiting = self._after + server_round
         with self.session.guard(f"round {self._waiting}: the broadcast is missing"):

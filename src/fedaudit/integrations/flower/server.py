@@ -20,6 +20,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedaudit.data.set_aside import joined
 from fedaudit.integrations.background import Behind
+from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
 from fedaudit.integrations.states import matched
 from fedaudit.session.session import Session
@@ -40,19 +41,21 @@ def record_strategy(
     party: Callable[[Message], str] | None = None,
     **options: Unpack[Options],
 ) -> "RecordedStrategy":
-    """The same strategy, recorded and audited. `party` says whose reply a message is (default: `node-ID`).
+    """The same strategy, recorded and audited. `party` says whose reply a message is: it is given the message and
+    returns the name that this party has in its game (default: `node-ID`, which is nobody's name in a game).
 
-    A server that is restarted with the same folder continues the same trace and audit. The other arguments are those of
-    `Options`.
+    A server that is restarted with the same folder continues the same trace and audit. Unless `strict` is set, wrong
+    use does not stop the training: log and report say from the first round on that nothing is audited. The other
+    arguments are those of `Options`.
     """
-    whole = game if isinstance(game, Game) else joined(*game)
-    asked = checked(rounds, **options)
+    strict = options.get("strict", False)
 
     def opened() -> Session:
-        auditor = make_auditor(model, whole, asked)
-        return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
+        whole = game if isinstance(game, Game) else joined(*game)
+        asked = checked(rounds, **options)
+        return open_session(Path(out), make_auditor(model, whole, asked), asked.audit.keep, strict)
 
-    return RecordedStrategy(strategy, opened, party, Path(out))
+    return RecordedStrategy(strategy, opened, party, Path(out), strict=strict)
 
 
 def trace_strategy(
@@ -60,7 +63,8 @@ def trace_strategy(
 ) -> "RecordedStrategy":
     """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
     are."""
-    return RecordedStrategy(strategy, lambda: open_session(Path(out), None, strict=strict), party, Path(out))
+    opened = partial(open_session, Path(out), None, strict=strict)
+    return RecordedStrategy(strategy, opened, party, Path(out), strict=strict)
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,12 @@ class RecordedStrategy(Strategy):
         party: Callable[[Message], str] | None = None,
         out: Path | None = None,
         when: Callable[[int], Moment] | None = None,
+        strict: bool = True,
     ):
-        self.strategy, self.out, self._open = strategy, out, opened
-        self.session = opened()  # now, so that wrong use is refused before training
+        self.strategy, self.out, self._open, self.strict = strategy, out, opened, strict
+        self._wrong: list[str] = []  # why nothing is audited, in each round so far
+        self._told: set[str] = set()  # names that are no party's, once each
+        self.session = self._opened()  # now, so that wrong use is told before training
         auditor = self.session.auditor
         self._like = auditor.task.initial(0) if auditor and auditor.task else None
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
@@ -101,9 +108,22 @@ class RecordedStrategy(Strategy):
         self._when = when or (lambda server_round: Moment(self._offset + server_round))
         self._behind = Behind()
 
+    def _opened(self) -> Session:
+        try:
+            self._wrong = []
+            return self._open()
+        except Exception as error:
+            if self.strict:
+                raise
+            self._wrong = [unaudited.say("this run", error)]
+            return Session(None)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        if self._wrong:
+            unaudited.log.error("fedaudit: round %d: %s", server_round, self._wrong[0])
+            unaudited.write(self.out, self.out.name if self.out else "", self._wrong, server_round)
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         sent_out = next((record for m in messages for record in m.content.array_records.values()), arrays)
         self._broadcast = dict(sent_out.items())
@@ -138,7 +158,7 @@ class RecordedStrategy(Strategy):
     def start(self, *arguments: Any, **options: Any) -> Result:
         """Runs Flower's own loop, and writes results and report when it ends, also after an error."""
         if self.session.closed:
-            self.session = self._open()
+            self.session = self._opened()
         try:
             result = super().start(*arguments, **options)
             self.settle()
@@ -188,7 +208,9 @@ class RecordedStrategy(Strategy):
     ) -> None:
         """One round, from Flower's arrays to a `Round`. Failures, drop-outs and duplicates are noted."""
         index, silent = when.round, len(asked - {reply.node for reply in replies})
-        for count, what in ((sum(reply.failed for reply in replies), "failed"), (silent, "did not answer")):
+        # Of a node that died the SuperLink says so, as an error under its own id: that node is among the silent.
+        failed = len({reply.node for reply in replies if reply.failed} & asked)
+        for count, what in ((failed, "failed"), (silent, "did not answer")):
             if count:
                 self.session.gap(f"round {index}: {count} of {len(asked)} parties {what}")
         if masked := sum(reply.masked for reply in replies):
@@ -214,6 +236,7 @@ class RecordedStrategy(Strategy):
             count = len(reply.records)
             self.session.gap(f"round {index}, {reply.name}: {count} array records in place of one, left out")
             return
+        self._check_name(reply.name)
         state = self._state(reply.records[0], f"round {index}, {reply.name}")
         if reply.name in sent:
             same = digest(sent[reply.name].state) == digest(state)
@@ -223,6 +246,17 @@ class RecordedStrategy(Strategy):
             return
         examples, seconds = reply.metrics.get(EXAMPLES, 1), reply.metrics.get(EPOCH_SECONDS, elapsed)
         sent[reply.name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
+
+    def _check_name(self, name: str) -> None:
+        """An audit finds a party's records by its name: a reply under another one is attacked by nobody."""
+        parties = self.session.auditor.game.parties if self.session.auditor else [name]
+        if name in parties or name in self._told:
+            return
+        self._told.add(name)
+        todo = "give party=, a function from a reply to the name of its party"
+        self.session.gap(
+            f"{name!r} is no party of the game ({', '.join(parties)}), so nothing it sends is audited: {todo}"
+        )
 
     def _note_restart(self) -> None:
         """A restarted server counts from 1 again: its rounds continue from the model that it starts with."""

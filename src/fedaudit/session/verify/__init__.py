@@ -19,8 +19,9 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
 from fedaudit.session.verify.claim import Claim, Declared, claimed_by, read_claim
 from fedaudit.session.verify.evidence import Evidence, from_branches, from_probe, from_trace
+from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import RUN, Store
+from fedaudit.trace.store import Store
 from fedaudit.types import Round, State
 
 __all__ = ["Check", "Claim", "Declared", "Watched", "check", "from_trace", "verify", "verify_rounds"]

@@ -1,0 +1,188 @@
+"""What would help: measures that follow by rule from what was found, with the figures of this run where it has them.
+
+A rule says what it rests on: "measured" where this run shows the effect itself, "rule" where another training must show
+it. Nothing here is a promise; whoever trains again compares the two runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from fedaudit.privacy.bounds import allowed, epsilon_for
+from fedaudit.report import words
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
+from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
+from fedaudit.types import AuditResult, Estimate
+
+TARGET = 0.1  # of members picked out: what a guarantee should rule out, ten times chance at 1 % FPR
+SMALLER = 0.75  # a figure below this part of another is worth a sentence
+
+
+@dataclass(frozen=True)
+class Help:
+    title: str
+    text: str
+    basis: Literal["measured", "rule"]
+
+
+def helps(results: Results, found: list[Finding], name: str | None) -> list[Help]:
+    """The measures, those that come first first. None of them where there is nothing to say."""
+    given = [rule(results, found, name) for rule in RULES]
+    return [one for one in given if one is not None]
+
+
+# ------------------------------------------------------------------ the rules
+
+
+def _same_population(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    if not words.sets_differ(results):
+        return None
+    text = (
+        "Before anything else: members and outsiders are told apart without any model, so the figures above are not "
+        "about training alone. Draw both from the same population, at the same time, and audit again."
+    )
+    return Help("Draw members and outsiders alike", text, "measured")
+
+
+def _whole_audit(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    if not results.degraded:
+        return None
+    text = f"Part of this audit is missing ({results.degraded[0].rstrip('.')}). Repair that first, and audit again."
+    return Help("Complete the audit", text, "measured")
+
+
+def _secure_aggregation(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    """Under secure aggregation a server is left with what any party sees, and this run has measured that."""
+    server = next((f for f in found if f.vantage == "server" and f.tone in ("found", "weak")), None)
+    sum_alone = _of_global(results, server, name)
+    if server is None or server.model != "local" or sum_alone is None:
+        return None
+    metric, left = sum_alone
+    now = server.headline.estimates.get(metric)
+    if now is None or now.low is None or left.high is None:
+        return None
+    figures = f"{full_text(metric, left)}, against {full_text(metric, now)} from the parties' own models"
+    measure = f"{words.measure(metric)[0].lower()}{words.measure(metric)[1:]}" if metric != "auc" else "AUC"
+    if left.high < now.low:
+        text = (
+            "It hides each party's own model, and leaves the server with what any party sees. In this run that is "
+            f"{figures} ({measure}). In a configuration: federation.secagg = true. For the parties themselves it "
+            "changes nothing."
+        )
+        return Help("Secure aggregation", text, "measured")
+    text = (
+        "It would hide each party's own model, but in this run the global models, which everybody receives, give away "
+        f"as much: {figures} ({measure})."
+    )
+    return Help("Secure aggregation alone would not help", text, "measured")
+
+
+def _differential_privacy(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    fpr = fpr_of(name or "") or 0.01
+    claim = results.run.guarantee
+    if claim is None:
+        if not any(f.tone in ("found", "weak") for f in found):
+            return None
+        delta = 1e-5
+        bounds = ", ".join(f"{share(allowed(eps, delta, fpr))} at epsilon {eps:g}" for eps in (0.5, 1.0, 2.0))
+        text = (
+            "The one measure that bounds every attack, also those that were not tried here: at a delta of 1e-5 nobody "
+            f"picks out more than {bounds} ({rate(fpr)} false accusations). Its price is accuracy: add [[defences]] "
+            'name = "dp-sgd" and compare the two runs with `fedaudit compare`.'
+        )
+        return Help("Differential privacy", text, "rule")
+    if claim.epsilon is None or allowed(claim.epsilon, claim.delta, fpr) <= TARGET:
+        return None
+    most, needed = allowed(claim.epsilon, claim.delta, fpr), epsilon_for(TARGET, claim.delta, fpr)
+    text = (
+        f"The claimed epsilon of {claim.epsilon:.3g} still allows {share(most)} to be picked out at {rate(fpr)} false "
+        f"accusations. To rule out more than {share(TARGET)}, it would have to be {needed:.2g} or less: more noise, "
+        "fewer rounds, or a smaller share of the records in each step."
+    )
+    return Help("A smaller epsilon", text, "rule")
+
+
+def _overfitting(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    inside, outside = (results.run.accuracy.get(key) for key in ("members", "evaluation"))
+    if inside is None or outside is None or inside.low is None or outside.high is None or inside.low <= outside.high:
+        return None
+    text = (
+        f"The model is right on {full_text('accuracy', inside)} of its training records and on "
+        f"{full_text('accuracy', outside)} of outsiders. What narrows this gap leaves less to tell them apart by: more "
+        "records, fewer local epochs, defences such as l2 or dropout. How much it helps, another run must show."
+    )
+    return Help("Less overfitting", text, "rule")
+
+
+def _fewer_rounds(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    for finding in sorted(found, key=lambda f: -(value_of(f.headline.estimates.get(name or "auc")) or 0.0)):
+        curve = finding.curves.get(name or "")
+        if curve is None or finding.tone != "found":
+            continue
+        seen = [(x, v) for x, v in zip(curve.x, curve.value, strict=False) if v is not None]
+        if len(seen) < 4:
+            continue
+        (middle, then), (end, now) = seen[len(seen) // 2 - 1], seen[-1]
+        if now > 0 and then < SMALLER * now:
+            text = (
+                f"{words.measure(name or '')}: {share(then)} after round {middle:.0f} and {share(now)} after round "
+                f"{end:.0f} (the chart under “Since when” has the bands). A training that stops earlier, or sends less "
+                "often, gives away less; what it costs in accuracy was not measured."
+            )
+            return Help("Fewer rounds", text, "measured")
+    return None
+
+
+def _exposed_parties(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    told = [line for line in (*results.warnings, *results.notices) if "is more exposed than the others" in line]
+    if not told:
+        return None
+    sizes = sorted(results.run.parties, key=lambda party: party.members)
+    least = f" The smallest party has {count(sizes[0].members)} training records." if len(sizes) > 1 else ""
+    text = (
+        f"{told[0].partition(':')[0]}; see “Party by party”.{least} A party with few records is remembered best: give "
+        "it fewer local epochs, or more noise, than the others."
+    )
+    return Help("Begin with the most exposed party", text, "measured")
+
+
+def _larger_audit(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    """Where nothing was found or the figure is open: how to learn more."""
+    for finding in found:
+        tpr = finding.headline.estimates.get(name or "")
+        if finding.tone not in ("none", "unknown") or tpr is None:
+            continue
+        open_end = f"up to {share(tpr.high)} remains possible" if tpr.high is not None else tpr.reason or "no value"
+        text = (
+            f"Nothing needs repair on this evidence, but it is limited: {open_end}, with {count(tpr.n_pos)} members "
+            f"and {count(tpr.n_cal)} records to set the threshold. `fedaudit plan` says how many more would settle it."
+        )
+        return Help("A larger audit", text, "measured")
+    return None
+
+
+Rule = Callable[[Results, list[Finding], str | None], Help | None]
+RULES: tuple[Rule, ...] = (
+    _same_population,
+    _whole_audit,
+    _secure_aggregation,
+    _differential_privacy,
+    _fewer_rounds,
+    _overfitting,
+    _exposed_parties,
+    _larger_audit,
+)
+
+
+def _of_global(results: Results, server: Finding | None, name: str | None) -> tuple[str, Estimate] | None:
+    """The strongest of the primary attacks on the global models, by the measure that is quoted."""
+    metric = name if server and value_of(server.headline.estimates.get(name or "")) is not None else "auc"
+    if server is None or metric is None:
+        return None
+    primary = {(h.vantage, h.attack) for h in words.headlines(results)}
+    seen: list[AuditResult] = [
+        e for e in words.pooled(results) if e.model == "global" and (e.vantage, e.attack) in primary
+    ]
+    valued = [est for e in seen if (est := e.estimates.get(metric)) is not None and est.value is not None]
+    return (metric, max(valued, key=lambda est: est.value or 0.0)) if valued else None

@@ -1,0 +1,96 @@
+"""What would help: each rule speaks where its figures say so, with these figures, and is silent elsewhere."""
+
+import pytest
+
+from fedaudit.privacy.bounds import allowed, epsilon_for
+from fedaudit.report import helps, words
+from fedaudit.report.helps import Help
+from fedaudit.report.panels import guarantee
+from tests.report import builder
+from tests.report.builder import Json, quotable
+
+
+def found(results: Json) -> dict[str, Help]:
+    read = quotable(results)
+    told = helps.helps(read, words.findings(read), words.main_tpr(read))
+    return {one.title: one for one in told}
+
+
+def test_secure_aggregation_helps_as_much_as_this_run_measured() -> None:
+    results = builder.results()
+    results["run"]["guarantee"] = None
+    told = found(results)["Secure aggregation"]
+    assert told.basis == "measured"
+    assert "7.7 %" in told.text  # what any party sees
+    assert "12.4 %" in told.text  # what the server sees now
+    client = [r for r in results["results"] if r["vantage"] == "client"]
+    for entry in [*client, *(h for h in results["headlines"] if h["vantage"] == "client")]:
+        entry["estimates"] = builder.estimates(0.13, 0.8)  # the global models give away as much
+    assert "Secure aggregation" not in found(results)
+    assert "give away as much" in found(results)["Secure aggregation alone would not help"].text
+
+
+def test_differential_privacy_is_proposed_where_something_leaks_and_nothing_is_claimed() -> None:
+    leaky = found(builder.minimal(0.077, 0.712))["Differential privacy"]
+    assert leaky.basis == "rule"
+    assert "2.7 % at epsilon 1" in leaky.text
+    assert "Differential privacy" not in found(builder.minimal(0.009, 0.503))
+
+
+@pytest.mark.parametrize(("epsilon", "says"), [(0.5, None), (4.0, "54 %"), (20.0, "100 %")])
+def test_a_claim_that_allows_much_is_told_which_epsilon_would_not(epsilon: float, says: str | None) -> None:
+    results = builder.results()
+    results["run"]["guarantee"] = builder.guarantee(epsilon)
+    told = found(results).get("A smaller epsilon")
+    assert (told is None) == (says is None)
+    if told is not None and says is not None:
+        assert says.split()[0].rstrip("%") in told.text
+        needed = epsilon_for(0.1, 1e-5, 0.01)
+        assert f"{needed:.2g} or less" in told.text
+        assert allowed(needed, 1e-5, 0.01) == pytest.approx(0.1)
+
+
+def test_the_guarantee_explains_what_it_allows() -> None:
+    for epsilon, says in ((20.0, "protects nobody"), (0.5, "nobody picks out more")):
+        results = builder.results()
+        results["run"]["guarantee"] = builder.guarantee(epsilon)
+        panel = guarantee(quotable(results), "tpr@0.01")
+        assert panel is not None
+        assert says in panel.lead
+        assert "from an epsilon of 2.3 downwards" in panel.lead
+        most = "100.0 %" if epsilon > 1 else "1.6 %"
+        assert ("Most it allows at 1 % FPR", f"{most} picked out") in panel.facts
+
+
+def test_overfitting_needs_intervals_that_part() -> None:
+    results = builder.results()
+    assert "83.0 % (81.0–85.0)" in found(results)["Less overfitting"].text
+    results["run"]["accuracy"] = {"members": builder.estimate(0.62, 0.02), "evaluation": builder.estimate(0.61, 0.023)}
+    assert "Less overfitting" not in found(results)
+
+
+def test_fewer_rounds_only_where_the_curve_rises() -> None:
+    for power, told in ((1.0, True), (0.0, False)):
+        results = builder.results()
+        for entry in results["results"]:
+            for name, curve in entry.get("curves", {}).items():
+                if name != "roc":
+                    curve["value"] = [curve["value"][-1] * (x / 40) ** power for x in curve["x"]]
+        assert ("Fewer rounds" in found(results)) == told
+        if told:
+            assert found(results)["Fewer rounds"].basis == "measured"
+            assert "and 12.4 % after round 40" in found(results)["Fewer rounds"].text
+
+
+def test_first_things_first() -> None:
+    results = builder.results()
+    results["results"] = [*(r for r in results["results"] if r["attack"] != "blind"), builder.blind(0.7)]
+    results["degraded"] = ["Round 2 is missing."]
+    titles = list(found(results))
+    assert titles[:2] == ["Draw members and outsiders alike", "Complete the audit"]
+
+
+def test_where_nothing_was_found_a_larger_audit_is_all_there_is_to_say() -> None:
+    told = found(builder.minimal(0.009, 0.503))
+    assert list(told) == ["A larger audit"]
+    assert "remains possible" in told["A larger audit"].text
