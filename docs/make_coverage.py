@@ -137,10 +137,25 @@ def page(counts: Sequence[Count]) -> str:
     share = level(counts)
     failing = [count for count in counts if count.promised and count.chance < share]
     promised = sum(count.promised for count in counts)
-    parts = [HEAD.format(share=share, promised=promised), _summary(counts, failing)]
+    parts = [HEAD.format(share=share, promised=promised), _summary(counts, failing), *_absent(counts)]
     for group in dict.fromkeys(count.group for count in counts):
         parts += [f"## {group}\n", *([NOTES[group] + "\n"] if group in NOTES else []), _table(group, counts, share)]
     return "\n".join(parts)
+
+
+def _absent(counts: Sequence[Count]) -> list[str]:
+    """Cases that have no counts, by their headings: nothing is said of them."""
+    made = {(count.group, count.case) for count in counts}
+    absent = [case for case in CASES if (case.group, case.name) not in made]
+    told = [
+        f"- {group}: {'; '.join(case.name for case in absent if case.group == group)}."
+        for group in dict.fromkeys(case.group for case in absent)
+    ]
+    return (
+        ["\n".join(["**Cases that are not simulated on this page yet** (`make coverage`):\n", *told, ""])]
+        if told
+        else []
+    )
 
 
 def _summary(counts: Sequence[Count], failing: Sequence[Count]) -> str:
@@ -173,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Makes docs/coverage.md.")
     parser.add_argument("--only", default="", help="make only the cases whose heading or name contains this")
     parser.add_argument("--page", action="store_true", help="simulate nothing, write the page from coverage.json")
-    parser.add_argument("--worlds", type=int, help="so many in every case, instead of 500 to 2000")
+    parser.add_argument("--worlds", type=int, help="so many in every case, instead of 200 to 2000")
     asked = parser.parse_args(arguments)
     known = stored()
     by_case = {case: [c for c in known if (c.group, c.case) == (case.group, case.name)] for case in CASES}

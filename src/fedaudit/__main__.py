@@ -16,5 +16,5 @@ def main() -> None:
     command()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # the processes of a study import this module, too
     main()

@@ -188,3 +188,22 @@ class Twice(nn.Module):
 def test_a_last_layer_that_is_used_twice_has_no_gradient_from_one_pass(twin: bool, signal: str) -> None:
     task = TorchTask(lambda: Twice(twin), 10)
     assert "more than once" in str(why_not([signal], task.initial(0), records(), task))
+
+
+def test_frozen_layers_keep_their_weights_and_the_others_learn() -> None:
+    task = build_task("mlp", (5,), 3, {"hidden": (8, 6)}, frozen=2)
+    rng = np.random.default_rng(0)
+    rows = dataset("a", rng.normal(size=(64, 5)), rng.integers(0, 3, 64)).records
+    before = task.initial(0)
+    after = task.train(before, rows, Training(), rng).state
+    moved = {name: bool(np.abs(after[name] - before[name]).max() > 0) for name in before}
+    assert moved == {
+        "1.weight": False, "1.bias": False, "3.weight": False, "3.bias": False, "5.weight": True, "5.bias": True
+    }  # fmt: skip
+    plain = build_task("mlp", (5,), 3, {"hidden": (8, 6)}).initial(0)
+    assert all(np.array_equal(plain[name], before[name]) for name in plain)
+
+
+def test_a_model_of_which_nothing_would_be_trained_is_refused() -> None:
+    with pytest.raises(FedauditError, match=r"the model has 3 layers.*Freeze at most 2"):
+        build_task("mlp", (5,), 3, {"hidden": (8, 6)}, frozen=3)

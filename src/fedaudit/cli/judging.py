@@ -14,16 +14,22 @@ from fedaudit.errors import DEGRADED, FedauditError
 
 
 def report(
-    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")],
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, `study` or `advise`.")],
     redact: Annotated[
         bool, typer.Option("--redact", help="Without exposed records, names and paths: report-redacted.html.")
     ] = False,
 ) -> None:
-    """Write report.html again from results.json. Needs no training and no torch."""
+    """Write report.html again from results.json. Needs no training and no torch.
+
+    Of a study: risk by factor and accuracy against risk, from its cells. Of an advice: advice.html, from advice.json.
+    """
     from fedaudit.report.redact import redacted
     from fedaudit.results import document as results
     from fedaudit.trace.checksums import unchecked
 
+    if of_many := _of_many(run_dir):
+        console.print(f"Report: {escape(str(of_many))}")
+        return
     document, told = results.load(run_dir), unchecked(results.results_file(run_dir))
     document = replace(document, notices=[*document.notices, *([told] if told else [])])
     document, name = (redacted(document), results.REDACTED) if redact else (document, results.REPORT)
@@ -31,6 +37,17 @@ def report(
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)
+
+
+def _of_many(folder: Path) -> Path | None:
+    """The page of a study or of an advice; None if the folder holds neither."""
+    from fedaudit.report import advice as advice_page
+    from fedaudit.report import study as study_page
+    from fedaudit.results import advice, study
+
+    if study.is_study(folder):
+        return study_page.write(folder)
+    return advice_page.write(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
 
 
 def score(

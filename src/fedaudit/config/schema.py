@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
@@ -110,6 +111,9 @@ class Federation(Section):
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
     lr: Positive = Field(1e-3, description="learning rate of the parties")
+    freeze: Count | None = Field(
+        None, description="how many of the model's first layers keep the weights they begin with; not set: none"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="determines everything random")
 
     @model_validator(mode="before")
@@ -251,6 +255,7 @@ class Audit(Section):
     )
     attribute: Attribute | None = None
     matched: Matched | None = None
+    tear: Tear | None = None
 
 
 class Config(Section):
@@ -337,7 +342,7 @@ def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "conf
     try:
         config = Config.model_validate(raw)
     except ValidationError as error:
-        raise _explain(error, where) from None
+        raise explain(error, where) from None
     if where == "configuration":
         return config
     # A relative path is relative to the configuration file, wherever the command is run.
@@ -355,14 +360,19 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         value = text
-    for part in parts[:-1]:
+    put(raw, parts, value, FedauditError("set-syntax", f"--set {override!r} sets a key inside a key", _SET))
+
+
+def put(raw: dict[str, Any], path: Sequence[str], value: Any, not_a_section: FedauditError) -> None:
+    """Sets one key of a configuration that has been read, in the section that the path names."""
+    for part in path[:-1]:
         raw = raw.setdefault(part, {})
         if not isinstance(raw, dict):
-            raise FedauditError("set-syntax", f"--set {override!r}: {part!r} is not a section", _SET)
-    raw[parts[-1]] = value
+            raise not_a_section
+    raw[path[-1]] = value
 
 
-def _explain(error: ValidationError, where: str) -> FedauditError:
+def explain(error: ValidationError, where: str) -> FedauditError:
     first = error.errors()[0]
     spot = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")

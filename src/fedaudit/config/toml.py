@@ -32,6 +32,17 @@ def toml(value: Any) -> str:
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def written(config: Mapping[str, Any]) -> str:
+    """A whole configuration: a table for each section, and one for each defence."""
+    lines: list[str] = []
+    for section, values in config.items():
+        several = isinstance(values, list | tuple)
+        for table in values if several else [values]:
+            lines += ["", f"[[{section}]]" if several else f"[{section}]"]
+            lines += [f"{key} = {toml(value)}" for key, value in table.items() if value is not None]
+    return "\n".join(lines[1:]) + "\n"
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The whole file. `what` it is begins the code of an error."""
     try:

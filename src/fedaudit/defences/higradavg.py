@@ -93,7 +93,7 @@ def average_by(groups: Ints, module: nn.Module) -> None:
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     index, sizes = torch.from_numpy(group), torch.from_numpy(counts)
     parameters: Any = module.parameters()
-    for p in parameters:
+    for p in (p for p in parameters if p.requires_grad):
         each: torch.Tensor = p.grad_sample
         summed = torch.zeros((len(counts), *each.shape[1:]), dtype=each.dtype).index_add_(0, index, each)
         p.grad_sample = summed / sizes.to(each.dtype).reshape(-1, *[1] * (each.dim() - 1))

@@ -1,4 +1,5 @@
-"""The parties of a round trained at once, where they are many and their model is a small fully connected one.
+"""The parties of a round trained at once, where they are many and their model is a small fully connected one. They may
+be the parties of several federations (`federation.together`).
 
 1. Each party draws from its own generator exactly what `TorchTask.train` would draw.
 2. Parties are ordered by their number of steps. Those still training are then always the first ones and have all made
@@ -29,11 +30,12 @@ CHUNK_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class Job:
-    """One party in one round."""
+    """One party in one round, and the model that it begins with."""
 
     name: str
     records: Records
     rng: np.random.Generator
+    model: State
 
 
 def worthwhile(task: TorchTask, parties: int) -> bool:
@@ -43,32 +45,38 @@ def worthwhile(task: TorchTask, parties: int) -> bool:
     return known and parties >= MIN_PARTIES and sum(p.numel() for p in module.parameters()) <= MAX_PARAMETERS
 
 
-def train(task: TorchTask, model: State, jobs: Sequence[Job], training: Training) -> dict[str, Trained]:
-    """What every party sends after training from `model`, as `task.train` would have it, in the order of the jobs."""
+def train(task: TorchTask, jobs: Sequence[Job], training: Training) -> list[Trained]:
+    """What every party sends after training, as `task.train` would have it, in the order of the jobs.
+
+    The parties may be those of several federations, as long as their models have the same shape.
+    """
+    if not jobs:
+        return []
     copies = 4 if training.optimizer == "adam" else 1
-    bytes_each = copies * sum(value.nbytes for value in model.values())
+    bytes_each = copies * sum(value.nbytes for value in jobs[0].model.values())
     chunks = max(1, round(len(jobs) * bytes_each / CHUNK_BYTES))
-    ordered = sorted(jobs, key=lambda job: (-_steps(len(job.records), training), job.name))
-    sent: dict[str, Trained] = {}
-    for index in np.array_split(np.arange(len(jobs)), min(chunks, len(jobs))):
-        sent |= _train_chunk(task, model, [ordered[i] for i in index], training)
-    return {job.name: sent[job.name] for job in jobs}
+    ordered = sorted(range(len(jobs)), key=lambda i: (-_steps(len(jobs[i].records), training), jobs[i].name))
+    sent: dict[int, Trained] = {}
+    for index in np.array_split(np.array(ordered), min(chunks, len(jobs))):
+        sent |= zip(index.tolist(), _train_chunk(task, [jobs[i] for i in index], training), strict=True)
+    return [sent[i] for i in range(len(jobs))]
 
 
-def _train_chunk(task: TorchTask, model: State, jobs: Sequence[Job], training: Training) -> dict[str, Trained]:
+def _train_chunk(task: TorchTask, jobs: Sequence[Job], training: Training) -> list[Trained]:
     started = time.perf_counter()
-    stacked = Stacked(task.architecture, tensors(model), len(jobs), training, task.classes)
+    distinct = {id(job.model): tensors(job.model) for job in jobs}  # parties of one federation begin with one model
+    stacked = Stacked(task.architecture, [distinct[id(job.model)] for job in jobs], training, task.classes)
     x = torch.cat([tensor(job.records.x).flatten(1) for job in jobs])
     y = torch.cat([tensor(job.records.y) for job in jobs])
     stacked.train(x, y, _batches(jobs, training, x.dtype))
     seconds = (time.perf_counter() - started) / training.epochs
     total = max(1, sum(len(job.records) for job in jobs))
-    return {
-        job.name: Trained(
+    return [
+        Trained(
             {name: value.numpy() for name, value in state.items()}, len(job.records), seconds * len(job.records) / total
         )
         for job, state in zip(jobs, stacked.states(), strict=True)
-    }
+    ]
 
 
 # ------------------------------------------------------------------ who learns from which rows in which step

@@ -56,16 +56,24 @@ def federate(
             continue
         rngs = {name: party_rng(seed, moment, name) for name in plan.parties}
         if together:
-            jobs = [at_once.Job(name, together[name].records, rng) for name, rng in rngs.items()]
-            sent = at_once.train(task, sent_out, jobs, next(iter(together.values())).training)
+            jobs = [at_once.Job(name, together[name].records, rng, sent_out) for name, rng in rngs.items()]
+            sent = dict(zip(rngs, at_once.train(task, jobs, next(iter(together.values())).training), strict=True))
         else:
             sent = {name: by_name[name].update(task, sent_out, rng) for name, rng in rngs.items()}
-        if leave := defence.update:
-            sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
-        at_server = party_rng(seed, moment, "/aggregate")
-        aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
-        yield Round(moment.round, sent_out, sent, aggregate, plan.commit, moment.probe)
-        model = aggregate if plan.commit else model
+        round = exchanged(moment, plan, sent_out, sent, seed, defence)
+        yield round
+        model = round.aggregate if plan.commit else model
+
+
+def exchanged(
+    moment: Moment, plan: Plan, sent_out: State, sent: Mapping[str, Trained], seed: int, defence: Defence
+) -> Round:
+    """The round that follows from what the parties trained: defences act, and the server takes the mean."""
+    if leave := defence.update:
+        sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
+    at_server = party_rng(seed, moment, "/aggregate")
+    aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
+    return Round(moment.round, sent_out, dict(sent), aggregate, plan.commit, moment.probe)
 
 
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:

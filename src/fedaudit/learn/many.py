@@ -56,7 +56,7 @@ def beside(module: nn.Module, count: int, training: Training, classes: int, posi
     """`count` copies of a model, in the faster of the two ways. `positions`: records have a class at each of several,
     which the stacked way does not know."""
     if linear_layers(module) and not positions:
-        return Stacked(module, module.state_dict(), count, training, classes)
+        return Stacked(module, [module.state_dict()] * count, training, classes)
     return Loop(module, count, training, classes, 1 if _draws(module) else CORES)
 
 

@@ -38,8 +38,9 @@ class Batch:
 
 
 def linear_layers(module: nn.Module) -> list[str] | None:
-    """The names of the linear layers where the model is Flatten, Linear, ReLU, Linear, ..., Linear; else None."""
-    if type(module) is not nn.Sequential:
+    """The names of the linear layers where the model is Flatten, Linear, ReLU, Linear, ..., Linear, and all of them are
+    trained; else None."""
+    if type(module) is not nn.Sequential or not all(p.requires_grad for p in module.parameters()):
         return None
     depth = len(module) // 2
     kinds: list[type[nn.Module]] = [nn.Flatten, *[nn.Linear, nn.ReLU] * (depth - 1), nn.Linear]
@@ -51,22 +52,22 @@ def linear_layers(module: nn.Module) -> list[str] | None:
 
 
 class Stacked:
-    """`count` models that all begin with the values of `start`, which is named as the module's state is.
+    """One model for each of `starts`, with whose values it begins; they are named as the module's state is.
 
     Weights are models x outputs x inputs, biases models x 1 x outputs.
     """
 
-    def __init__(self, module: nn.Module, start: Mapping[str, Tensor], count: int, training: Training, classes: int):
+    def __init__(self, module: nn.Module, starts: Sequence[Mapping[str, Tensor]], training: Training, classes: int):
         names = linear_layers(module)
         assert names, "only a plain stack of linear layers and ReLU can be trained so"
         self.names, self.training, self.classes = names, training, classes
         dtype = next(module.parameters()).dtype
 
-        def repeated(value: Tensor) -> Tensor:
-            return value.detach().to(dtype).expand(count, -1, -1).clone()
+        def begun(key: str) -> Tensor:
+            return torch.stack([start[key].detach() for start in starts]).to(dtype)
 
-        self._weights = [repeated(start[f"{name}.weight"]) for name in names]
-        self._biases = [repeated(start[f"{name}.bias"].view(1, -1)) for name in names]
+        self._weights = [begun(f"{name}.weight") for name in names]
+        self._biases = [begun(f"{name}.bias").unsqueeze(1) for name in names]
 
     def train(self, x: Tensor, targets: Tensor, batches: Iterable[Batch]) -> None:
         """Every model takes its steps, with a fresh optimiser. Targets are classes, soft labels or values."""

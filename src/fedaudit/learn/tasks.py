@@ -228,14 +228,34 @@ def _to_numpy(module: nn.Module) -> State:
 
 
 def build_task(
-    name: str, input_shape: tuple[int, ...], classes: int, options: dict[str, Any], forward: Forward | None = None
+    name: str,
+    input_shape: tuple[int, ...],
+    classes: int,
+    options: dict[str, Any],
+    forward: Forward | None = None,
+    frozen: int = 0,
 ) -> TorchTask:
-    """A task around a model of ours, or the user's own `package.module:factory`."""
+    """A task around a model of ours, or the user's own `package.module:factory`. `frozen`: how many of its first layers
+    are not trained."""
     entry = MODELS.find(name)
     if entry is None:
         raise FedauditError("unknown-model", *MODELS.unknown(name))
     given = factory_of(name) if ":" in name else entry.make
-    return TorchTask(lambda: module_of(given, name, input_shape, classes, options), classes, forward)
+    return TorchTask(lambda: freeze(module_of(given, name, input_shape, classes, options), frozen), classes, forward)
+
+
+def freeze(module: nn.Module, count: int) -> nn.Module:
+    """The first layers that have weights keep them. What is not trained is not looked at by an adversary, either."""
+    layers = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
+    if count and count >= len(layers):
+        what = (
+            f"federation.freeze = {count} would leave nothing to train: the model has {len(layers)} layers with weights"
+        )
+        raise FedauditError("freeze", what, f"Freeze at most {len(layers) - 1}.")
+    for layer in layers[:count]:
+        for parameter in layer.parameters(recurse=False):
+            parameter.requires_grad_(False)
+    return module
 
 
 def _in_words(error: Exception) -> str:

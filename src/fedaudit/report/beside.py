@@ -17,7 +17,7 @@ def beside(results: Results, name: str | None) -> Table | None:
     metric = (name or "auc") + MINUS
     rows = []
     for entry in words.pooled(results):
-        found = entry.estimates.get(metric)
+        found = entry.beside.get(metric)
         if found is not None and found.value is not None:
             who = adversary(entry.vantage).title
             rows.append([entry.attack, f"{who}, {entry.model} models", full_text(metric, found), _verdict(found)])

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, words
+from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, tear, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
 from fedaudit.report.coins import coins
@@ -22,9 +22,14 @@ from fedaudit.results.document import Document
 
 def render(document: Document) -> str:
     """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
+    return page("template.html", **_view(cleaned(document)))
+
+
+def page(template: str, **view: Any) -> str:
+    """A page with our style, our script and a policy that allows nothing else."""
     style, script = _asset("style.css"), _asset("tooltip.js")
-    return _template().render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), **_view(cleaned(document))
+    return _template(template).render(
+        style=Markup(style), script=Markup(script), policy=_policy(style, script), **view
     )  # fmt: skip
 
 
@@ -55,6 +60,7 @@ def _view(results: Results) -> dict[str, Any]:
         "attribute": panels.attribute(results),
         "subjects": subjects.decided(results),
         "exposed": panels.exposed(results),
+        "labels_only": tear.labels_only(results),
         "blind": panels.blind_panel(results, found),
         "costs": panels.costs(results),
         "cost_chart": charts.cost(results),
@@ -95,7 +101,7 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["tight"] = _tight
-    return environment.from_string(_asset("template.html"))
+    return environment.from_string(_asset("macros.html") + _asset(name))

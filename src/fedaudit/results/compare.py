@@ -67,7 +67,7 @@ def compare(directories: Sequence[Path]) -> Comparison:
     if len(directories) < 2:
         raise FedauditError("compare", "one run cannot be compared", "Name two or more folders left by `fedaudit run`.")
     documents = [load(directory) for directory in directories]
-    rows = pareto([_row(document, name) for document, name in zip(documents, _names(directories), strict=True)])
+    rows = pareto([row_of(document, name) for document, name in zip(documents, _names(directories), strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
     found = differences(by_run, folders, RISK)
@@ -86,7 +86,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
-def _row(document: Document, name: str) -> Row:
+def row_of(document: Document, name: str) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:

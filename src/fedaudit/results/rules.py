@@ -51,6 +51,14 @@ class Rule:
         }[self.sign]
 
 
+def parse_limit(text: str) -> Rule:
+    """What is wanted, `tpr@0.01 < 0.02`, as the rule that forbids the rest."""
+    if text.count("<") != 1 or ">" in text or "=" in text.partition("]")[2]:
+        what = f"--limit {text!r}: it must say of one metric that it is below a limit, by '<'"
+        raise FedauditError("gate-rule", what, 'Write it like "tpr@0.01 < 0.02" or "auc[vantage=client] < 0.6".')
+    return parse_rule(text.replace("<", ">"))
+
+
 def parse_rules(text: str) -> list[Rule]:
     """The conditions of one rule, joined by `and`."""
     if re.search(r"\bor\b", text):

@@ -74,11 +74,16 @@ def check_config(directory: Path, config: Config) -> None:
     """Refuses a directory that holds a run of another configuration, before any data is read."""
     if not (directory / RUN).exists():
         return
-    there = _flat(config_of(load_manifest(directory), directory).as_dict())
-    here = _flat(config.as_dict())
-    for field in sorted(there.keys() | here.keys()):
-        if there.get(field) != here.get(field):
-            raise _refused(directory, field, there.get(field, "not set"), here.get(field, "not set"))
+    for field, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
+        raise _refused(directory, field, there, here)
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The keys in which two configurations differ, with both values."""
+    one, two = _flat(there), _flat(here)
+    for field in sorted(one.keys() | two.keys()):
+        if one.get(field) != two.get(field):
+            yield field, one.get(field, "not set"), two.get(field, "not set")
 
 
 def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:

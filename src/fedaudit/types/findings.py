@@ -51,13 +51,13 @@ class Estimate:
     guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
 
 
-_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"
 _ABOUT_SUBJECTS = "count-auc|(balanced-accuracy|f1)@[0-9]+"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
-_BESIDE = "(auc|tpr@[0-9.e-]+)-minus-primary"
-_EVERY = "|".join((_ABOUT_MEMBERS, _ABOUT_SUBJECTS, _ABOUT_SOURCE, _ABOUT_ATTRIBUTES, _BESIDE))
+_EVERY = "|".join((_ABOUT_MEMBERS, _ABOUT_SUBJECTS, _ABOUT_SOURCE, _ABOUT_ATTRIBUTES))
 _NAMES = Rule("propertyNames", {"pattern": f"^({_EVERY})$"})
+_BESIDE = Rule("propertyNames", {"pattern": "^(auc|tpr@[0-9.e-]+)-minus-primary$"})
 Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
 
 
@@ -75,6 +75,7 @@ class Curve:
 @dataclass(frozen=True)
 class Cost:
     epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+    queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ class AuditResult:
     warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
+    beside: Annotated[Mapping[str, Estimate], "minus the primary attack, on the same records", _BESIDE] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)

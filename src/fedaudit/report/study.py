@@ -1,0 +1,158 @@
+"""The page of a study: risk by factor, accuracy against risk, and the cells that are missing. Needs no torch."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedaudit.files import write_atomically
+from fedaudit.report import figures
+from fedaudit.report.adversaries import adversary
+from fedaudit.report.charts import Figure, value_axis
+from fedaudit.report.figures import Point
+from fedaudit.report.html import page
+from fedaudit.report.shapes import Table
+from fedaudit.report.values import clean
+from fedaudit.results import factors as results
+from fedaudit.results.compare import Row, Span
+from fedaudit.results.document import REPORT
+from fedaudit.results.factors import Factor, Level
+from fedaudit.results.study import Outcome, outcomes
+from fedaudit.stats.wording import NONE, count, fpr_of, full_text, rate, share
+
+Part = tuple[str, str, str, Sequence[Figure], Sequence[Table]]  # id, heading, lead, figures, tables
+
+
+def write(directory: Path) -> Path:
+    write_atomically(directory / REPORT, render(directory))
+    return directory / REPORT
+
+
+def render(directory: Path) -> str:
+    found = outcomes(directory)
+    parts = [_by_factor(results.factors(found, directory)), _frontier(found, directory), _cells(found)]
+    done = sum(outcome.complete for outcome in found)
+    facts = [("cells", count(len(found))), ("complete", count(done))]
+    return page(
+        "study.html",
+        title="study of federations",
+        name=clean(directory.resolve().name),
+        facts=facts,
+        verdict="",
+        sentences=[],
+        parts=[part for part in parts if part],
+    )
+
+
+def level_text(value: Any) -> str:
+    """A value of the grid, short: defences by their names and numbers."""
+    if isinstance(value, list):
+        if not value:
+            return "none"
+        return " | ".join(level_text(item) for item in value)
+    if isinstance(value, dict):
+        told = [f"{key} {item}" for key, item in value.items() if key != "name"]
+        return clean(f"{value.get('name', '')} {', '.join(told)}".strip())
+    return clean(value if isinstance(value, str) else json.dumps(value))
+
+
+def measure(metric: str) -> str:
+    fpr = fpr_of(metric)
+    return f"picked out at {rate(fpr)} false accusations" if fpr else "AUC"
+
+
+# ------------------------------------------------------------------ risk by factor
+
+
+def _by_factor(found: Sequence[Factor]) -> Part | None:
+    if not found:
+        return None
+    lead = (
+        "The risk at each value of a factor: the mean over the cells that have it, for the marked attack of each "
+        "vantage. A difference is taken between cells that are equal in everything else, on the same records."
+    )
+    keys = dict.fromkeys(factor.key for factor in found)
+    drawn = [_factor(key, [factor for factor in found if factor.key == key]) for key in keys]
+    return "factors", "Risk by factor", lead, drawn, []
+
+
+def _factor(key: str, views: Sequence[Factor]) -> Figure:
+    metric, rows, cells = views[0].metric, [], []
+    legend = {}
+    for number, first in enumerate(views[0].levels):
+        label, points = level_text(first.value), []
+        for view in views:
+            who, level = adversary(view.vantage), view.levels[number]
+            legend[who.colour] = who.title
+            text = full_text(metric, level.risk)
+            tip = f"{label} · {who.title}: {text}, mean of {level.cells} cells"
+            e = level.risk
+            value, low, high = (e.value, e.low, e.high) if e else (None, None, None)
+            points.append(Point(label, who.colour, value, None, low, high, tip))
+            cells.append([label, who.title, text, count(level.cells), *_difference(metric, level)])
+        rows.append((label, points))
+    x = value_axis([point for _, points in rows for point in points], metric)
+    title = f"Risk by {clean(key)}"
+    svg = figures.intervals(title, "A dot with its interval per value.", rows, x, fpr_of(metric) or 0.5)
+    head = (clean(key), "seen by", measure(metric), "cells", "minus the first value, same records", "pairs")
+    caption = "Each interval is about the mean over cells, and includes how much these differ."
+    return Figure(svg, [*legend.items(), ("chance", "chance")], caption, Table(head, cells), title)
+
+
+def _difference(metric: str, level: Level) -> tuple[str, str]:
+    e = level.difference
+    if e is None or e.value is None or e.low is None or e.high is None:
+        return NONE, count(level.pairs)
+    scale, digits, unit = (1.0, 3, "") if metric == "auc" else (100.0, 1, " points")
+    value, low, high = (f"{scale * end:+.{digits}f}" for end in (e.value, e.low, e.high))
+    return f"{value}{unit} ({low} to {high})", count(level.pairs)
+
+
+# ------------------------------------------------------------------ accuracy against risk
+
+
+def _frontier(found: Sequence[Outcome], directory: Path) -> Part | None:
+    rows = results.frontier(found, directory)
+    labels = {o.cell: ", ".join(f"{k} {level_text(v)}" for k, v in o.overrides.items()) for o in found}
+    named = [(labels[row.run], row) for row in rows if row.accuracy and row.risk]
+    if len(named) < 2:
+        return None
+    lead = (
+        "Up is more risk, right is a more useful model. A cell on the frontier has no other that is better in both. "
+        "Which cells are on it is read off the values; their intervals may overlap."
+    )
+    return "frontier", "Usefulness against risk", lead, [scatter(named)], []
+
+
+def scatter(named: Sequence[tuple[str, Row]]) -> Figure:
+    """Accuracy across, risk upwards, a dot with its interval for each; the frontier has a colour of its own."""
+    points, cells = [], []
+    for label, row in named:
+        assert row.accuracy
+        assert row.risk
+        tip = f"{label}: accuracy {row.accuracy.text()}, risk {row.risk.text()} ({row.whose})"
+        points.append(_point(clean(label), row.best, row.accuracy, row.risk, tip))
+        cells.append([clean(label), "yes" if row.best else "", row.accuracy.text(), row.risk.text(), clean(row.whose)])
+    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
+    ends = [end for p in points for end in (p.y, p.low, p.high)]
+    y = figures.linear_axis(ends, "picked out at 1 % FPR", percent=True, include=(0.0, 0.01), most=1.0)
+    svg = figures.scatter("Accuracy against risk", "One dot with its interval per cell.", points, x, y, 0.01)
+    legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", f"chance ({share(0.01)})")]
+    head = ("cell", "on the frontier", "accuracy", "risk: TPR at 1 % FPR", "of")
+    caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see its cell."
+    return Figure(svg, legend, caption, Table(head, cells))
+
+
+def _point(label: str, best: bool, accuracy: Span, risk: Span, tip: str) -> Point:
+    return Point(label if best else "", "s1" if best else "s2", accuracy.value, risk.value, risk.low, risk.high, tip)
+
+
+# ------------------------------------------------------------------ the cells
+
+
+def _cells(found: Sequence[Outcome]) -> Part:
+    keys = list(found[0].overrides) if found else []
+    head = ("cell", *map(clean, keys), "status")
+    rows = [[o.cell, *(level_text(o.overrides[key]) for key in keys), clean(o.status, 600)] for o in found]
+    lead = "Every cell is a run of its own, in cells/NAME; study.parquet holds all estimates of all of them."
+    return "cells", "The cells", lead, [], [Table(head, rows)]

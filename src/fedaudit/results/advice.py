@@ -1,0 +1,187 @@
+"""What `fedaudit advise` found: advice.json as a tree of frozen dataclasses."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import write_atomically
+from fedaudit.privacy.statement import Statement
+from fedaudit.results.document import MAX_BYTES
+from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.rules import Rule
+from fedaudit.stats.wording import number_text, span_text
+from fedaudit.types import ALWAYS, Estimate
+
+SCHEMA = 1
+NO_CHANGE = "as it is"  # the name of the federation without a change
+ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
+
+
+@dataclass(frozen=True)
+class Risk:
+    """The largest risk that the limit speaks of, in one run. The ends are those that a gate judges by."""
+
+    attack: str
+    vantage: str
+    model: str
+    party: str | None
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One change, and how far it was trained before it was left or kept."""
+
+    name: str
+    words: str
+    overrides: Mapping[str, Any]
+    rounds: int  # that it was trained for
+    of: int  # planned
+    status: str
+    risk: Risk | None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)  # accuracy
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        return self.estimates.get("accuracy")
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A change in a run that was not used for choosing it, beside the unchanged federation with the same seed."""
+
+    name: str
+    seed: int
+    verdict: str  # the gate's: safe, undecided, violated
+    meets: bool  # every upper end is below the limit, and nothing speaks against believing it
+    why_not: str
+    risk: Risk | None
+    risk_before: Risk | None
+    guarantee: Statement | None
+    # accuracy, accuracy-before, accuracy-difference, risk-difference
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        return self.estimates.get("accuracy")
+
+    @property
+    def accuracy_before(self) -> Estimate | None:
+        return self.estimates.get("accuracy-before")
+
+    @property
+    def accuracy_difference(self) -> Estimate | None:
+        return self.estimates.get("accuracy-difference")
+
+    @property
+    def risk_difference(self) -> Estimate | None:
+        return self.estimates.get("risk-difference")
+
+
+def named(**estimates: Estimate | None) -> dict[str, Estimate]:
+    """Those that there are, by name."""
+    dashed = {name.replace("_", "-"): estimate for name, estimate in estimates.items()}
+    return {name: replace(estimate, name=name) for name, estimate in dashed.items() if estimate is not None}
+
+
+@dataclass(frozen=True)
+class Advice:
+    schema: int
+    limit: str
+    confidence: float  # of every interval of a confirming run: the error is shared among those that may be made
+    rungs: Sequence[int]
+    tried: Sequence[Tried]
+    confirmed: Sequence[Confirmed]
+    recommended: str | None
+    nearest: str | None
+    sentences: Sequence[str]
+    cost: float | None  # of everything, in audits of the unchanged federation; None: partly done before
+
+
+def load(directory: Path) -> Advice:
+    path = directory / ADVICE
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError
+        return read(Advice, json.loads(path.read_text(encoding="utf-8")))
+    except (UnreadableError, ValueError, RecursionError, OSError):
+        what = f"{path} cannot be read as advice"
+        raise FedauditError("advice-unreadable", what, "Run `fedaudit advise` again.", exit_code=REFUSED) from None
+
+
+def save(advice: Advice, directory: Path) -> Path:
+    write_atomically(directory / ADVICE, json.dumps(plain(advice), indent=1, allow_nan=False) + "\n")
+    return directory / ADVICE
+
+
+# ------------------------------------------------------------------ in words
+
+
+def sentences(advice: Advice, limit: Rule, words: Mapping[str, str]) -> list[str]:
+    """What may be said. Never that something is safe: these attacks found no more, on this federation."""
+    if not advice.confirmed:
+        return ["None of the changes could be trained again with another seed, so nothing is advised."]
+    chosen = advice.recommended or advice.nearest
+    one = next(c for c in advice.confirmed if c.name == chosen)
+    told = [_verdict(one, limit, words[one.name], advice.recommended is not None)]
+    told += [_risk(one, limit, advice.confidence)] if one.risk else []
+    told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
+    if one.guarantee and one.guarantee.epsilon is not None:
+        g = one.guarantee
+        promise = f"epsilon {g.epsilon:.3g} at delta {g.delta:g}, against {g.against}"
+        told.append(f"It comes with {g.unit}-level differential privacy: {promise}.")
+    told.append(
+        "These are the attacks that were tried, on this federation and on one training run: a limit that is kept here "
+        "is not proof that nobody can do better."
+    )
+    return told
+
+
+def _verdict(one: Confirmed, limit: Rule, words: str, meets: bool) -> str:
+    bound = number_text(limit.metric, limit.limit)
+    if meets and one.name == NO_CHANGE:
+        return f"Nothing has to be changed to stay below {bound}: a fresh run with another seed confirms it."
+    if meets:
+        return f"To stay below {bound}, {words}: a fresh run with another seed confirms it."
+    why = f" ({one.why_not})" if one.why_not else ""
+    nearest = f"What comes nearest is to {words}" if one.name != NO_CHANGE else "Nothing comes nearer than no change"
+    return f"None of the changes was confirmed to stay below {bound}{why}. {nearest}."
+
+
+def _risk(one: Confirmed, limit: Rule, confidence: float) -> str:
+    assert one.risk is not None
+    what = "the AUC is" if limit.metric == "auc" else f"the share of training records picked out ({limit.metric}) is"
+    text = f"In that run {what} {_span(limit.metric, one.risk)} for {one.risk.attack} ({one.risk.vantage})"
+    if one.risk_before is not None and one.name != NO_CHANGE:
+        text += f"; without the change it is {_span(limit.metric, one.risk_before)}"
+    if one.risk_difference is not None and one.risk_difference.value is not None and one.name != NO_CHANGE:
+        text += f", a difference of {_points(limit.metric, one.risk_difference)} on the same records"
+    return f"{text}. All intervals are at {100 * confidence:.4g} %."
+
+
+def _accuracy(one: Confirmed) -> str:
+    assert one.accuracy is not None
+    text = f"The model is right on {_span('accuracy', one.accuracy)} of the records it was not trained on"
+    if one.name == NO_CHANGE or one.accuracy_before is None:
+        return f"{text}."
+    text += f", without the change on {_span('accuracy', one.accuracy_before)}"
+    if one.accuracy_difference is not None:
+        text += f": a difference of {_points('accuracy', one.accuracy_difference)}"
+    return f"{text}."
+
+
+def _span(metric: str, found: Risk | Estimate) -> str:
+    return f"{number_text(metric, found.value)} ({span_text(metric, found.low, found.high)})"
+
+
+def _points(metric: str, difference: Estimate) -> str:
+    """A difference of shares in percentage points."""
+    known = [end for end in (difference.value, difference.low, difference.high) if end is not None]
+    scale, unit = (1.0, "") if metric == "auc" else (100.0, " points")
+    value, low, high = (f"{scale * end:+.3g}" for end in known)
+    return f"{value}{unit} ({low} to {high})"

@@ -1,0 +1,150 @@
+"""A study on disk: study.json says what its cells are, study.parquet holds every estimate of every cell.
+
+DIR/study.json       the base, the grid, the cells with their overrides, which of them failed and why
+DIR/cells/NAME/      a run for each cell, named by the hash of its configuration
+DIR/study.parquet    one row for each cell, result and estimate; a cell without results has one row, with its status
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import atomic, write_atomically
+from fedaudit.results import document as results
+from fedaudit.results.document import Document
+from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.types import ALWAYS, Estimate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = 1
+STUDY, TABLE, CELLS = "study.json", "study.parquet", "cells"
+ACCURACY = "accuracy-"  # rows without an attack: how often the released model is right, on members and on outsiders
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell as study.json lists it."""
+
+    cell: str
+    overrides: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """study.json."""
+
+    schema: int
+    base: Mapping[str, Any]
+    grid: Mapping[str, Sequence[Any]]
+    cells: Sequence[Entry]
+    groups: Sequence[Sequence[str]]  # cells that are trained together
+    failed: Mapping[str, str] = field(default_factory=dict, metadata=ALWAYS)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cell and what was found in it."""
+
+    cell: str
+    overrides: Mapping[str, Any]
+    document: Document | None
+    status: str
+
+    @property
+    def complete(self) -> bool:
+        return self.status == "complete"
+
+
+def save_file(file: StudyFile, directory: Path) -> None:
+    write_atomically(directory / STUDY, json.dumps(plain(file), indent=1) + "\n")
+
+
+def is_study(directory: Path) -> bool:
+    return (directory / STUDY).is_file()
+
+
+def load_file(directory: Path) -> StudyFile:
+    path = directory / STUDY
+    try:
+        if path.stat().st_size > results.MAX_BYTES:
+            raise ValueError
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and isinstance(values.get("schema"), int) and values["schema"] > SCHEMA:
+            what = f"{path} has schema {values['schema']}, this fedaudit reads up to {SCHEMA}"
+            raise FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)
+        file = read(StudyFile, values)
+        if any(not entry.cell.isalnum() for entry in file.cells):  # each is the name of a folder
+            raise ValueError
+        return file
+    except (UnreadableError, ValueError, RecursionError, OSError):
+        what = f"{path} cannot be read as a study"
+        raise FedauditError(
+            "study-unreadable", what, "Run the study again, in another folder.", exit_code=REFUSED
+        ) from None
+
+
+def finished(directory: Path, cell: str) -> Document | None:
+    """The results of a cell that was trained to its end."""
+    folder = directory / CELLS / cell
+    if not (folder / results.RESULTS).is_file():
+        return None
+    found = results.load(folder)
+    return found if found.run.status == "complete" else None
+
+
+def outcomes(directory: Path) -> list[Outcome]:
+    """Every cell of the study, in the order of the grid."""
+    file = load_file(directory)
+    found = []
+    for entry in file.cells:
+        document = finished(directory, entry.cell)
+        status = f"failed: {file.failed[entry.cell]}" if entry.cell in file.failed else "not run"
+        if document is not None:
+            status = f"part of the audit is missing: {document.degraded[0]}" if document.degraded else "complete"
+        found.append(Outcome(entry.cell, entry.overrides, document, status))
+    return found
+
+
+# ------------------------------------------------------------------ the table
+
+
+def columns() -> "pa.Schema":
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    named = ("cell", "overrides", "vantage", "attack", "unit", "party", "estimate")
+    kinds = [*((name, text) for name in named), ("value", number), ("low", number), ("high", number)]
+    return pa.schema([*kinds, ("status", text), ("model", text)])
+
+
+def rows(found: Outcome) -> Iterator[dict[str, Any]]:
+    """The rows of one cell, in the order of its results. What does not apply is null."""
+    cell = {"cell": found.cell, "overrides": json.dumps(found.overrides, sort_keys=True), "status": found.status}
+    if found.document is None:
+        yield cell
+        return
+    for result in found.document.results:
+        place = {"vantage": result.vantage, "attack": result.attack, "unit": result.unit, "party": result.party}
+        for name, estimate in result.estimates.items():
+            yield cell | place | {"model": result.model, "estimate": name} | _ends(estimate)
+    for name, estimate in found.document.run.accuracy.items():
+        yield cell | {"estimate": ACCURACY + name} | _ends(estimate)
+
+
+def _ends(estimate: Estimate) -> dict[str, float | None]:
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def save_table(found: Sequence[Outcome], directory: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist([row for outcome in found for row in rows(outcome)], columns())
+    with atomic(directory / TABLE) as path:
+        pq.write_table(table, path)
+    return directory / TABLE

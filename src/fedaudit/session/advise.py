@@ -1,0 +1,351 @@
+"""`fedaudit advise`: which change brings a federation below a limit, and what does it cost?
+
+1. Every change that fits is trained for a quarter of the rounds, with the attacks that the limit speaks of.
+2. Successive halving: half of them go on to half of the rounds, half of those to the end. Half of the places go to the
+   most accurate among those within the limit, half to those with the lowest risk: early on, risks are lower than they
+   will be, and a ranking by accuracy alone would keep only defences that are too weak. A run that goes on is resumed,
+   so no round is trained twice.
+3. The most accurate change whose upper end is below the limit is trained again with another seed, with all attacks;
+   if that run does not confirm it, the next one is, and no more. These intervals are the ones to quote: choosing among
+   many favours what looked good by chance. They share their error among the confirming runs that may be made.
+
+"Within the limit" is what the gate calls safe: every upper end below it, and those of a TPR are the guaranteed ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError
+from fedaudit.results import advice as results
+from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
+from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
+from fedaudit.results.document import Document, load
+from fedaudit.results.gate import PASSED, Gate, Verdict, judge
+from fedaudit.results.rules import ANY, Rule
+from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import Progress, run
+from fedaudit.session.workers import Tell, work
+from fedaudit.types import AuditResult, Estimate, Moment, Round, State
+
+CONFIRMING = 2  # changes that are tried again with another seed, at most
+TRIALS = "trials"  # a run for each, in the advice's folder
+COST = "cost"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run up to a round, in its folder."""
+
+    folder: Path
+    config: Config
+    until: int
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A change on its way through the halving: how far it has come, and what was found there."""
+
+    change: Change
+    config: Config | None
+    folder: Path
+    status: str = ""
+    rounds: int = 0
+    risk: Risk | None = None
+    accuracy: Estimate | None = None
+    within: bool = False  # every upper end is below the limit
+
+    def told(self, planned: int) -> Tried:
+        of = self.config.federation.rounds if self.config else planned
+        change, found = self.change, results.named(accuracy=self.accuracy)
+        return Tried(change.name, change.words, change.overrides, self.rounds, of, self.status, self.risk, found)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where trials are run: the folder, the processes, the progress so far, and what all of it cost."""
+
+    out: Path
+    workers: int
+    step: Callable[[], None]
+    tell: Callable[[str], None]
+    costs: dict[str, float] = field(default_factory=dict)  # seconds of processor time by folder
+
+    def folder(self, config: Config) -> Path:
+        return self.out / TRIALS / config.hash()
+
+    def run(self, trials: Sequence[Trial]) -> dict[Path, str]:
+        """Runs them all. Returns those that failed, with the reason."""
+        failed: dict[Path, str] = {}
+        with contextlib.closing(work(trials, train_until, self.workers)) as news:
+            for one in news:
+                folder = trials[one.piece].folder
+                if one.kind == "failed":
+                    failed[folder] = one.why
+                elif one.what == COST:
+                    self.costs[folder.name] = self.costs.get(folder.name, 0.0) + float(one.why)
+                elif one.kind == "step":
+                    self.step()
+        return failed
+
+
+def train_until(trial: Trial, tell: Tell) -> None:
+    """In a process of its own. A run that has come this far is left as it is."""
+    if _rounds(trial.folder) >= trial.until:
+        tell("step", COST, "nan")  # what it cost is not known any more
+        return
+    started = time.process_time()
+
+    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
+        return islice(rounds(prepared, after, model), max(0, trial.until - after.round))
+
+    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        return contextlib.nullcontext((lambda: tell("step", "", "")) if steps else (lambda: None))
+
+    run(trial.config, trial.folder, progress, tell=lambda _: None, engine=engine)
+    tell("step", COST, str(time.process_time() - started))
+
+
+def _rounds(folder: Path) -> int:
+    try:
+        return load(folder).run.rounds
+    except FedauditError:
+        return 0
+
+
+# ------------------------------------------------------------------ the search
+
+
+def advise(
+    config: Config, limit: Rule, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]
+) -> tuple[Advice, Config | None]:
+    """The advice, and the configuration that it comes to: the recommended one, or what comes nearest."""
+    planned = config.federation.rounds
+    attacks, rate = _asked(config, limit)
+    contenders = _contenders(config, attacks, rate, out)
+    rungs = sorted({min(planned, max(2, math.ceil(planned * part))) for part in (0.25, 0.5, 1.0)})
+    with progress(f"Trying {len(contenders)} changes", _total(len(contenders), rungs, planned)) as step:
+        bench = Bench(out, workers, step, tell)
+        field = {contender.change.name: contender for contender in contenders}
+        alive = [c for c in contenders if c.config]
+        for rung in rungs:
+            looked_at = [_looked_at(bench, c, why, limit) for c, why in _trained(bench, alive, rung)]
+            fitting = [c for c in looked_at if not c.status]
+            alive = halved(fitting, limit.limit) if rung < planned else fitting
+            end = "trained to the end" if rung == planned else f"left after round {rung}"
+            field |= {c.change.name: c if c.status else replace(c, status=end) for c in looked_at}
+        confirmed = _confirm(bench, config, alive, limit, rate)
+    return _advice(config, limit, rungs, list(field.values()), confirmed, bench)
+
+
+def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]:
+    """The attacks that the limit speaks of (None: all), and its false-positive rate."""
+    rate = float(limit.metric.removeprefix("tpr@")) if limit.metric.startswith("tpr@") else None
+    if limit.metric != "auc" and (rate is None or not 0 < rate < 1):
+        what = f"--limit {limit.text!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
+        raise FedauditError("limit-metric", what, 'Write "tpr@0.01 < 0.02" or "auc < 0.6".')
+    if limit.attack == ANY:
+        return None, rate
+    if limit.attack:
+        return [limit.attack], rate
+    settings = prepare(looking_at(config, None, rate)).settings
+    primary = [settings.primary(vantage) for vantage in config.audit.vantages]
+    return list(dict.fromkeys(attack.name for attack in primary if attack)), rate
+
+
+def _contenders(config: Config, attacks: list[str] | None, rate: float | None, out: Path) -> list[Contender]:
+    found = []
+    for change in (NO_CHANGE, *changes(config)):
+        try:
+            new = looking_at(changed(config, change), attacks, rate)
+            found.append(Contender(change, new, out / TRIALS / new.hash()))
+        except FedauditError as error:
+            found.append(Contender(change, None, out, f"does not fit: {error.what}"))
+    return found
+
+
+def _total(count: int, rungs: Sequence[int], planned: int) -> int:
+    """Rounds to train, at most."""
+    total, before = (CONFIRMING + 1) * planned, 0
+    for rung in rungs:
+        total += count * (rung - before)
+        count, before = math.ceil(count / 2), rung
+    return total
+
+
+def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, str | None]]:
+    """All of them up to this round, each with the reason if that was not possible."""
+    known = [(c, c.config) for c in alive if c.config is not None]
+    failed = bench.run([Trial(c.folder, config, min(rung, config.federation.rounds)) for c, config in known])
+    return [(c, failed.get(c.folder)) for c, _ in known]
+
+
+def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule) -> Contender:
+    """With what was found so far; with a status if it does not fit."""
+    try:
+        if why is None:
+            gate, document = judge(contender.folder, [limit]), load(contender.folder)
+            return replace(
+                contender,
+                rounds=document.run.rounds,
+                risk=worst(gate),
+                accuracy=document.run.accuracy.get(EVALUATION),
+                within=all(f.high is not None and f.high < limit.limit for f in gate.findings),
+            )
+    except FedauditError as error:
+        why = error.what
+    begun = contender.rounds > 0
+    status = f"failed after round {contender.rounds}: {why}" if begun else f"does not fit: {why}"
+    bench.tell(f"{contender.change.name}: {status}")
+    return replace(contender, status=status)
+
+
+def worst(gate: Gate) -> Risk | None:
+    """The largest of what the limit speaks of. None if one of them has no value."""
+    if not gate.findings or any(finding.value is None for finding in gate.findings):
+        return None
+    f = max(gate.findings, key=lambda finding: finding.value or 0.0)
+    assert f.value is not None
+    return Risk(f.attack, f.vantage, f.model, f.party, f.value, f.low, f.high)
+
+
+def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
+    """Half of them. Places go in turn to the most accurate within the limit and to the lowest risk."""
+    places = math.ceil(len(alive) / 2)
+    by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
+    accurate = sorted((c for c in alive if _value(c.risk) <= limit), key=lambda c: -_right(c))
+    orders = [iter(accurate), iter(by_risk)]
+    kept: list[Contender] = []
+    turn = 0
+    while len(kept) < places:
+        chosen = next((c for c in orders[turn % 2] if c not in kept), None)
+        kept += [chosen] if chosen else []
+        turn += 1
+    return [contender for contender in alive if contender in kept]
+
+
+def _value(risk: Risk | None) -> float:
+    return math.inf if risk is None else risk.value
+
+
+def _right(contender: Contender) -> float:
+    return contender.accuracy.value or 0.0 if contender.accuracy else 0.0
+
+
+# ------------------------------------------------------------------ another seed
+
+
+def _confirm(
+    bench: Bench, config: Config, alive: Sequence[Contender], limit: Rule, rate: float | None
+) -> list[Confirmed]:
+    """The best, or if none is within the limit the nearest, with the next seed and all attacks."""
+    order = sorted((c for c in alive if c.within), key=lambda c: -_right(c))
+    order = order[:CONFIRMING] or sorted(alive, key=lambda c: c.risk.high or 1.0 if c.risk else math.inf)[:1]
+    before = _again(config, NO_CHANGE, rate)
+    found: list[Confirmed] = []
+    for contender in order:
+        after = _again(config, contender.change, rate)
+        wanted = {bench.folder(one): one for one in (before, after)}
+        failed = bench.run([Trial(folder, one, one.federation.rounds) for folder, one in wanted.items()])
+        if failed:
+            bench.tell(f"{contender.change.name} could not be trained again: {next(iter(failed.values()))}")
+            continue
+        found.append(_compared(contender.change.name, bench.folder(after), bench.folder(before), limit))
+        if found[-1].meets:
+            break
+    return found
+
+
+def _again(config: Config, change: Change, rate: float | None) -> Config:
+    """With the next seed. The error of the intervals is shared among the confirming runs, before any is made."""
+    new = looking_at(changed(config, change), None, rate)
+    sure = 1 - (1 - config.audit.confidence) / CONFIRMING
+    federation = new.federation.model_copy(update={"seed": config.federation.seed + 1})
+    audit = new.audit.model_copy(update={"confidence": sure})
+    return new.model_copy(update={"federation": federation, "audit": audit})
+
+
+def _compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
+    gates = {folder: judge(folder, [limit]) for folder in (after, before)}
+    documents = {folder: load(folder) for folder in (after, before)}
+    risks = {folder: worst(gate) for folder, gate in gates.items()}
+    verdicts = {finding.verdict for finding in gates[after].findings}
+    verdict = next(v for v in (Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.SAFE) if v in verdicts)
+    difference = None
+    results_of = {folder: _result(documents[folder], risks[folder]) for folder in (after, before)}
+    if (one := results_of[after]) and (two := results_of[before]):
+        difference = risk_difference((after, one), (before, two), limit.metric)
+    notes = [finding.note for finding in gates[after].findings if finding.note]
+    return Confirmed(
+        name=name,
+        seed=documents[after].run.seed,
+        verdict=verdict.value,
+        meets=gates[after].exit_code == PASSED,
+        why_not=notes[0] if notes else "",
+        risk=risks[after],
+        risk_before=risks[before],
+        guarantee=documents[after].run.guarantee,
+        estimates=results.named(
+            accuracy=documents[after].run.accuracy.get(EVALUATION),
+            accuracy_before=documents[before].run.accuracy.get(EVALUATION),
+            accuracy_difference=accuracy_difference(documents[after], documents[before]),
+            risk_difference=difference,
+        ),
+    )
+
+
+def _result(document: Document, risk: Risk | None) -> AuditResult | None:
+    if risk is None:
+        return None
+    place = (risk.attack, risk.vantage, risk.model, risk.party)
+    return next(r for r in document.results if (r.attack, r.vantage, r.model, r.party) == place)
+
+
+# ------------------------------------------------------------------ the advice
+
+
+def _advice(
+    config: Config,
+    limit: Rule,
+    rungs: Sequence[int],
+    contenders: Sequence[Contender],
+    confirmed: Sequence[Confirmed],
+    bench: Bench,
+) -> tuple[Advice, Config | None]:
+    by_name = {contender.change.name: contender.change for contender in contenders}
+    recommended = next((one for one in confirmed if one.meets), None)
+    nearest = recommended or min(confirmed, key=lambda one: _upper(one.risk), default=None)
+    total = sum(bench.costs.values())
+    own = bench.costs.get(bench.folder(_again(config, NO_CHANGE, _asked_rate(limit))).name, 0.0)
+    advice = Advice(
+        schema=results.SCHEMA,
+        limit=limit.text.replace(">", "<"),
+        confidence=1 - (1 - config.audit.confidence) / CONFIRMING,
+        rungs=rungs,
+        tried=[contender.told(config.federation.rounds) for contender in contenders],
+        confirmed=confirmed,
+        recommended=recommended.name if recommended else None,
+        nearest=nearest.name if nearest else None,
+        sentences=(),
+        cost=total / own if own and math.isfinite(total / own) else None,
+    )
+    words: Mapping[str, str] = {name: change.words for name, change in by_name.items()}
+    advice = replace(advice, sentences=results.sentences(advice, limit, words))
+    return advice, changed(config, by_name[nearest.name]) if nearest else None
+
+
+def _asked_rate(limit: Rule) -> float | None:
+    return float(limit.metric.removeprefix("tpr@")) if limit.metric.startswith("tpr@") else None
+
+
+def _upper(risk: Risk | None) -> float:
+    return math.inf if risk is None or risk.high is None else risk.high

@@ -1,0 +1,244 @@
+"""`fedaudit study`: audits every cell of a grid, on all cores or on Ray, and goes on where it was stopped.
+
+Cells whose federations are small and alike are trained together (`federation.together`), as one piece of work; every
+other cell is a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
+begins again, because the last bits of its training depend on who is trained together. The groups are fixed when
+a study is begun, and stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedaudit.config.schema import Config
+from fedaudit.config.study import Cell, Study
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.files import Lock
+from fedaudit.results import study as results
+from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile
+from fedaudit.session.recording import Recording, differing
+from fedaudit.session.run import Progress, run
+from fedaudit.session.workers import News, Tell, in_words, work
+
+if TYPE_CHECKING:
+    from fedaudit.federation.together import World
+    from fedaudit.session.prepare import Prepared
+
+TOGETHER = 16  # cells in a group at most
+MOST_BYTES = 2**30  # records of the federations that are held in memory together
+
+Pieces = Callable[[Sequence["Piece"]], Generator[News, None, None]]  # does them all, wherever
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Cells that one process takes, and the folder that holds the study."""
+
+    cells: Sequence[tuple[str, Config]]
+    out: Path
+
+
+def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
+    """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
+    try:
+        (out / CELLS).mkdir(parents=True, exist_ok=True)
+        lock = Lock(out)
+    except OSError as error:
+        what = f"cannot write to {out}: {error.strerror}"
+        raise FedauditError("not-writable", what, "Choose another folder with --out.") from None
+    try:
+        file = begun(study, out)
+        failed = _audit(study, file, out, _engine(study, workers), progress, tell)
+        results.save_file(StudyFile(**{**vars(file), "failed": failed}), out)
+        found = results.outcomes(out)
+        results.save_table(found, out)
+        return found
+    finally:
+        lock.release()
+
+
+def begun(study: Study, out: Path) -> StudyFile:
+    """Writes study.json. A study that goes on keeps its groups; it may have a larger grid, but not another base."""
+    groups: list[Sequence[str]] = []
+    if results.is_study(out):
+        before = results.load_file(out)
+        for field, there, here in differing(before.base, study.base.as_dict()):
+            what = f"{out} holds a study with another base: {field} was {there!r} and is now {here!r}"
+            raise FedauditError("other-study", what, "Choose another folder with --out.", exit_code=REFUSED)
+        groups = list(before.groups)
+    known = {name for group in groups for name in group}
+    groups += grouped([cell for cell in study.cells if cell.name not in known])
+    cells = [Entry(cell.name, cell.overrides) for cell in study.cells]
+    file = StudyFile(results.SCHEMA, study.base.as_dict(), study.grid, cells, groups)
+    results.save_file(file, out)
+    return file
+
+
+def grouped(cells: Sequence[Cell]) -> list[list[str]]:
+    """Cells that may be trained together: whether they can is seen when they are prepared."""
+    alike: dict[str, list[str]] = {}
+    for cell in cells:
+        alike.setdefault(_kind(cell), []).append(cell.name)
+    groups = []
+    for names in alike.values():
+        parts = math.ceil(len(names) / TOGETHER)
+        groups += [names[len(names) * i // parts : len(names) * (i + 1) // parts] for i in range(parts)]
+    return groups
+
+
+def _kind(cell: Cell) -> str:
+    """The same for cells that may be trained together; the cell's own name if none may."""
+    config, federation = cell.config, cell.config.federation
+    alone = config.model.name not in ("mlp", "linear") or federation.algorithm != "fedavg"
+    if alone or config.defences or config.audit.adversary == "agg-mal":
+        return cell.name
+    how = (federation.rounds, federation.local_epochs, federation.batch_size, federation.optimizer, federation.lr)
+    return json.dumps([config.model.model_dump(mode="json"), config.data.name, *how])
+
+
+def _engine(study: Study, workers: int) -> Pieces:
+    if study.engine == "ray":
+        from fedaudit.session.study_ray import on_ray
+
+        return lambda pieces: on_ray(pieces, study.address)
+    return lambda pieces: work(pieces, audit_piece, workers)
+
+
+def _audit(
+    study: Study, file: StudyFile, out: Path, engine: Pieces, progress: Progress, tell: Callable[[str], None]
+) -> dict[str, str]:
+    """Does what is left to do. Returns which cells failed, and why."""
+    cells = {cell.name: cell for cell in study.cells}
+    done = {name for name in cells if results.finished(out, name)}
+    groups = [[name for name in group if name in cells] for group in file.groups]
+    pieces = [Piece([(name, cells[name].config) for name in names], out) for names in groups if not done >= set(names)]
+    left = Counter({name: cells[name].config.federation.rounds for piece in pieces for name, _ in piece.cells})
+    if done:
+        tell(f"{len(done)} of {len(cells)} cells are already there.")
+    failed: dict[str, str] = {}
+    with (
+        progress(f"Auditing {len(left)} cells", left.total()) as step,
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.closing(engine(pieces)) as news,  # ended at once: nobody writes to cells while the table is made
+    ):
+        for one in news:
+            names = [one.what] if one.what else [name for name, _ in pieces[one.piece].cells]
+            if one.kind == "step":
+                step()
+                left[one.what] -= 1
+                continue
+            for name in names:
+                for _ in range(left[name]):  # rounds that were recorded before, or never will be
+                    step()
+                left[name] = 0
+                if one.kind == "failed" and name not in failed and not results.finished(out, name):
+                    failed[name] = one.why
+                    tell(f"Cell {name} ({cells[name].title}) failed: {one.why}")
+    return failed
+
+
+# ------------------------------------------------------------------ in the process that does a piece
+
+
+def audit_piece(piece: Piece, tell: Tell) -> None:
+    """Audits the cells of a piece, together where that is possible."""
+    if len(piece.cells) == 1:
+        _alone(*piece.cells[0], piece.out, tell)
+        return
+    waiting: list[tuple[str, Config, Prepared]] = []
+    size = 0
+    for name, config in piece.cells:
+        try:
+            prepared = _prepared(config)
+        except Exception as error:
+            tell("failed", name, in_words(error))
+            continue
+        waiting.append((name, config, prepared))
+        size += prepared.dataset.records.x.nbytes
+        if size > MOST_BYTES:
+            _audit_waiting(waiting, piece.out, tell)
+            waiting, size = [], 0
+    _audit_waiting(waiting, piece.out, tell)
+
+
+def _prepared(config: Config) -> Prepared:
+    from fedaudit.session.prepare import prepare
+
+    return prepare(config)
+
+
+def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
+    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        return nullcontext((lambda: tell("step", name, "")) if steps else (lambda: None))
+
+    run(config, out / CELLS / name, progress, tell=lambda _: None)
+
+
+def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, tell: Tell) -> None:
+    """Trains those together that fit together, and the others one after another."""
+    from fedaudit.federation import at_once
+    from fedaudit.federation.together import World, alike
+    from fedaudit.session.prepare import planned
+
+    kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
+    for name, config, prepared in waiting:
+        seed = prepared.config.federation.seed
+        world = World(prepared.task, prepared.parties, planned(prepared), seed, prepared.defence)
+        kinds.setdefault(alike(world) or name, []).append((name, config, prepared, world))
+    for members in kinds.values():
+        if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= at_once.MIN_PARTIES:
+            _in_step([(name, prepared, world) for name, _, prepared, world in members], out, tell)
+            continue
+        for name, config, _, _ in members:
+            try:
+                _alone(name, config, out, tell)
+            except Exception as error:
+                tell("failed", name, in_words(error))
+
+
+def _in_step(members: Sequence[tuple[str, Prepared, World]], out: Path, tell: Tell) -> None:
+    """Several federations, one round of all at a time, each watched by a session of its own."""
+    from fedaudit.federation.secagg import masked
+    from fedaudit.federation.together import federate_together
+    from fedaudit.session.about import About
+    from fedaudit.session.run import manifest
+    from fedaudit.session.session import Session
+
+    failed: set[str] = set()
+
+    @contextlib.contextmanager
+    def guard(name: str) -> Iterator[None]:
+        """A cell that fails is still trained: without it, the others would be another stack."""
+        try:
+            yield
+        except Exception as error:
+            failed.add(name)
+            tell("failed", name, in_words(error))
+
+    with ExitStack() as stack:
+        sessions: dict[str, Session] = {}
+        for name, prepared, _ in members:
+            folder = out / CELLS / name
+            about = About.configured(name, prepared.config, prepared.dataset, prepared.promises)
+            with guard(name):
+                recording = stack.enter_context(Recording.start(folder, manifest(prepared, about), force=True))
+                sessions[name] = Session(prepared.auditor, recording, about, strict=True, snapshot=prepared.snapshot)
+        for rounds in federate_together([world for *_, world in members]):
+            for (name, prepared, _), round in zip(members, rounds, strict=True):
+                if name not in failed:
+                    own = prepared.settings.shadow.party if prepared.settings.shadow else None
+                    with guard(name):
+                        sessions[name].observe(masked(round, own) if prepared.config.federation.secagg else round)
+                    tell("step", name, "")
+        for name, session in sessions.items():
+            if name not in failed:
+                with guard(name):
+                    session.finish(out / CELLS / name)

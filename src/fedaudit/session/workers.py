@@ -1,0 +1,135 @@
+"""Work on several cores: processes that take one piece after another, each with one thread.
+
+A process that dies (out of memory, killed) takes with it only the piece it was working on; another takes its place. If
+this process dies, they end with it, at once, and let go of the folders that they were writing to.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+from fedaudit.errors import FedauditError
+from fedaudit.learn.process import tune_process
+
+Kind = Literal["step", "failed", "done"]
+Tell = Callable[[Kind, str, str], None]  # what happened, to which part of the piece, and why
+Work = Callable[[Any, Tell], None]  # a function of a module, which other processes can import
+
+
+@dataclass(frozen=True)
+class News:
+    """What a process tells about the piece that it works on. `what` names a part of the piece."""
+
+    piece: int
+    kind: Kind
+    what: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Worker:
+    process: multiprocessing.process.BaseProcess
+    pipe: Connection
+
+
+def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None, None]:
+    """Does all pieces, and gives the news as they come. A piece ends with `done`, or with `failed` and no part."""
+    waiting = list(range(len(pieces)))[::-1]
+    busy: dict[Worker, int] = {}  # what each works on
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < workers:
+                worker = _started(do)
+                busy[worker] = waiting.pop()
+                worker.pipe.send(pieces[busy[worker]])
+            for ready in wait([worker.pipe for worker in busy]):
+                worker = next(worker for worker in busy if worker.pipe is ready)
+                try:
+                    news = News(busy[worker], *worker.pipe.recv())
+                except (EOFError, OSError):
+                    worker.process.join()
+                    yield News(busy.pop(worker), "failed", "", _died(worker.process.exitcode))
+                    continue
+                yield news
+                if news.kind == "done" or (news.kind == "failed" and not news.what):
+                    if waiting:
+                        busy[worker] = waiting.pop()
+                        worker.pipe.send(pieces[busy[worker]])
+                    else:
+                        del busy[worker]
+                        _end(worker)
+    finally:
+        for worker in busy:
+            worker.process.terminate()
+            _end(worker)
+
+
+def in_words(error: BaseException) -> str:
+    """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
+    if isinstance(error, FedauditError):
+        return f"[{error.code}] {error.what}. {error.todo}"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
+
+
+def _started(do: Work) -> Worker:
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(theirs, do), daemon=True)
+    process.start()
+    theirs.close()  # so that the end of the process is the end of the pipe
+    return Worker(process, ours)
+
+
+def _end(worker: Worker) -> None:
+    worker.pipe.close()
+    worker.process.join()
+
+
+def _died(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was ended by {signal.Signals(-code).name} (out of memory?)"
+    return f"its process ended with code {code}"
+
+
+def _serve(pipe: Connection, do: Work) -> None:
+    """In the other process. Ctrl-C is this process's parent's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    tune_process()
+    import torch
+
+    torch.set_num_threads(1)
+
+    def tell(kind: Kind, what: str, why: str) -> None:
+        pipe.send((kind, what, why))
+
+    while True:
+        try:
+            piece = pipe.recv()
+        except EOFError:  # there is nothing left to do
+            return
+        try:
+            do(piece, tell)
+        except Exception as error:
+            tell("failed", "", in_words(error))
+        else:
+            tell("done", "", "")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,178 @@
+"""What a study says about a factor, on cells whose answer is known: scores that were made for it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.report.study import level_text, render
+from fedaudit.results.document import Document, save, save_scores
+from fedaudit.results.factors import factors, frontier, metric_of
+from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile, load_file, outcomes, rows, save_file, save_table
+from fedaudit.stats import Block, auc, auc_difference
+from fedaudit.types import Cost, Estimate, Headline
+from tests.report.builder import minimal, read
+
+N = 400
+
+
+def made(folder: Path, shifts: dict[str, float], accuracy: dict[str, float]) -> Path:
+    """A study of two factors: cells whose members score higher by the shift of their first letter."""
+    entries = []
+    for cell, shift in shifts.items():
+        scores = world(shift, int(cell[1]))
+        found = auc([blocks(scores)])
+        base = read(minimal())
+        result = replace(
+            base.results[0], attack="loss", vantage="client", model="global", party=None, estimates={"auc": found},
+            cost=Cost(0.1), curves={},
+        )  # fmt: skip
+        headline = Headline("client", "loss", "global", {"auc": found}, 1, "said", "found")
+        at = accuracy[cell]
+        right = Estimate("evaluation", at, at - 0.01, at + 0.01, 0.95, "exact", "measured", 100, 0)
+        run = replace(base.run, status="complete", accuracy={"evaluation": right})
+        (folder / CELLS / cell).mkdir(parents=True)
+        save(Document(run=run, headlines=[headline], results=[result]), folder / CELLS / cell)
+        save_scores([scores], folder / CELLS / cell)
+        entries.append(Entry(cell, {"size": cell[0], "seed": int(cell[1])}))
+    grid: dict[str, list[Any]] = {"size": ["a", "b"], "seed": [0, 1, 2]}
+    save_file(StudyFile(1, {"audit": {}}, grid, entries, [[e.cell] for e in entries]), folder)
+    return folder
+
+
+def world(shift: float, seed: int) -> dict[str, Any]:
+    """The noise of a record is the same in all cells of a seed, as with one split of the data."""
+    rng = np.random.default_rng(seed)
+    role = np.repeat(["member", "evaluation", "calibration"], N)
+    score = rng.normal(size=3 * N) + shift * (role == "member")
+    ids = np.array([f"r{i}" for i in range(3 * N)])
+    return {
+        "id": ids, "subject": None, "party": "p", "role": role, "attack": "loss", "model": "global", "score": score,
+        "reference": np.zeros(3 * N, bool),
+    }  # fmt: skip
+
+
+def blocks(scores: dict[str, Any]) -> Block:
+    of = {name: scores["role"] == name for name in ("member", "evaluation", "calibration")}
+    each = [scores["score"][mask] for mask in of.values()]
+    ids = [scores["id"][mask] for mask in of.values()]
+    return Block(each[0], each[1], each[2], None, (ids[0], ids[1], ids[2]))
+
+
+SHIFTS = {f"{size}{seed}": shift for size, shift in (("a", 0.2), ("b", 1.0)) for seed in range(3)}
+RIGHT = {cell: 0.9 if cell[0] == "b" else 0.7 for cell in SHIFTS}
+
+
+def test_a_factor_is_read_off_cells_that_differ_in_it_alone(tmp_path: Path) -> None:
+    found = outcomes(made(tmp_path, SHIFTS, RIGHT))
+    assert metric_of(found) == "auc"
+    size, seed = factors(found, tmp_path)
+    assert (size.key, seed.key) == ("size", "seed")
+    first, second = size.levels
+    assert (first.difference, first.pairs, second.pairs, second.cells) == (None, 0, 3, 3)
+    gaps = [auc_difference([blocks(world(1.0, s))], [blocks(world(0.2, s))]).value or 0.0 for s in range(3)]
+    assert second.difference is not None
+    assert second.difference.value == pytest.approx(np.mean(gaps))
+    assert second.difference.low is not None
+    assert second.difference.low > 0.1
+    # The same noise in both cells of a pair: the difference is known better than either of the two.
+    assert second.risk is not None
+    assert second.risk.high is not None
+    assert second.risk.low is not None
+    assert second.difference.high is not None
+    # Every level of the seed has a pair at both sizes, and nothing but chance between them.
+    other = seed.levels[1]
+    assert other.pairs == 2
+    assert other.difference is not None
+    assert other.difference.low is not None
+    assert other.difference.high is not None
+    assert other.difference.low < 0 < other.difference.high
+
+
+def test_a_factor_without_effect_comes_out_null(tmp_path: Path) -> None:
+    same = dict.fromkeys(SHIFTS, 0.5)
+    size = factors(outcomes(made(tmp_path, same, RIGHT)), tmp_path)[0]
+    difference = size.levels[1].difference
+    assert difference is not None
+    assert difference.value == 0
+    assert difference.low == pytest.approx(0, abs=1e-6)
+
+
+def test_a_cell_that_failed_leaves_its_pair_out_and_is_a_row(tmp_path: Path) -> None:
+    made(tmp_path, SHIFTS, RIGHT)
+    (tmp_path / CELLS / "b1" / "results.json").unlink()
+    file = load_file(tmp_path)
+    save_file(replace(file, failed={"b1": "[no-records] no records"}), tmp_path)
+    found = outcomes(tmp_path)
+    assert [o.status for o in found if not o.complete] == ["failed: [no-records] no records"]
+    assert factors(found, tmp_path)[0].levels[1].pairs == 2
+    save_table(found, tmp_path)
+    assert [row["status"] for o in found for row in rows(o) if o.cell == "b1"] == ["failed: [no-records] no records"]
+    page = render(tmp_path)
+    assert "no-records" in page
+    assert "Risk by size" in page
+
+
+def test_hostile_names_are_harmless_on_the_page(tmp_path: Path) -> None:
+    made(tmp_path, SHIFTS, RIGHT)
+    file = load_file(tmp_path)
+    evil = [Entry(e.cell, {"<script>alert(1)</script>": e.overrides["size"], "seed": 0}) for e in file.cells]
+    save_file(replace(file, cells=evil), tmp_path)
+    assert "<script>alert" not in render(tmp_path)
+
+
+def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
+    """No TPR at 1 % here, so nothing can be ranked; with one, the safest and the most accurate stand out."""
+    assert all(not row.best for row in frontier(outcomes(made(tmp_path, SHIFTS, RIGHT)), tmp_path))
+    for cell, risk in {"a0": 0.1, "b0": 0.4, "a1": 0.2, "b1": 0.5}.items():
+        path = tmp_path / CELLS / cell / "results.json"
+        values = json.loads(path.read_text())
+        like = values["headlines"][0]["estimates"]["auc"]
+        values["headlines"][0]["estimates"]["tpr@0.01"] = like | {
+            "value": risk,
+            "low": risk - 0.05,
+            "high": risk + 0.05,
+        }
+        path.write_text(json.dumps(values))
+    best = {row.run for row in frontier(outcomes(tmp_path), tmp_path) if row.best}
+    assert best == {"a0", "b0"}
+    assert "Usefulness against risk" in render(tmp_path)
+
+
+def test_levels_in_words() -> None:
+    assert level_text([]) == "none"
+    assert level_text([{"name": "dp-sgd", "clip": 1.0, "noise": 2}]) == "dp-sgd clip 1.0, noise 2"
+    assert level_text([64, 16]) == "64 | 16"
+    assert level_text("dirichlet") == "dirichlet"
+
+
+def test_T1_the_order_of_rows_in_a_score_file_changes_nothing(tmp_path: Path) -> None:
+    straight = factors(outcomes(made(tmp_path / "a", SHIFTS, RIGHT)), tmp_path / "a")[0]
+    made(tmp_path / "b", SHIFTS, RIGHT)
+    for number, cell in enumerate(SHIFTS):
+        scores = world(SHIFTS[cell], int(cell[1]))
+        order = np.random.default_rng(number).permutation(3 * N)
+        mixed = {k: v[order] if isinstance(v, np.ndarray) else v for k, v in scores.items()}
+        save_scores([mixed], tmp_path / "b" / CELLS / cell)
+    again = factors(outcomes(tmp_path / "b"), tmp_path / "b")[0]
+    for one, other in zip(straight.levels, again.levels, strict=True):
+        assert (one.difference is None) == (other.difference is None)
+        if one.difference and other.difference:
+            assert one.difference.low == pytest.approx(other.difference.low, abs=1e-12)
+
+
+def test_files_that_are_no_study_are_refused(tmp_path: Path) -> None:
+    for text in ("", "[]", "{}", '{"schema": 99}', '{"schema": 1, "cells": [{"cell": "../../x", "overrides": {}}]}'):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(FedauditError) as error:
+            load_file(tmp_path)
+        assert error.value.exit_code == 5
+
+
+def test_outcomes_know_what_is_complete() -> None:
+    assert Outcome("a", {}, None, "complete").complete
+    assert not Outcome("a", {}, None, "not run").complete

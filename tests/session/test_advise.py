@@ -1,0 +1,173 @@
+"""Advice on a small real federation, and the halving that it rests on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.config.schema import Config, load_config, parse
+from fedaudit.config.toml import written
+from fedaudit.errors import FedauditError
+from fedaudit.report import advice as page
+from fedaudit.results import advice as results
+from fedaudit.results.advice import Risk
+from fedaudit.results.document import load
+from fedaudit.results.gate import judge
+from fedaudit.results.rules import parse_limit
+from fedaudit.session.advise import TRIALS, Contender, advise, halved
+from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
+from fedaudit.types import Estimate
+from tests.worlds import config, silent
+
+
+def contender(name: str, risk: float, accuracy: float) -> Contender:
+    right = Estimate("accuracy", accuracy, accuracy, accuracy, 0.95, "exact", "measured", 1, 1)
+    at = Risk("loss", "client", "global", None, risk, risk, risk)
+    return Contender(Change(name, name, {}), None, Path(name), rounds=10, risk=at, accuracy=right)
+
+
+def test_halving_keeps_the_accurate_within_the_limit_and_the_least_risky() -> None:
+    field = [
+        contender("undefended", 0.9, 0.8),
+        contender("weak", 0.04, 0.75),
+        contender("middle", 0.03, 0.7),
+        contender("strong", 0.01, 0.5),
+        contender("useless", 0.011, 0.1),
+        contender("hopeless", 0.5, 0.79),
+    ]
+    assert [c.change.name for c in halved(field, 0.05)] == ["weak", "middle", "strong"]
+
+
+def test_halving_where_nothing_is_within_the_limit_keeps_the_nearest() -> None:
+    field = [contender("a", 0.9, 0.8), contender("b", 0.5, 0.1), contender("c", 0.4, 0.1), contender("d", 0.95, 0.9)]
+    assert [c.change.name for c in halved(field, 0.02)] == ["b", "c"]
+
+
+def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
+    base = config(federation={"parties": 4, "rounds": 8, "local_epochs": 2})
+    found = {change.name: changed(base, change) for change in changes(base)}
+    assert len(found) >= 12
+    assert len({new.hash() for new in found.values()} | {base.hash()}) == len(found) + 1
+    assert found["4 rounds"].federation.rounds == 4
+    assert found["one local epoch"].federation.local_epochs == 1
+    assert found["frozen first layer"].federation.freeze == 1
+    assert found["2 larger parties"].federation.parties == 2
+    assert [v.value for v in found["secure aggregation"].audit.vantages] == ["client", "secagg-server"]
+    noises = [d.arguments()["noise"] for name, new in found.items() if name.startswith("DP-SGD") for d in new.defences]
+    assert noises == [0.3, 1.0, 3.0]
+
+
+def test_a_stronger_defence_replaces_one_in_its_slot_and_a_milder_one_is_not_tried() -> None:
+    base = config().model_copy(update={"defences": parse({"defences": [{"name": "l2", "strength": 1e-3}]}).defences})
+    found = {change.name: changed(base, change) for change in changes(base)}
+    assert [d.name for d in found["DP-SGD, noise 1"].defences] == ["dp-sgd"]
+    assert [d.name for d in found["user-level DP"].defences] == ["l2", "dp-fedavg"]
+    assert "clipping" not in found
+
+
+@pytest.mark.parametrize("text", ["tpr@0.01 > 0.02", "auc", "auc < much", "epsilon < 3", "tpr@2 < 0.1", "auc < 1 < 2"])
+def test_limits_that_say_nothing_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(FedauditError) as error:
+        advise(config(), parse_limit(text), tmp_path, 1, silent, lambda _: None)
+    assert error.value.exit_code == 2
+
+
+def test_a_configuration_is_written_and_read_again(tmp_path: Path) -> None:
+    given = config(federation={"participation": 0.5}, audit={"fpr": [0.1], "reference": {"models": 4}})
+    both = parse({"defences": [{"name": "dp-fedavg", "clip": 1.0, "noise": 0.3, "local": True}]}).defences
+    given = given.model_copy(update={"defences": both})
+    (tmp_path / "advised.toml").write_text(written(given.as_dict()))
+    assert load_config(tmp_path / "advised.toml") == given
+
+
+LEAKING: dict[str, Any] = {
+    "data": {"name": "npz"},
+    "federation": {"parties": 4, "rounds": 8, "local_epochs": 4, "batch_size": 16, "lr": 3e-3},
+    "model": {"hidden": [64]},
+    "audit": {"attacks": ["loss", "fta-confidence"], "vantages": ["client"], "fpr": [0.1]},
+}
+
+
+def leaking(folder: Path) -> Config:
+    """Labels are drawn by lot: they can only be learnt by heart, so training longer leaks more."""
+    rng = np.random.default_rng(0)
+    np.savez(folder / "lots.npz", x=rng.normal(size=(2400, 20)).astype(np.float32), y=rng.integers(0, 4, 2400))
+    return parse({**LEAKING, "data": {"name": "npz", "path": str(folder / "lots.npz")}})
+
+
+@pytest.fixture(scope="module")
+def advised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, results.Advice, Config | None]:
+    folder = tmp_path_factory.mktemp("advice")
+    given = leaking(folder)
+    found, new = advise(given, parse_limit("auc < 0.6"), folder, 1, silent, lambda _: None)
+    results.save(found, folder)
+    return folder, given, found, new
+
+
+def test_the_advice_is_confirmed_by_a_run_that_was_not_used_for_choosing(
+    advised: tuple[Path, Config, results.Advice, Config | None],
+) -> None:
+    folder, given, found, new = advised
+    assert found.recommended not in (None, NO_CHANGE.name)
+    assert new is not None
+    assert new.federation.seed == given.federation.seed
+    one = found.confirmed[-1]
+    assert (one.name, one.seed, one.meets) == (found.recommended, given.federation.seed + 1, True)
+    assert one.risk is not None
+    assert one.risk.high is not None
+    assert one.risk.high < 0.6
+    assert one.risk_before is not None
+    assert one.risk_before.low is not None
+    assert one.risk_before.low > 0.6  # without the change it leaks
+    assert one.risk_difference is not None
+    assert one.risk_difference.high is not None
+    assert one.risk_difference.high < 0
+    again = new.model_copy(update={"federation": new.federation.model_copy(update={"seed": one.seed})})
+    again = again.model_copy(update={"audit": again.audit.model_copy(update={"confidence": 0.975})})
+    run = folder / TRIALS / again.hash()
+    assert judge(run, [parse_limit("auc < 0.6")]).exit_code == 0
+    assert load(run).run.accuracy["evaluation"].value == (one.accuracy.value if one.accuracy else None)
+
+
+def test_hopeless_changes_cost_little_and_what_does_not_fit_is_listed(
+    advised: tuple[Path, Config, results.Advice, Config | None],
+) -> None:
+    _, _, found, _ = advised
+    by_name = {one.name: one for one in found.tried}
+    assert found.rungs == [2, 4, 8]
+    assert by_name["subject-level DP"].status.startswith("does not fit: ")
+    assert by_name[NO_CHANGE.name].status.startswith("left after round ")
+    fits = [one for one in found.tried if one.rounds]
+    assert sum(one.rounds > 2 for one in fits) <= (len(fits) + 1) // 2
+    assert len(fits) >= 6
+    assert found.cost is not None
+    assert found.cost < 20
+
+
+def test_the_advice_never_says_safe_and_its_page_shows_all(
+    advised: tuple[Path, Config, results.Advice, Config | None],
+) -> None:
+    folder, _, found, _ = advised
+    text = " ".join(found.sentences)
+    assert "safe" not in text
+    assert "another seed confirms it" in text
+    assert "not proof" in text
+    assert json.loads((folder / results.ADVICE).read_text())["recommended"] == found.recommended
+    html = page.render(results.load(folder), "advice")
+    assert all(one.name in html for one in found.tried)
+    assert "safe" not in html.lower().replace("safer", "")
+
+
+def test_none_is_said_where_nothing_meets_the_limit(tmp_path: Path) -> None:
+    given = leaking(tmp_path)
+    given = given.model_copy(
+        update={"federation": given.federation.model_copy(update={"rounds": 2, "local_epochs": 1})}
+    )
+    found, new = advise(given, parse_limit("auc < 0.4"), tmp_path, 1, silent, lambda _: None)
+    assert found.recommended is None
+    assert found.nearest is not None
+    assert new is not None
+    assert found.sentences[0].startswith("None of the changes was confirmed to stay below 0.400")
+    assert "nearest" in found.sentences[0] or "nearer" in found.sentences[0]
