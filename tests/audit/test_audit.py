@@ -60,7 +60,8 @@ def test_K8_a_null_world_comes_out_null(seed: int) -> None:
 
 def test_K8_a_null_world_comes_out_null_for_attacks_on_request() -> None:
     on_request = [name for name, entry in REGISTRY.items() if not entry.default]
-    assert_null(config(federation={"rounds": 6}, audit={"attacks": on_request}), 0)
+    asked = {"attacks": on_request, "vantages": ["client", "server", "label-only-client"], "tear": {"queries": 120}}
+    assert_null(config(federation={"rounds": 6}, audit=asked), 0)
 
 
 def test_an_overfitted_federation_is_found_out() -> None:

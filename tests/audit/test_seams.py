@@ -268,7 +268,9 @@ def test_candidates_and_truth_at_moments() -> None:
 
 
 def every_attack() -> dict[str, Any]:
-    return {"attacks": list(REGISTRY), "reference": {"models": 4}}
+    vantages = ["client", "server", "label-only-client"]
+    tear = {"queries": 80, "own": 80}
+    return {"attacks": list(REGISTRY), "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:

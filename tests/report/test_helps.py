@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedaudit.privacy.bounds import allowed, epsilon_for
 from fedaudit.report import helps, words
 from fedaudit.report.helps import Help
 from fedaudit.report.panels import guarantee
+from fedaudit.stats.allowed import allowed, epsilon_for
 from tests.report import builder
 from tests.report.builder import Json, quotable
 

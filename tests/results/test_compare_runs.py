@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.bounds import allowed
 from fedaudit.results.compare import compare
+from fedaudit.stats.allowed import allowed
 from tests import sealed
 from tests.report.builder import bare_run, estimate, guarantee
 

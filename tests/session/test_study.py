@@ -176,7 +176,7 @@ def test_a_process_that_dies_takes_only_its_cell(tmp_path: Path) -> None:
 def test_F1_killed_in_the_middle_it_ends_in_the_same_table(tmp_path: Path, grid: str) -> None:
     """Cells that are trained together begin again; a cell that is alone goes on from its last round."""
     path = write(tmp_path, grid, BASE.replace("rounds = 4", "rounds = 12"))
-    audited(path, tmp_path / "whole")
+    assert all(outcome.complete for outcome in audited(path, tmp_path / "whole"))
     child = started(path, tmp_path / "killed")
     until(lambda: len(list((tmp_path / "killed").glob("cells/*/journal.jsonl"))) >= 1, child)
     time.sleep(0.3)

@@ -26,6 +26,15 @@ class Kept:
     def features(self) -> Floats:
         raise NotImplementedError
 
+    def queries(self) -> Floats | None:
+        """How many labels each candidate cost so far; None where labels are not what it costs."""
+        return None
+
+    def distances(self) -> tuple[list[int], Floats, Floats] | None:
+        """For the report: rounds; rounds x candidates, the distance to the decision boundary; and what each cost in
+        labels. None where no distances are kept."""
+        return None
+
     def state(self) -> Stored:
         return {name: _stored(value, f"{type(self).__name__}.{name}") for name, value in vars(self).items()}
 

@@ -187,7 +187,8 @@ def view(
         return serve(task, weights, answers) if serve is not None and Grant.WEIGHTS not in grants else answers
 
     def labels(x: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(outputs(x).argmax(axis=-1))
+        answers = task.outputs(weights, x) if getattr(serve, "keeps_labels", False) else outputs(x)
+        return np.asarray(answers.argmax(axis=-1))
 
     answer = outputs if Grant.OUTPUTS in grants else labels
     return View(moment, vantage, model, party, grants, task.classes, _answer=answer, _held=held)

@@ -146,7 +146,9 @@ class Auditor:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.panels.own, settings.shadow.party if settings.shadow else None)
-        return Case(self.game, settings, self.panels, scores, self.fprs, self.last_round, self.bands, failed)
+        return Case(
+            self.game, settings, self.panels, scores, self.fprs, self.last_round, self.bands, failed, self.history
+        )
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -211,7 +213,8 @@ class Auditor:
             try:
                 with patience():
                     if round not in seen and any(case.scores.defined(sight, attack) for sight in sights):
-                        seen[round] = case.pooled(attack, sights, confidence)
+                        decided = case.decided(attack, sights, confidence)
+                        seen[round] = case.pooled(attack, sights, confidence) | decided
                         if of not in self.bands:
                             self.bands[of] = case.new_band()
                         self.bands[of].add(round, case.scores.blocks(sights, attack), seen[round])

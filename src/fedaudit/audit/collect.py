@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, updates
+from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, searching, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.patience import patience
-from fedaudit.audit.settings import Settings, reference_half
+from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
+# Signals whose cost is counted apart, because only some attacks need them.
+APART = DEAR | {searching.DISTANCE, searching.QUERIES, searching.DEEPFOOL}
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
 # NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
 quietly = np.errstate(all="ignore")
@@ -57,7 +59,9 @@ class Sight:
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.filter = updates.Filtering(settings.filter)
-        self.families = families(settings, self.filter)
+        self.own = own_records(game, index, settings.search.own)
+        self.search = self._searching(settings, game.parties[0])
+        self.families = families(settings, self.filter, self.search)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
         self.pending: View | None = None  # the model that a deferred attack asks when it is scored
@@ -74,6 +78,13 @@ class Sight:
         """Selected when needed, so that the records are not held in memory twice."""
         rows = self.candidates.rows
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
+
+    def _searching(self, settings: Settings, first: str) -> searching.Searching:
+        """The queries are shared among the rounds, unless only the last model is searched."""
+        every_round = any(searching.DISTANCE in a.signals and a.name not in self.later for a in self.attacks)
+        options = replace(settings.search, rounds=settings.rounds if every_round else 1)
+        asked = self.own | (self.party != first)
+        return searching.Searching(options, self.own[self.owner], asked[self.owner])
 
     @staticmethod
     def signals(attacks: Iterable[BaseAttack]) -> list[str]:
@@ -97,9 +108,9 @@ class Sight:
         started, rows, wanted, asked = time.perf_counter(), self.rows, set(signals), view.queries.count
         known = self.reference[self.owner]
         found = Attempt(view, rows, known, self.families)
-        found.measure(sorted(wanted - DEAR - set(hidden_attribute.NEEDS)))
+        found.measure(sorted(wanted - APART - set(hidden_attribute.NEEDS)))
         before = time.perf_counter()
-        found.measure(sorted(wanted & DEAR))
+        found.measure(sorted(wanted & APART))
         gradient_seconds = time.perf_counter() - before
         if not view.moment.probe:
             self._ask_references(found, signals, view, rows)
@@ -135,6 +146,8 @@ class Sight:
         """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
         started = time.perf_counter()
         values = in_order(measured, self.row_ids)
+        if not moment.probe:
+            self.search.remember(values)
         for attack in self.attacks:
             if attack.name in self.failed or attack.probes != (moment.probe > 0):
                 continue
@@ -204,7 +217,7 @@ class Sight:
     def cost(self, attack: BaseAttack) -> float:
         """Seconds spent on this attack: the signals that all share, and the gradients and references that it uses."""
         used = set(attack.signals)
-        unused = self.banks.unused_seconds(used) + (0.0 if used & DEAR else self.gradient_seconds)
+        unused = self.banks.unused_seconds(used) + (0.0 if used & APART else self.gradient_seconds)
         return self.seconds - unused
 
     def state(self) -> Stored:
@@ -212,6 +225,7 @@ class Sight:
         return {
             "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
             "banks": self.banks.state(),
+            "search": self.search.state(),
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
             "notes": list(self.notes),
@@ -226,15 +240,17 @@ class Sight:
         for name, reduction in self.reductions.items():
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
+        self.search.restore(state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         self.seconds, self.epoch_seconds, self.gradient_seconds = state["seconds"]
         self.layers = dict(state["layers"])
 
 
-def families(settings: Settings, filtering: updates.Filtering) -> tuple[Family, ...]:
+def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
     """All families of signals, including the one for a hidden attribute if the audit asks for it."""
-    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure))
+    kept = Family(updates.NEEDS, filtering.measure), Family(searching.NEEDS, search.measure, settings.seed)
+    found = (*FAMILIES, *kept)
     return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
 
 

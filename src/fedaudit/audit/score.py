@@ -24,6 +24,8 @@ class Scores:
     def __init__(self, own: Sight | None = None, barred: str | None = None):
         self.own, self.barred = own, barred
         self._found: dict[tuple[int, str, int], Floats] = {}
+        self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
+        self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
         self.seconds: dict[int, float] = {}  # of deferred measurements, by sight
 
     @quietly
@@ -46,6 +48,11 @@ class Scores:
             member = self.own.role == Role.MEMBER.value
             return attack.fit(Evidence(own=Own(own, member))).score(target)
         features = self._kept(sight, attack).features()
+        if attack.taught:
+            label = sight.role[sight.own] == Role.MEMBER.value
+            taught = attack.fit(Evidence(own=Own(features[sight.own], label)))
+            self.thresholds[id(sight), attack.name] = getattr(taught, "threshold", None)
+            return taught.score(features)
         if cannot_fit(sight, attack):
             return nothing
         fitted = attack.fit(_evidence(sight, attack, features, k)) if attack.fits or attack.tunes else attack
@@ -65,6 +72,7 @@ class Scores:
         """What the attack kept of the rounds. A deferred attack measures the last model only now, in a copy."""
         kept = sight.reductions[attack.name]
         if attack.name not in sight.later or attack.name in sight.settled:
+            self.asked[id(sight), attack.name] = kept.queries()
             return kept
         view = sight.pending
         if view is None:
@@ -80,6 +88,7 @@ class Scores:
         why = sight.reduce(attack, looked, view.moment, in_order(measured, sight.row_ids), measured)
         if why:
             raise FedauditError("attack", why, "The other attacks are not affected.")
+        self.asked[id(sight), attack.name] = looked.queries()
         return looked
 
     # ------------------------------------------------------------------ what can be said of them
@@ -100,8 +109,10 @@ class Scores:
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""
-        scores = finite(self.of(sight, attack), sight.id, attack.name)
-        mine = self.judged(sight, attack) & (True if party is None else sight.party == party)
+        judged = self.judged(sight, attack)
+        scores = np.full(len(sight.id), np.nan)
+        scores[judged] = finite(self.of(sight, attack)[judged], sight.id[judged], attack.name)
+        mine = judged & (True if party is None else sight.party == party)
         mine &= ~spent(sight, attack)
         roles = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
         sets = [mine & (sight.role == role.value) for role in roles]
@@ -109,6 +120,19 @@ class Scores:
         names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
         ids = sight.index[sets[0]], sight.index[sets[1]], sight.index[sets[2]]
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids)
+
+    def threshold(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
+        """The threshold that an attack fixed on the adversary's own records; there is one sight for it."""
+        found = [self.thresholds.get((id(sight), attack.name)) for sight in sights if self.defined(sight, attack)]
+        return found[0] if len(found) == 1 else None
+
+    def queries(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
+        """How many labels a judged candidate cost, on average; None where labels are not what it costs."""
+        counts = []
+        for sight in sights:
+            asked = self.asked.get((id(sight), attack.name)) if self.defined(sight, attack) else None
+            counts += [] if asked is None else [asked[self.judged(sight, attack)]]
+        return float(np.mean(np.concatenate(counts))) if sum(map(len, counts)) else None
 
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
         """One block for each sight, without parties of which too little was observed."""

@@ -11,12 +11,14 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals import FAMILIES, Family, slow, why_not
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
+from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
-from fedaudit.stats import needed_for_value, random_half
+from fedaudit.stats import hash_order, needed_for_value, random_half
 from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
@@ -31,7 +33,11 @@ HEADLINE_FPR = 0.01
 # The matched filter is the strongest where its layer has this many weights for each member in the sum.
 ENOUGH_WEIGHTS = 20.0
 FILTERS = ("matched-filter", "subject-matched")
-PRIMARY = ("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss", "subject-loss", "subject-fta")
+PRIMARY = (
+    *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
+    *("subject-loss", "subject-fta"),
+    *("tear", "gap"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Settings:
     attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
+    search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     coins: Coins | None = None
@@ -64,6 +71,8 @@ class Settings:
 
     def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:
         """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
+        if attack.vantage not in (None, vantage):
+            return False
         if attack.learns:
             shadow = self.shadow
             return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
@@ -129,7 +138,8 @@ class Settings:
         told = []
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
-            lacking = [a for a in attacks if not a.learns and not self.feeds(vantage, MODELS[vantage], a)]
+            anywhere = [attack for attack in attacks if not attack.learns and attack.vantage is None]
+            lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             lacking = [a for a in lacking if not a.needs - grants <= {Grant.UPDATE, Grant.OWN} or a.needs <= grants]
             by_reason: dict[str, list[str]] = {}
             for attack in lacking:
@@ -153,7 +163,8 @@ class Settings:
         unfit: dict[str, str] = {}
         dear: str | None = None
         for attack in self.attacks:
-            trial = (*FAMILIES, Family(OF_UPDATES, Filtering(self.filter).measure))
+            updates = Family(OF_UPDATES, Filtering(self.filter).measure)
+            trial = (*FAMILIES, updates, Family(OF_LABELS, Searching(replace(self.search, queries=200)).measure))
             reason = why_not(attack.signals, state, rows, task, trial)
             cost = None if reason else slow(attack.signals, state, rows, task)
             dear = dear or cost
@@ -214,6 +225,19 @@ def reference_half(game: Game, index: Ints) -> Bools:
     return np.asarray(half & (game.truth.role[index] == Role.CALIBRATION.value))
 
 
+def own_records(game: Game, index: Ints, many: int) -> Bools:
+    """Records of the first party that it learns from: half of `many` are its members, and as many are not."""
+    member = game.truth.mask(Role.MEMBER)[index]
+    mine = game.candidates.party[index] == game.parties[0]
+    sides = [np.flatnonzero(mine & member), np.flatnonzero(mine & ~member)]
+    fewest = min(many // 2, *(len(side) for side in sides))
+    chosen = np.zeros(len(index), bool)
+    for side in sides:
+        names = game.candidates.id[index[side]]
+        chosen[side[hash_order(names, "own")[:fewest]]] = True
+    return chosen
+
+
 def _has_references(attack: BaseAttack) -> bool:
     return bool(set(attack.signals) & set(OF_REFERENCES))
 
@@ -223,7 +247,8 @@ def _and(words: Sequence[str] | frozenset[Grant]) -> str:
 
 
 def _who_feeds(attack: BaseAttack) -> list[str]:
-    return sorted({vantage.value for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}) or ["none"]
+    able = {vantage for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}
+    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage)) or ["none"]
 
 
 def _once(notices: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.types import Vantage
@@ -254,6 +255,7 @@ class Audit(Section):
     )
     attribute: Attribute | None = None
     matched: Matched | None = None
+    tear: Tear | None = None
 
 
 class Config(Section):

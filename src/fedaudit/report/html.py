@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, words
+from fedaudit.report import charts, helps, panels, parties, sections, strength, subjects, tear, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
 from fedaudit.report.coins import coins
@@ -60,6 +60,7 @@ def _view(results: Results) -> dict[str, Any]:
         "attribute": panels.attribute(results),
         "subjects": subjects.decided(results),
         "exposed": panels.exposed(results),
+        "labels_only": tear.labels_only(results),
         "blind": panels.blind_panel(results, found),
         "costs": panels.costs(results),
         "cost_chart": charts.cost(results),

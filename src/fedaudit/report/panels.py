@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from fedaudit.privacy.bounds import allowed, epsilon_for
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.helps import TARGET
@@ -10,6 +9,7 @@ from fedaudit.report.sections import every_estimate
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
+from fedaudit.stats.allowed import allowed, epsilon_for
 from fedaudit.stats.wording import (
     NONE,
     count,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.bounds import allowed
 from fedaudit.results.alike import Like, alike
 from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
+from fedaudit.stats.allowed import allowed
 from fedaudit.trace.checksums import unchecked
 from fedaudit.types import ALWAYS, Estimate
 

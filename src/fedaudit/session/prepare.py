@@ -11,14 +11,16 @@ import numpy as np
 
 from fedaudit import data
 from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import Coins
 from fedaudit.config.schema import Config, Matched
+from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import adversaries, attributes
+from fedaudit.session import adversaries, attributes, label_only
 from fedaudit.types import Audit, Dataset, Game, Party, Plan, Role, Task
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
@@ -83,6 +85,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
     settings = replace(settings, references=references, shadow=shadow, notices=(*settings.notices, *dataset.notices))
+    settings = replace(settings, search=search_options(config))
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings)
@@ -211,9 +214,15 @@ def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptio
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
+def search_options(config: Config) -> SearchOptions:
+    asked = config.audit.tear or Tear()
+    return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
+
+
 def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
+    suited = replace(suited, notices=(*suited.notices, *label_only.told(suited, task, game, seed)))
     by_coins = settings.coins is not None
     return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 

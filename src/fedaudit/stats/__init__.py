@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
+    from fedaudit.stats.called import accuracy_difference, decisions
     from fedaudit.stats.compare import party_differences
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
     from fedaudit.stats.halves import hash_order, random_half
@@ -31,12 +32,14 @@ _HOME = {
     "Explicit": "epsilon",
     "Probes": "anytime",
     "Split": "epsilon",
+    "accuracy_difference": "called",
     "anytime_curve": "anytime",
     "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
     "band_confidences": "bands",
     "clopper_pearson": "intervals",
+    "decisions": "called",
     "design_effect": "blocks",
     "gdp_epsilon": "epsilon",
     "hash_order": "halves",
@@ -64,12 +67,14 @@ __all__ = [
     "Explicit",
     "Probes",
     "Split",
+    "accuracy_difference",
     "anytime_curve",
     "anytime_epsilon",
     "auc",
     "auc_difference",
     "band_confidences",
     "clopper_pearson",
+    "decisions",
     "design_effect",
     "gdp_epsilon",
     "hash_order",

@@ -23,16 +23,17 @@ from fedaudit.types import Estimate
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
     """The first AUC minus the second."""
     pair = auc(first, confidence), auc(second, confidence)
-    return _difference(pair, [(auc_influence(first), first), (auc_influence(second), second)])
+    return difference(pair, [(auc_influence(first), first), (auc_influence(second), second)])
 
 
 def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:
     """The first TPR at an FPR minus the second."""
     pair = tpr_at_fpr(first, fpr, confidence), tpr_at_fpr(second, fpr, confidence)
-    return _difference(pair, [(tpr_influence(first, fpr), first), (tpr_influence(second, fpr), second)])
+    return difference(pair, [(tpr_influence(first, fpr), first), (tpr_influence(second, fpr), second)])
 
 
-def _difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
+def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
+    """The first estimate minus the second, from both intervals and what each record adds to either."""
     one, two = pair
     name, counts = f"{one.name}-difference", (min(one.n_pos, two.n_pos), min(one.n_neg, two.n_neg))
     together = correlation(influences)

@@ -51,7 +51,7 @@ class Estimate:
     guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
 
 
-_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|tpr@[0-9.e-]+|epsilon.*"
+_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"
 _ABOUT_SUBJECTS = "count-auc|(balanced-accuracy|f1)@[0-9]+"
 _ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
 _ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
@@ -75,6 +75,7 @@ class Curve:
 @dataclass(frozen=True)
 class Cost:
     epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
+    queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import BLIND, REGISTRY, choose
-from fedaudit.adversary.attacks.base import Evidence
+from fedaudit.adversary.attacks.base import Evidence, Own
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.errors import FedauditError
-from fedaudit.types import Moment
+from fedaudit.types import Floats, Moment
 
 # attack -> the signals it reads
 ROWS = {
@@ -49,6 +49,12 @@ ROWS = {
     "outside-kta-confidence": ("confidence", "outside-reference-confidence"),
     "outside-lira": ("logit", "outside-plain-reference-logit"),
     "outside-rmia": ("logit", "outside-plain-reference-logit"),
+    "gap": ("label-right",),
+    "gap-rounds": ("label-right",),
+    "boundary": ("boundary", "boundary-queries"),
+    "tear": ("boundary", "boundary-queries"),
+    "tear-last": ("boundary", "boundary-queries"),
+    "tear-deepfool": ("deepfool",),
     "gradient-cosine": ("gradient-cosine",),
     "gradient-diff": ("gradient-diff",),
     "gradient-norm-all": ("gradient-norm-all",),
@@ -88,12 +94,20 @@ def test_higher_means_member(name: str) -> None:
         values["loss-before"] = values["loss"] + np.array([2.0, *rng.normal(0.5, 0.1, 19)])
         agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
+        learnt = np.array([1.0] + [0.0] * 19)
+        values |= {"label-right": learnt, "boundary": learnt[:, None] * [1.0, 2.0], "boundary-queries": np.ones(20)}
+        values["deepfool"] = values["boundary"]
         values["peer-cosine"] = rng.normal(0, 0.1, (20, 3 * 2))  # three other parties, who did not have it
         reduction.observe(Moment(round), values | references(round))
     features = reduction.features()
-    fitted = attack.fit(Evidence(features[1:]))
+    fitted = attack.fit(Evidence(features[1:], own_records(features) if attack.taught else None))
     scores = fitted.score(features)
     assert scores[0] > scores[1:].max()
+
+
+def own_records(features: Floats) -> Own:
+    """Fifty records that were learnt, as the first candidate was, and fifty that were not."""
+    return Own(np.repeat(features[:2], 50, axis=0), np.repeat([True, False], 50))
 
 
 def references(round: int) -> dict[str, np.ndarray]:

@@ -38,6 +38,7 @@ from fedaudit.adversary.attacks.subjects_beyond import (
     SubjectMatched,
     SubjectRMIA,
 )
+from fedaudit.adversary.attacks.tear import Boundary, Gap, GapRounds, Tear, TearDeepfool, TearLast
 from fedaudit.adversary.attacks.trajectory import FTA, Fall, FedLoss, GradientNorm, LastLoss, Merlin, ModifiedEntropy
 from fedaudit.adversary.signals.updates import Fit
 from fedaudit.errors import FedauditError, suggest
@@ -85,6 +86,16 @@ REGISTRY |= {
     "inverse-hessian": Entry(
         "size of the record's gradient under the last model, weighted by curvature", InverseHessian, False
     ),
+}
+
+# The first party about the others, from predicted labels alone (vantage label-only-client), and with the weights.
+REGISTRY |= {
+    "gap": Entry("is the label right under the last model: one query", Gap),
+    "gap-rounds": Entry("in how many rounds the label was right, and since when for good", GapRounds),
+    "boundary": Entry("distance to the last model's decision boundary, by labels alone", Boundary, False),
+    "tear": Entry("distances to decision boundaries over the rounds, by labels alone", Tear, False),
+    "tear-last": Entry("tear on the last round alone", TearLast, False),
+    "tear-deepfool": Entry("tear on distances found with the weights (client)", TearDeepfool, False),
 }
 
 # These compare the updates of all parties: a ghost pass with as many updates as there are parties.

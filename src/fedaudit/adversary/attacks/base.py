@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
-from fedaudit.types import Floats, Grant
+from fedaudit.types import Floats, Grant, Vantage
 
 Question = Literal["membership", "subject", "source", "attribute"]
 Gather = Literal["mean", "sorted", "count"]
@@ -43,6 +43,8 @@ class BaseAttack:
     tunes: ClassVar[bool] = False  # True: `fit` uses a few candidates of known membership, which are not reported on
     learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+    taught: ClassVar[bool] = False  # True: `fit` uses the first party's own records, seen like everybody else's
+    vantage: ClassVar[Vantage | None] = None  # the only one it is run from; None: all that grant what it needs
     # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
     deferred: ClassVar[bool] = False
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedaudit.adversary.signals import attribute, merlin, neighbourhood, outputs, references, updates
+from fedaudit.adversary.signals import attribute, merlin, neighbourhood, outputs, references, searching, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
@@ -52,12 +52,14 @@ FAMILIES = [
     Family(_GRADIENTS, _gradients),
 ]
 
-# The last two are measured elsewhere: on reference models (`adversary.shadow`), and by `attribute.Probe`.
+# The last four are measured elsewhere: on reference models (`adversary.shadow`), by `attribute.Probe`, and by objects
+# that a sight keeps from round to round.
 NEEDS: dict[str, frozenset[Grant]] = {
     **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
     **references.NEEDS,
     **attribute.NEEDS,
     **updates.NEEDS,
+    **searching.NEEDS,
 }
 
 

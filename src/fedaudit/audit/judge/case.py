@@ -13,12 +13,15 @@ from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
-from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.stats import Block, auc, decisions, pooled_tpr
 from fedaudit.types import AuditResult, Estimate, Game, ModelKind, Vantage
 
 Estimates = dict[str, Estimate]
 # By vantage, attack and model: the primary attack over the rounds.
 Bands = Mapping[tuple[str, str, str], OverRounds]
+
+# By vantage, attack and model: the estimates of the primary attack after each round.
+History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Case:
     round: int
     bands: Bands = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
+    history: History = field(default_factory=dict)
 
     def parties(self, model: ModelKind) -> list[str]:
         """The parties with results of their own. Of people with records in several, global models tell no party."""
@@ -65,6 +69,15 @@ class Case:
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
         return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+
+    def decided(
+        self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
+    ) -> Estimates:
+        """Accuracy, precision and recall, for an attack that has fixed a threshold on records of its own."""
+        if not attack.taught:
+            return {}
+        blocks = self.scores.blocks(sights, attack, party)
+        return decisions(blocks, self.scores.threshold(sights, attack), confidence)
 
 
 def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:

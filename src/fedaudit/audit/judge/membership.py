@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.judge import distances
 from fedaudit.audit.judge.beside import minus_primary
 from fedaudit.audit.judge.case import Case, Verdict, estimates
 from fedaudit.audit.judge.coins import one_run
@@ -23,6 +24,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
     if attack is case.primary(vantage):
         curves |= over_rounds(case, attack, vantage, model)
+    curves |= distances.curves(case, attack, sights)
     pooled = entry(case, attack, vantage, model, None, blocks)
     found = {**pooled.estimates, **one_run(case, attack, sights, None)}
     pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
@@ -57,7 +59,8 @@ def entry(
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
-    cost = Cost(case.scores.epochs(sights, attack))
+    found |= case.decided(attack, sights, settings.confidence, party)
+    cost = Cost(case.scores.epochs(sights, attack), case.scores.queries(sights, attack))
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
@@ -71,7 +74,7 @@ def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKi
         blocks = case.scores.blocks(case.panels.of(vantage, model), attack)
         if blocks:
             seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
-    return seen.curves()
+    return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
 
 
 def changed(attack: str, seen: OverRounds | None) -> list[str]:
@@ -88,3 +91,14 @@ def changed(attack: str, seen: OverRounds | None) -> list[str]:
                 span = f"{points} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
             return [f"between rounds {change.first} and {change.last} the {what} of {attack} {way} by {span}."]
     return []
+
+
+def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    """For attacks with a threshold of their own: the accuracy after each round."""
+    history = case.history.get((vantage.value, attack.name, model), {})
+    found = {round: of["accuracy"] for round, of in history.items() if "accuracy" in of}
+    if not found:
+        return {}
+    value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
+    method = f"simultaneous over {case.settings.rounds} planned rounds: error shared equally (Bonferroni)"
+    return {"accuracy": Curve([float(round) for round in found], value, low, high, method)}

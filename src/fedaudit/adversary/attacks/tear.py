@@ -1,0 +1,288 @@
+"""TEAR: membership from labels alone, by how robust the label of a record is and how that came about over the rounds.
+
+"Temporal evolution of adversarial robustness" (TEAR): a membership inference attack on federated learning by a party
+that sees predicted labels only. Choquette-Choo et al. (2021) threshold the distance under the last model.
+
+Adversary: the first party of the federation. It may ask each round's global model for labels, and for nothing else. It
+knows which of its own records were trained on; these teach it, and it is never judged on them.
+
+1. For each record and round, the distance to the nearest decision boundaries, by queries
+   (`adversary.signals.boundary`). A record that is labelled wrongly has distance 0.
+2. The distances over the rounds are the features: the nearest few, sorted; or (`targets = "all"`) one for each
+   class, as in the paper.
+3. Gradient boosting, its size chosen by cross-validation, learns from the adversary's own records.
+4. It scores everybody else's. The threshold of `accuracy` is the best one on its own records, each scored by a
+   classifier that did not see it.
+
+gap            Is the label right under the last model? One query: what anybody gets for nothing.
+gap-rounds     In how many rounds it was right, and for how many it has been right for good: one query a round (ours).
+boundary       The distance under the last model.
+tear-last      Steps 2-4 on the last round alone.
+tear-deepfool  Steps 2-4 on distances found with the weights in hand (`adversary.signals.deepfool`).
+
+Deviations. The paper leaves open the distance of a misclassified record (here 0), the radius of its probes and its step
+(see `adversary.signals.boundary`). Its matrix of labels by rounds needs a distance for every class; sorting the nearest
+few does as well or better and costs less. scikit-learn's gradient boosting stands in for XGBoost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.reductions import Kept
+from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, QUERIES, RIGHT
+from fedaudit.errors import FedauditError
+from fedaudit.types import Bools, Floats, Moment, Vantage
+
+FEWEST = 20  # members, and non-members, that the adversary must have of its own
+FOLDS = 5
+SIZES = ((3, 40), (6, 40), (6, 100))  # leaves and trees that are compared
+
+
+@dataclass(frozen=True)
+class TaughtAttack(BaseAttack):
+    """An attack by the first party, with a threshold fixed on its own records."""
+
+    threshold: float | None = field(default=None, compare=False)
+    by_first_party: ClassVar[bool] = True
+    taught: ClassVar[bool] = True
+    vantage: ClassVar[Vantage | None] = Vantage.LABEL_ONLY_CLIENT
+
+    def fit(self, evidence: Evidence) -> Self:
+        own = checked(evidence, self.name)
+        return replace(self, threshold=best_threshold(self.score(own.features), own.label))
+
+
+# ------------------------------------------------------------------ without a search
+
+
+class Rights(Kept):
+    """How often the label was right, for how many rounds it has been so, and whether it is now."""
+
+    def __init__(self, n: int):
+        self.rounds = 0
+        self.count, self.streak, self.last = np.zeros(n), np.zeros(n), np.full(n, np.nan)
+
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        right = values[RIGHT]
+        self.rounds += 1
+        self.count = self.count + right
+        self.streak = np.where(right > 0, self.streak + 1, 0.0)
+        self.last = right.copy()
+
+    def features(self) -> Floats:
+        return np.column_stack([self.last, self.count, self.streak]) / [1, max(self.rounds, 1), max(self.rounds, 1)]
+
+    def queries(self) -> Floats:
+        return np.full(len(self.last), float(self.rounds))
+
+
+class LastRight(Rights):
+    def queries(self) -> Floats:
+        return np.ones(len(self.last))
+
+
+@dataclass(frozen=True)
+class Gap(TaughtAttack):
+    every_round: ClassVar[bool] = False
+    deferred: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "gap"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (RIGHT,)
+
+    def reduce(self, n: int) -> Kept:
+        return LastRight(n)
+
+
+@dataclass(frozen=True)
+class GapRounds(TaughtAttack):
+    @property
+    def name(self) -> str:
+        return "gap-rounds"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (RIGHT,)
+
+    def reduce(self, n: int) -> Kept:
+        return Rights(n)
+
+    def score(self, features: Floats) -> Floats:
+        return np.asarray((features[:, 1] + features[:, 2]) / 2)
+
+
+# ------------------------------------------------------------------ with a search
+
+
+class Distances(Kept):
+    """The distances of every round, or of the last one only; and what they cost."""
+
+    def __init__(self, signal: str, n: int, last_only: bool = False):
+        self.signal, self.last_only = signal, last_only
+        self.rounds: list[int] = []
+        self.columns: list[NDArray[Any]] = []
+        self.asked: list[NDArray[Any]] = []  # labels, by round
+        self.n = n
+
+    def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        if self.last_only:
+            self.columns, self.rounds = [], []
+        self.rounds.append(moment.round)
+        self.columns.append(np.array(values[self.signal]))
+        self.asked.append(np.array(values.get(QUERIES, np.zeros(self.n))))
+
+    def features(self) -> Floats:
+        return np.column_stack(self.columns) if self.columns else np.full((self.n, 1), np.nan)
+
+    def queries(self) -> Floats | None:
+        return np.sum([np.zeros(self.n), *self.asked], axis=0) if self.signal == DISTANCE else None
+
+    def distances(self) -> tuple[list[int], Floats, Floats]:
+        found = [np.where(np.isnan(c), np.inf, c).reshape(self.n, -1).min(axis=1) for c in self.columns]
+        return self.rounds, np.where(np.isinf(found), np.nan, found), np.array(self.asked)
+
+
+@dataclass(frozen=True)
+class Boundary(TaughtAttack):
+    every_round: ClassVar[bool] = False
+    deferred: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "boundary"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (DISTANCE, QUERIES)
+
+    def reduce(self, n: int) -> Kept:
+        return Distances(DISTANCE, n, last_only=True)
+
+    def score(self, features: Floats) -> Floats:
+        return np.asarray(np.where(np.isnan(features), np.inf, features).min(axis=1))
+
+
+@dataclass(frozen=True)
+class Tear(TaughtAttack):
+    trained: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        return "tear"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (DISTANCE, QUERIES)
+
+    def reduce(self, n: int) -> Kept:
+        return Distances(DISTANCE, n)
+
+    def fit(self, evidence: Evidence) -> Self:
+        own = checked(evidence, self.name)
+        trained, held_out = boosted(own.features, own.label)
+        return replace(self, trained=trained, threshold=best_threshold(held_out, own.label))
+
+    def score(self, features: Floats) -> Floats:
+        return np.asarray(self.trained.decision_function(features), np.float64)
+
+
+@dataclass(frozen=True)
+class TearLast(Tear):
+    every_round: ClassVar[bool] = False
+    deferred: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "tear-last"
+
+    def reduce(self, n: int) -> Kept:
+        return Distances(DISTANCE, n, last_only=True)
+
+
+@dataclass(frozen=True)
+class TearDeepfool(Tear):
+    vantage: ClassVar[Vantage | None] = Vantage.CLIENT
+
+    @property
+    def name(self) -> str:
+        return "tear-deepfool"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (DEEPFOOL,)
+
+    def reduce(self, n: int) -> Kept:
+        return Distances(DEEPFOOL, n)
+
+
+# ------------------------------------------------------------------ learning from its own records
+
+
+def checked(evidence: Evidence, name: str) -> Any:
+    """The adversary's own records, if there are enough to learn from."""
+    own = evidence.own
+    assert own is not None, "it learns from records of the adversary's own"
+    member = np.asarray(own.label, bool)
+    fewest = min(int(member.sum()), int((~member).sum()))
+    if fewest < FEWEST:
+        raise FedauditError(
+            "few-own",
+            f"{name} learns from the first party's own records, and of its {int(member.sum())} members and "
+            f"{int((~member).sum())} non-members at least {FEWEST} each are needed",
+            "Give the first party more records, or raise audit.tear.own.",
+        )
+    return own
+
+
+def best_threshold(scores: Floats, member: NDArray[Any]) -> float:
+    """The score above which a record is called a member: the best by balanced accuracy, half-way between two scores;
+    of several as good, the middle one."""
+    member = np.asarray(member, bool)
+    values = np.unique(scores[np.isfinite(scores)])
+    if len(values) < 2:
+        return float(values[0]) if len(values) else 0.0
+    cuts = (values[1:] + values[:-1]) / 2
+    inside, outside = np.sort(scores[member]), np.sort(scores[~member])
+    right = (
+        1
+        - np.searchsorted(inside, cuts, "right") / len(inside)
+        + np.searchsorted(outside, cuts, "right") / len(outside)
+    )
+    best = np.flatnonzero(right >= right.max() - 1e-12)
+    return float(cuts[best[len(best) // 2]])
+
+
+def boosted(features: Floats, label: NDArray[Any]) -> tuple[Any, Floats]:
+    """A classifier of the size that predicts held-out records best; and the scores of the held-out ones."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import StratifiedKFold
+
+    member: Bools = np.asarray(label, bool)
+
+    def made(size: tuple[int, int]) -> Any:
+        leaves, trees = size
+        return HistGradientBoostingClassifier(
+            max_leaf_nodes=leaves, max_iter=trees, learning_rate=0.1, early_stopping=False, random_state=0
+        )
+
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(features, member))
+    held_out: list[Floats] = []
+    for size in SIZES:
+        scores = np.zeros(len(member))
+        for learnt, rest in folds:
+            scores[rest] = made(size).fit(features[learnt], member[learnt]).decision_function(features[rest])
+        held_out.append(scores)
+    losses = [float(np.mean(np.logaddexp(0, np.where(member, -s, s)))) for s in held_out]
+    best = int(np.argmin(losses))
+    return made(SIZES[best]).fit(features, member), held_out[best]

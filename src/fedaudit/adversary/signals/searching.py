@@ -1,0 +1,234 @@
+"""Signals of an adversary who may ask for labels: is the label right, and how far is the nearest other one.
+
+`label-right` is one query a record. `boundary` is the distance to each of a few decision boundaries
+(`boundary.search`); beside it, `boundary-direction` keeps where their points lie, from which the next round's search
+starts, and `boundary-queries` what each record cost. All three are stored with a round, so that a search that was
+interrupted goes on as if it had not been. `deepfool` gives the same distances to an adversary who holds the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.adversary.signals.boundary import (
+    Box,
+    Labels,
+    Points,
+    Rays,
+    any_starts,
+    nearest_of_each_label,
+    search,
+    starts_among,
+)
+from fedaudit.adversary.vantage import View
+from fedaudit.errors import FedauditError
+from fedaudit.types import Bools, Floats, Grant, Ints, Records, Stored
+
+RIGHT, DISTANCE, DIRECTION, QUERIES, DEEPFOOL = (
+    "label-right",
+    "boundary",
+    "boundary-direction",
+    "boundary-queries",
+    "deepfool",
+)
+NEEDS: dict[str, frozenset[Grant]] = {
+    RIGHT: frozenset({Grant.LABELS}),
+    DISTANCE: frozenset({Grant.LABELS}),
+    QUERIES: frozenset({Grant.LABELS}),
+    DEEPFOOL: frozenset({Grant.WEIGHTS}),
+}
+LABELLED_STARTS, ANY_STARTS = 8, 24  # per record: the nearest of as many labels, and others
+
+Targets = int | Literal["all"]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """queries: all that a record may cost, over all rounds and targets. targets: how many nearest boundaries, or `all`:
+    one for each class. own: how many records of its own the adversary learns from. bounds: of every input that is asked
+    about. rounds: among how many the queries are shared."""
+
+    queries: int = 6000
+    targets: Targets = 3
+    own: int = 500
+    bounds: Box | None = None
+    rounds: int = 1
+
+
+class Searching:
+    """The search of one sight. `own`: rows of the adversary's own, which others are searched from; `asked`: rows that
+    are searched at all. Measuring changes nothing; what the next round starts from is taken in by `remember`."""
+
+    def __init__(self, options: SearchOptions, own: Bools | None = None, asked: Bools | None = None):
+        self.options, self.own, self.asked = options, own, asked
+        self.direction: NDArray[Any] | None = None  # rows x (targets x inputs)
+        self.reach: Floats | None = None  # rows x targets
+
+    # ------------------------------------------------------------------ one round
+
+    def measure(
+        self, names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+    ) -> dict[str, Floats]:
+        wanted, found = set(names), dict[str, Any]()
+        check_task(view.classes, rows)
+        if wanted & {RIGHT, DISTANCE, QUERIES}:
+            label = _answers(view)(rows.x)
+            found[RIGHT] = np.asarray(label == rows.y, np.float64)
+            if wanted & {DISTANCE, QUERIES}:
+                found |= self._search(view, rows, label, int(rng.integers(2**63)))
+        if DEEPFOOL in wanted:
+            from fedaudit.adversary.signals.deepfool import distances
+
+            found[DEEPFOOL] = np.full((len(rows), width(self.options.targets, view.classes)), np.nan)
+            mine = self._asked(len(rows))
+            found[DEEPFOOL][mine] = distances(view.task, view.weights, rows.take(mine), self.options.targets)
+        return found
+
+    def _asked(self, n: int) -> Bools:
+        return np.ones(n, bool) if self.asked is None else self.asked
+
+    def _search(self, view: View, rows: Records, label: Ints, seed: int) -> dict[str, Any]:
+        x = rows.x.reshape(len(rows), -1).astype(np.float32)
+        pool = np.flatnonzero(self._asked(len(rows)) if self.own is None else self.own)
+        asked = np.flatnonzero(self._asked(len(rows)) & (label == rows.y))
+        labels = _flat(_answers(view), rows.x.shape[1:])
+        whom = _Whom(labels, x[asked], rows.y[asked], view.classes, x[pool], label[pool], self.options, seed)
+        warm = self._warm(asked, x.shape[1], view.classes)
+        rays = whom.each_class(warm) if self.options.targets == "all" else whom.nearest(warm)
+        many = width(self.options.targets, view.classes)
+        distance, queries = np.full((len(rows), many), np.nan), np.ones(len(rows), np.int64)
+        direction = np.zeros((len(rows), many, x.shape[1]), np.float16)
+        distance[self._asked(len(rows)) & (label != rows.y)] = 0.0  # on the wrong side already
+        distance[asked] = np.stack([one.reach for one in rays], axis=1)
+        direction[asked] = np.stack([one.direction for one in rays], axis=1)
+        queries[asked] += np.sum([one.queries for one in rays], axis=0)
+        return {DISTANCE: distance, DIRECTION: direction.reshape(len(rows), -1), QUERIES: queries.astype(np.float64)}
+
+    def _warm(self, asked: Ints, inputs: int, classes: int) -> list[Rays]:
+        """The last round's rays of these rows, one for each target."""
+        many = width(self.options.targets, classes)
+        if self.direction is None or self.reach is None:
+            return [Rays.none(len(asked), inputs)] * many
+        direction = self.direction[asked].reshape(len(asked), many, inputs).astype(np.float32)
+        none = Rays.none(len(asked), inputs)
+        return [replace(none, direction=direction[:, i], reach=self.reach[asked, i]) for i in range(many)]
+
+    # ------------------------------------------------------------------ between two rounds
+
+    def remember(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """What was measured, live or stored, is what the next round starts from."""
+        if DIRECTION in values:
+            self.direction = values[DIRECTION].astype(np.float16)
+            self.reach = values[DISTANCE].astype(np.float64)
+
+    def state(self) -> Stored:
+        return {} if self.direction is None else {"direction": self.direction, "reach": self.reach}
+
+    def restore(self, state: Stored) -> None:
+        self.direction, self.reach = state.get("direction"), state.get("reach")
+
+
+@dataclass(frozen=True)
+class _Whom:
+    """The records that are searched, whose label is right; and the adversary's own, which give the starts."""
+
+    labels: Labels
+    x: Points
+    y: Ints
+    classes: int
+    pool: Points
+    pool_label: Ints
+    options: SearchOptions
+    seed: int
+
+    def nearest(self, warm: list[Rays]) -> list[Rays]:
+        """The nearest boundaries, the nearest first. After each, its label no longer counts as another one."""
+        per_round = self.options.queries // self.options.rounds - 1
+        many = len(warm)
+        shares = [per_round] if many == 1 else [per_round // 2] + [per_round // 2 // (many - 1)] * (many - 1)
+        allowed = np.ones((len(self.x), self.classes), bool)
+        allowed[np.arange(len(self.x)), self.y] = False
+        found: list[Rays] = []
+        for i, budget in enumerate(shares):
+            others = [one for j, one in enumerate(warm) if j != i]
+            found.append(self._one(allowed, [*found[-1:], *others], warm[i], budget))
+            seen = np.flatnonzero(found[-1].label >= 0)
+            allowed[seen, found[-1].label[seen]] = False
+        return _in_order(found)
+
+    def each_class(self, warm: list[Rays]) -> list[Rays]:
+        """One boundary for each class. That of the record's own class has no distance."""
+        budget = (self.options.queries // self.options.rounds - 1) // max(self.classes - 1, 1)
+        found = []
+        for k in range(self.classes):
+            allowed = np.zeros((len(self.x), self.classes), bool)
+            allowed[self.y != k, k] = True
+            found.append(self._one(allowed, [], warm[k], budget))
+        return found
+
+    def _one(self, allowed: Bools, rays: list[Rays], warm: Rays, budget: int) -> Rays:
+        """Starts are the ends of other rays, the nearest record with each label, and records with any."""
+        distance, which = nearest_of_each_label(self.x, self.pool, self.pool_label, self.classes)
+        ends = [(self.x + one.reach[:, None] * one.direction).astype(np.float32)[:, None] for one in rays]
+        labelled = starts_among(self.pool, distance, which, allowed, LABELLED_STARTS)
+        more = any_starts(self.pool, self.pool_label, allowed, ANY_STARTS, self.seed % 2**32)
+        starts = np.concatenate([*ends, labelled, more], axis=1)
+        return search(self.labels, self.x, allowed, starts, warm, max(budget, 0), self.seed, self.options.bounds)
+
+
+def _in_order(rays: list[Rays]) -> list[Rays]:
+    """The rays of each record by their reach, the shortest first; those that found nothing last."""
+    order = np.argsort(np.stack([one.reach for one in rays]), axis=0, kind="stable")
+    stacked = {name: np.stack([getattr(one, name) for one in rays]) for name in ("direction", "reach", "label")}
+    columns = np.arange(order.shape[1])
+    return [
+        Rays(**{name: of[place, columns] for name, of in stacked.items()}, queries=one.queries)
+        for place, one in zip(order, rays, strict=True)
+    ]
+
+
+def width(targets: Targets, classes: int) -> int:
+    """How many distances a record has."""
+    return classes if targets == "all" else min(targets, max(classes - 1, 1))
+
+
+def _answers(view: View) -> Callable[[NDArray[Any]], Ints]:
+    """Labels, from whatever the view answers with."""
+
+    def labels(x: NDArray[Any]) -> Ints:
+        answers = view.ask(x)
+        return np.asarray(answers if answers.ndim == 1 else answers.argmax(axis=-1), np.int64)
+
+    return labels
+
+
+def _flat(labels: Callable[[NDArray[Any]], Ints], shape: tuple[int, ...]) -> Labels:
+    return lambda x: labels(x.reshape(-1, *shape))
+
+
+def check_task(classes: int, rows: Records) -> None:
+    """Refuses what has no single label, and inputs between which nothing lies."""
+    if not classes or rows.y.ndim != 1:
+        raise FedauditError(
+            "label-only",
+            "labels are asked for, and the records of this task do not have one label each",
+            "Leave out gap, gap-rounds, boundary and tear.",
+        )
+    if rows.x.dtype.kind != "f":
+        raise FedauditError(
+            "label-only", "between tokens lie no points that could be asked about", "Leave out boundary and tear."
+        )
+
+
+def inputs_are(x: NDArray[Any]) -> Literal["binary", "partly binary", "continuous"]:
+    """Do the inputs take two values only, 0 and 1 (one-hot codes do)? All of them, some, or none."""
+    flat = x.reshape(len(x), -1)
+    binary = ((flat == 0) | (flat == 1)).all(axis=0)
+    return (
+        "binary" if binary.all() else "partly binary" if binary.any() and (flat[:, binary] == 1).any() else "continuous"
+    )

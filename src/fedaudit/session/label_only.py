@@ -1,0 +1,87 @@
+"""What is known before training of an adversary who asks for labels: whether it can learn, what it costs, and what its
+distances mean."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from fedaudit.adversary.attacks.tear import FEWEST
+from fedaudit.adversary.signals.boundary import Points, Rays, any_starts, search
+from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, inputs_are
+from fedaudit.audit import Settings
+from fedaudit.audit.settings import own_records
+from fedaudit.errors import FedauditError
+from fedaudit.types import Game, Ints, Role, Task
+
+TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
+
+
+def told(settings: Settings, task: Task, game: Game, seed: int) -> list[str]:
+    """Refuses a first party with too few records of its own. Says how long the search will take, and what a distance
+    means where inputs are binary."""
+    taught = [attack for attack in settings.attacks if attack.taught]
+    if not taught:
+        return []
+    everyone = np.arange(len(game.candidates))
+    own = own_records(game, everyone, settings.search.own)
+    check_own(taught[0].name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
+    if not any({DISTANCE, DEEPFOOL} & set(attack.signals) for attack in taught):
+        return []
+    lines = meaning(inputs_are(game.candidates.rows.x))
+    if any(DISTANCE in attack.signals for attack in taught):
+        asked = int((own | (game.candidates.party != game.parties[0]))[game.candidates.owner].sum())
+        lines.insert(0, duration(asked, settings.search.queries, speed(task, game, seed)))
+    return lines
+
+
+def check_own(name: str, members: int, game: Game) -> None:
+    if members < FEWEST:
+        raise FedauditError(
+            "few-own",
+            f"{name} learns from the first party's own records, and {game.parties[0]!r} has {members} members with as "
+            f"many non-members; {FEWEST} of each are needed",
+            "Share the records among fewer parties, raise federation.members, or raise audit.tear.own.",
+        )
+
+
+def speed(task: Task, game: Game, seed: int) -> float:
+    """Labels a second in a short search under the initial model. That model may give everybody one label: where there
+    is nothing to find, how fast it answers must do."""
+    rows, state = game.candidates.rows, task.initial(seed)
+    x = rows.x[np.resize(np.arange(len(rows)), TRIAL)]
+    flat = x.reshape(TRIAL, -1)
+
+    def labels(points: Points) -> Ints:
+        return np.asarray(task.outputs(state, points.reshape(-1, *x.shape[1:])).argmax(axis=1), np.int64)
+
+    started = time.perf_counter()
+    label = labels(flat)
+    answering = TRIAL / max(time.perf_counter() - started, 1e-6)
+    some = flat[:SEARCHED]
+    allowed = ~np.eye(task.classes, dtype=bool)[label[:SEARCHED]]
+    starts = any_starts(flat, label, allowed, 8, 0)
+    started = time.perf_counter()
+    asked = int(search(labels, some, allowed, starts, Rays.none(*some.shape), BUDGET, 0, None).queries.sum())
+    return asked / max(time.perf_counter() - started, 1e-6) if asked > TRIAL else answering
+
+
+def duration(records: int, queries: int, per_second: float) -> str:
+    seconds = records * queries / per_second
+    length = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    return (
+        f"The search for decision boundaries may ask for {records * queries:,} labels ({records:,} records, at most "
+        f"{queries:,} each over all rounds): about {length} at {per_second:,.0f} labels a second; audit.tear.queries "
+        "sets how many."
+    )
+
+
+def meaning(kind: str) -> list[str]:
+    if kind == "continuous":
+        return []
+    share = "Inputs" if kind == "binary" else "Some inputs"
+    return [
+        f"{share} are 0 or 1. Distances to decision boundaries are measured at points in between, which are no records "
+        "themselves: an adversary whose queries must be records cannot ask about them."
+    ]

@@ -1,0 +1,190 @@
+"""TEAR end to end, on a small federation that overfits: what it finds, what it costs, what it never touches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.adversary.reductions import flatten, unflatten
+from fedaudit.audit import Auditor
+from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError
+from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.types import Audit, AuditResult, Role
+from tests.worlds import config, null_world, watch
+
+LABEL_ONLY = ["gap", "gap-rounds", "boundary", "tear", "tear-last"]
+TEAR = {"queries": 240, "targets": 2, "own": 120}
+
+
+def asking(attacks: list[str], tear: dict[str, Any] | None = None, **sections: dict[str, Any]) -> Config:
+    """Five parties would be more like it; three are quicker. Many epochs, so that the model overfits."""
+    federation = {"parties": 3, "rounds": 4, "local_epochs": 6, "lr": 1e-2} | sections.pop("federation", {})
+    vantages = ["label-only-client", *(["client"] if "tear-deepfool" in attacks else [])]
+    audit = {"vantages": vantages, "attacks": attacks, "tear": TEAR | (tear or {})}
+    data = sections.pop("data", {"name": "breast-cancer"})
+    return config(federation=federation, audit=audit, data=data, **sections)
+
+
+def pooled(audit: Audit) -> dict[str, AuditResult]:
+    return {r.attack: r for r in audit.results if r.party is None}
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Prepared, Audit]:
+    prepared = prepare(asking([*LABEL_ONLY, "tear-deepfool"]))
+    return prepared, watch(prepared)
+
+
+def test_every_attack_has_its_estimates_its_vantage_and_its_cost(whole: tuple[Prepared, Audit]) -> None:
+    _, audit = whole
+    assert audit.failed == {}
+    found = pooled(audit)
+    for name in [*LABEL_ONLY, "tear-deepfool"]:
+        entry = found[name]
+        assert entry.vantage == ("client" if name == "tear-deepfool" else "label-only-client")
+        assert {"auc", "accuracy", "precision", "recall"} <= set(entry.estimates)
+        for estimate in (entry.estimates[n] for n in ("auc", "accuracy", "precision", "recall")):
+            assert estimate.low is not None
+            assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
+    costs = {name: found[name].cost.queries for name in found if name != "blind"}
+    assert costs["gap"] == 1
+    assert costs["gap-rounds"] == 4
+    assert 4 < (costs["tear"] or 0) <= TEAR["queries"]
+    assert costs["tear-deepfool"] is None
+    assert {h.vantage: h.attack for h in audit.headlines}["label-only-client"] == "tear"
+    curve = found["tear"].curves["accuracy"]
+    assert list(curve.x) == [1, 2, 3, 4]
+
+
+def test_what_was_learnt_by_heart_is_found(tmp_path: Path) -> None:
+    """Labels drawn at random can be right only where they were learnt: every attack finds that."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "random.npz", x=rng.normal(size=(900, 20)).astype(np.float32), y=rng.integers(0, 4, 900))
+    audit = watch(prepare(asking(LABEL_ONLY, data={"name": "npz", "path": str(tmp_path / "random.npz")})))
+    for name in LABEL_ONLY:
+        estimates = pooled(audit)[name].estimates
+        for of in ("auc", "accuracy"):
+            low = estimates[of].low
+            assert low is not None
+            assert low > 0.6, (name, of)
+
+
+def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind(
+    whole: tuple[Prepared, Audit],
+) -> None:
+    prepared, audit = whole
+    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    first = prepared.game.parties[0]
+    assert (sight.party[sight.own] == first).all()
+    members = sight.role[sight.own] == Role.MEMBER.value
+    assert members.sum() == (~members).sum() == 57  # all that it has
+    judged = (prepared.game.candidates.party != first) & prepared.game.truth.mask(Role.MEMBER)
+    for entry in audit.results:
+        assert entry.party != first or entry.attack == "blind"
+        if entry.party is None and entry.attack in LABEL_ONLY:
+            assert entry.estimates["auc"].n_pos == judged.sum()
+
+
+def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tuple[Prepared, Audit]) -> None:
+    prepared, _ = whole
+    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    spent = sight.reductions["tear"].queries()
+    assert spent is not None
+    assert spent.max() <= TEAR["queries"]
+    assert sight.queries == spent.sum() + 4 * len(spent)  # and one a round for gap and gap-rounds
+    idle = (sight.party == prepared.game.parties[0]) & ~sight.own
+    assert (spent[idle] == 4).all()  # asked for its label, not searched
+
+
+def test_the_distance_is_zero_exactly_where_the_label_is_wrong(whole: tuple[Prepared, Audit]) -> None:
+    prepared, _ = whole
+    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    judged = sight.party != prepared.game.parties[0]
+    last = sight.reductions["tear"].columns[-1]  # type: ignore[attr-defined]
+    right = sight.reductions["gap"].features()[:, 0]
+    assert np.array_equal(last[judged, 0] == 0, right[judged] == 0)
+    assert (last[judged & (right == 1), 0] > 0).all()
+
+
+def test_it_goes_on_in_another_process_and_from_a_trace_bit_for_bit(whole: tuple[Prepared, Audit]) -> None:
+    """After every round a fresh auditor takes over: by its state, and from what was stored of the rounds."""
+    prepared, _ = whole
+    by_state = fresh = Auditor(prepared.task, prepared.game, prepared.settings)
+    stored: list[Any] = []
+    for round in rounds(prepared):
+        fresh = Auditor(prepared.task, prepared.game, prepared.settings)
+        if stored:
+            fresh.restore(unflatten(*flatten(by_state.state())))
+        fresh.observe(round)
+        again = Auditor(prepared.task, prepared.game, prepared.settings)
+        for seen in stored:
+            again.absorb(seen)
+        stored.append(again.observe(round))
+        by_state = fresh
+        assert np.array_equal(scores(by_state), scores(again), equal_nan=True)
+    assert np.array_equal(scores(by_state), scores(prepared.auditor), equal_nan=True)
+
+
+def scores(auditor: Auditor) -> np.ndarray:
+    return np.array(auditor.score_table()["score"], np.float64)
+
+
+def test_under_memguard_every_score_is_bit_equal() -> None:
+    plain, guarded = asking(LABEL_ONLY), asking(LABEL_ONLY)
+    guarded = Config.model_validate(guarded.as_dict() | {"defences": [{"name": "memguard", "strength": 1.0}]})
+    tables = []
+    for settings in (plain, guarded):
+        prepared = prepare(settings)
+        watch(prepared)
+        tables.append(scores(prepared.auditor))
+    assert np.array_equal(tables[0], tables[1], equal_nan=True)
+
+
+def test_where_nobody_was_trained_on_nothing_is_found() -> None:
+    audit = watch(null_world(asking([*LABEL_ONLY, "tear-deepfool"])))
+    for name in [*LABEL_ONLY, "tear-deepfool"]:
+        estimates = pooled(audit)[name].estimates
+        for of in ("auc", "accuracy"):
+            low, high = estimates[of].low, estimates[of].high
+            assert low is not None
+            assert high is not None
+            assert low < 0.5 < high, (name, of)
+
+
+def test_one_boundary_for_each_class_as_in_the_paper() -> None:
+    prepared = prepare(asking(["tear"], {"targets": "all"}))
+    audit = watch(prepared)
+    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    column = sight.reductions["tear"].columns[0]  # type: ignore[attr-defined]
+    assert column.shape[1] == 2
+    y = prepared.game.candidates.rows.y
+    asked = np.isfinite(column).any(axis=1)
+    right = column[np.arange(len(y)), 1 - y] > 0
+    assert np.isnan(column[np.arange(len(y)), y][asked & right]).all()
+    assert pooled(audit)["tear"].estimates["auc"].value is not None
+
+
+def test_too_few_records_of_its_own_are_refused_before_training() -> None:
+    with pytest.raises(FedauditError, match="learns from the first party's own records"):
+        prepare(asking(["tear"], federation={"parties": 12}))
+
+
+def test_only_those_who_see_labels_run_it() -> None:
+    settings = config(audit={"vantages": ["client"], "attacks": ["tear"]})
+    with pytest.raises(FedauditError, match="label-only-client"):
+        prepare(settings)
+
+
+def test_a_regression_has_no_labels() -> None:
+    with pytest.raises(FedauditError, match="one label each"):
+        prepare(config(data={"name": "diabetes"}, audit={"vantages": ["label-only-client"], "attacks": ["gap"]}))
+
+
+def test_the_time_is_told_in_advance() -> None:
+    prepared = prepare(asking(["tear"]))
+    assert any("labels" in line and "second" in line for line in prepared.settings.notices)
