@@ -86,7 +86,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow, notices=dataset.notices)
+    settings = replace(settings, references=references, shadow=shadow, notices=(*settings.notices, *dataset.notices))
     settings = replace(settings, search=search_options(config))
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
