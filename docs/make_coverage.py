@@ -51,7 +51,8 @@ NOTES = {
     "TPR: all members at the threshold, or a corner of the ROC curve there": (
         "The quoted interval counts on the errors of several thresholds to average out. Where all members of every "
         "party lie just beside the threshold they do not, and the interval is wrong nearly always. The guaranteed ends "
-        "hold. With one party both hold."
+        "hold. With one party the quoted interval is not exact either: at a corner of the ROC curve it misses more "
+        "often than it may. Where a verdict depends on it, use the guaranteed ends."
     ),
     "TPR at 1 % FPR: several records of one subject": (
         "The share is that of a score's variance which belongs to the subject (intra-subject correlation)."

@@ -6,8 +6,9 @@ the hits at rank K and at most those at rank K + 1. Summed over the parties and 
 belongs to a count (Clopper-Pearson's), this gives a distribution of the TPR, and its quantiles are the ends of the
 interval. Nothing is drawn at random.
 
-For several parties this is a generalised (fiducial) interval: it counts on their errors to average out, which they do
-where the ROC curve is smooth at the FPR. `docs/coverage.md` shows where they do not; `guaranteed` needs no assumption.
+This is a generalised (fiducial) interval, not a proved one. For several parties it counts on their errors to average
+out, which they do where the ROC curve is smooth at the FPR. For one party, too, it misses more often than it may where
+the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` needs no assumption.
 """
 
 import math
