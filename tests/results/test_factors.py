@@ -1,6 +1,5 @@
 """What a study says about a factor, on cells whose answer is known: scores that were made for it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.report.study import level_text, render
-from fedaudit.results.document import Document, save, save_scores
+from fedaudit.results.document import Document, load, save, save_scores
 from fedaudit.results.factors import factors, frontier, metric_of
 from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile, load_file, outcomes, rows, save_file, save_table
 from fedaudit.stats import Block, auc, auc_difference
@@ -129,15 +128,11 @@ def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
     """No TPR at 1 % here, so nothing can be ranked; with one, the safest and the most accurate stand out."""
     assert all(not row.best for row in frontier(outcomes(made(tmp_path, SHIFTS, RIGHT)), tmp_path))
     for cell, risk in {"a0": 0.1, "b0": 0.4, "a1": 0.2, "b1": 0.5}.items():
-        path = tmp_path / CELLS / cell / "results.json"
-        values = json.loads(path.read_text())
-        like = values["headlines"][0]["estimates"]["auc"]
-        values["headlines"][0]["estimates"]["tpr@0.01"] = like | {
-            "value": risk,
-            "low": risk - 0.05,
-            "high": risk + 0.05,
-        }
-        path.write_text(json.dumps(values))
+        whole = load(tmp_path / CELLS / cell)
+        headline = whole.headlines[0]
+        tpr = replace(headline.estimates["auc"], name="tpr@0.01", value=risk, low=risk - 0.05, high=risk + 0.05)
+        quoted = replace(headline, estimates={**headline.estimates, "tpr@0.01": tpr})
+        save(replace(whole, headlines=[quoted]), tmp_path / CELLS / cell)
     best = {row.run for row in frontier(outcomes(tmp_path), tmp_path) if row.best}
     assert best == {"a0", "b0"}
     assert "Usefulness against risk" in render(tmp_path)
