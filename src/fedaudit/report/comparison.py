@@ -1,12 +1,6 @@
 """The page of `fedaudit compare`: the runs, and like beside like. One HTML string with nothing to fetch, no script."""
 
-import base64
-import hashlib
-from importlib.resources import files
-
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
+from fedaudit.report.html import page
 from fedaudit.results.compare import Comparison, Row, Span
 from fedaudit.results.differences import Difference
 from fedaudit.types import Estimate
@@ -16,14 +10,8 @@ ABSENT = "–"
 
 def render(found: Comparison) -> str:
     """Names come from outside; the template engine escapes them."""
-    assets = files("fedaudit.report")
-    style = assets.joinpath("style.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(assets.joinpath("comparison.html").read_text(encoding="utf-8"))
-    return template.render(
-        style=Markup(style),
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+    return page(
+        "comparison.html",
         runs=[_cells(row) for row in found.rows],
         alike=[
             (

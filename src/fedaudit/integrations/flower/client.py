@@ -282,7 +282,7 @@ class PartyAudit:
             what = f"the game is about {len(game.parties)} parties"
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
         asked = checked(self._rounds(context), **self.options)
-        auditor = make_auditor(self.model, game, asked, (vantage,))
+        auditor = make_auditor(self.model, game, asked, (vantage,), self.options.get("forward"))
         for rule in (self.halt_if, self.warn_if):
             shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
             check_reachable(rule, game, shared, auditor.settings.primary(vantage))

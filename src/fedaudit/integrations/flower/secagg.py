@@ -68,7 +68,7 @@ def record_sum(
     try:
         whole = game if isinstance(game, Game) else joined(*game)
         asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
-        auditor = make_auditor(model, whole, asked)
+        auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
         assert auditor.task is not None
         session = open_session(Path(out), auditor, asked.audit.keep, strict)
         return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))

@@ -54,7 +54,8 @@ def record_strategy(
     def opened() -> Session:
         whole = game if isinstance(game, Game) else joined(*game)
         asked = checked(rounds, **options)
-        return open_session(Path(out), make_auditor(model, whole, asked), asked.audit.keep, strict)
+        auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
+        return open_session(Path(out), auditor, asked.audit.keep, strict)
 
     return RecordedStrategy(strategy, opened, party, Path(out), strict=strict)
 
