@@ -10,6 +10,7 @@ import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
+from fedaudit.audit.judge.canary_sentences import refuted
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
@@ -20,7 +21,7 @@ from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.types import Audit, AuditResult
+from fedaudit.types import Audit, AuditResult, Estimate
 from tests.worlds import plays, silent
 
 NOISE, DELTA = 1.0, 0.05
@@ -223,3 +224,16 @@ def test_a_text_canary_is_shown_as_text(tmp_path: Path) -> None:
     assert result.canary.kind == "text"
     assert len(result.canary.text) == 13
     assert set(result.canary.text) <= set("abcdefghij .\n")
+
+
+def test_where_canaries_run_only_the_e_process_refutes() -> None:
+    """Other models in every round: with and without the canary are not trials of one mechanism."""
+
+    def of(name: str, value: float | None) -> Estimate:
+        return Estimate(name, value, value, None, 0.95, "", "proved", 10, 10)
+
+    claimed = of("epsilon-accountant-round", 1.0)
+    by_probes = {"epsilon-accountant-round": claimed, "epsilon-bonferroni": of("epsilon-bonferroni", 2.0)}
+    assert refuted(by_probes) == by_probes["epsilon-bonferroni"]
+    assert refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None

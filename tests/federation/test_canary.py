@@ -9,6 +9,7 @@ from fedaudit.data.records import dataset
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
+from fedaudit.federation import canary
 from fedaudit.federation.canary import (
     Canaries,
     CanaryParty,
@@ -25,6 +26,7 @@ from fedaudit.federation.sampling import START, plans
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.crafting import Recipe, flat
 from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.session import canaries
 from fedaudit.types import Moment, Party, Plan, Records, Round
 
 CLIP, LR = 0.5, 0.1
@@ -180,3 +182,12 @@ def test_random_canaries_that_are_not_independent_units_are_refused(wrong: Calla
 
 def test_seeds_of_their_own_are_accepted() -> None:
     check_directions(directions(range(40), 3000))
+
+
+def test_every_use_of_random_numbers_has_a_stream_of_its_own() -> None:
+    """Coins that also decide who else takes part would be no fair coins."""
+    streams = [
+        *(canary.PROBE_STREAM, canary.COIN_STREAM, canary.DIRECTION_STREAM, canary.JOINING_STREAM),
+        canaries.INCLUDED_STREAM,
+    ]
+    assert len(set(streams)) == len(streams)

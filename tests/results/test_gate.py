@@ -324,6 +324,7 @@ def test_the_gate_listens_to_the_audit(
         ("merlin", "auc[attack=*] > 0.9999", UNDECIDED),
         ("merlin", "auc[attack=merlin] > 0.9999", UNDECIDED),
         ("fusion", "auc > 0.9999", UNDECIDED),  # it would have been quoted
+        ("matched-filter", "auc > 0.9999", UNDECIDED),  # where it is primary, nothing comes before it
         ("fusion", "auc > 0.0001", FAILED),
     ],
 )

@@ -40,6 +40,7 @@ PRIMARY = (
     *("subject-loss", "subject-fta"),
     *("tear", "gap"),
 )
+STRONGEST_FIRST = (*FILTERS, *PRIMARY)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Settings:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
         enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
-        order = {name: place for place, name in enumerate((*FILTERS, *PRIMARY) if enough else PRIMARY)}
+        order = {name: place for place, name in enumerate(STRONGEST_FIRST if enough else PRIMARY)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:

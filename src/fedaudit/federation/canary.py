@@ -28,7 +28,8 @@ from fedaudit.learn.crafting import Recipe, craft, flat
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Moment, Plan, Records, State, Trained
 
-PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM = 31, 32, 33  # of random numbers, beside those of the training
+# Of random numbers, beside those of the training. (34 decides which random canaries are included.)
+PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM, JOINING_STREAM = 31, 32, 33, 35
 OUTSIDE = 32  # mock parties that no canary was crafted against, to see how far it stands out from others
 ALIKE = 6.0  # two random directions have a cosine beyond so many standard deviations once in a billion times
 
@@ -271,7 +272,7 @@ def with_random(rounds: Sequence[Plan], canaries: Sequence[str], how: Probing) -
     """Random canaries that were included take part in the rounds as often as parties do."""
     if not canaries:
         return list(rounds)
-    joining = sampled(canaries, len(rounds), how.participation, "poisson", how.seed, COIN_STREAM)
+    joining = sampled(canaries, len(rounds), how.participation, "poisson", how.seed, JOINING_STREAM)
     return [
         replace(plan, parties=(*plan.parties, *more.parties)) if plan.commit else plan
         for plan, more in zip(rounds, joining, strict=True)

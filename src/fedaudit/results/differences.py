@@ -49,10 +49,11 @@ def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], 
         for like in found_alike
         if one in like.risks and two in like.risks
     ]
+    error = max((1 - e.confidence for like in found_alike for e in like.risks.values()), default=0.05)
     chosen = max((h.compared for document in documents.values() for h in document.headlines), default=1)
     found = []
     for one, two, like in pairs:
-        confidence = 1 - 0.05 / len(pairs) / chosen
+        confidence = 1 - error / len(pairs) / chosen
         blocks = [_blocks(scores[name], like, like.risks[name], metric) for name in (one, two)]
         if blocks[0] and blocks[1]:
             gap = tpr_difference(blocks[0], blocks[1], float(metric.removeprefix("tpr@")), confidence)

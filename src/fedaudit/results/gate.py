@@ -23,7 +23,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from fedaudit.audit.settings import PRIMARY
+from fedaudit.audit.settings import STRONGEST_FIRST
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.results import document as results
@@ -153,7 +153,7 @@ def _hidden(document: Document, rule: Rule) -> str:
 def _matters(attack: str, document: Document, rule: Rule) -> bool:
     if rule.attack is not None:
         return rule.attack in (ANY, attack)
-    order = {name: place for place, name in enumerate(PRIMARY)}
+    order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
     quoted = [order.get(headline.attack, len(order)) for headline in document.headlines]
     return order.get(attack, len(order)) < max(quoted, default=0)
 

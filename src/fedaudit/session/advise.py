@@ -163,11 +163,13 @@ def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]
 
 
 def _contenders(config: Config, attacks: list[str] | None, rate: float | None, out: Path) -> list[Contender]:
-    found = []
+    found: list[Contender] = []
     for change in (NO_CHANGE, *changes(config)):
         try:
             new = looking_at(changed(config, change), attacks, rate)
-            found.append(Contender(change, new, out / TRIALS / new.hash()))
+            folder = out / TRIALS / new.hash()
+            if folder not in {contender.folder for contender in found}:  # a change that changes nothing
+                found.append(Contender(change, new, folder))
         except FedauditError as error:
             found.append(Contender(change, None, out, f"does not fit: {error.what}"))
     return found

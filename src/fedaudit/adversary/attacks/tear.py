@@ -170,7 +170,10 @@ class Boundary(TaughtAttack):
         return Distances(DISTANCE, n, last_only=True)
 
     def score(self, features: Floats) -> Floats:
-        return np.asarray(np.where(np.isnan(features), np.inf, features).min(axis=1))
+        """The nearest boundary. Where none was found the record is farther from it than any other."""
+        nearest = np.where(np.isnan(features), np.inf, features).min(axis=1)
+        farthest = nearest[np.isfinite(nearest)].max(initial=0.0)
+        return np.asarray(np.minimum(nearest, 2 * farthest + 1))
 
 
 @dataclass(frozen=True)

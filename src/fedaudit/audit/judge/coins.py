@@ -46,12 +46,13 @@ def one_run(case: Case, attack: BaseAttack, sights: Sequence[Sight], confidence:
         return {}
     parts = [_played(case, attack, sight) for sight in sights]
     index, scores, told = (np.concatenate(column) for column in zip(*parts, strict=True))
+    own = np.concatenate([sight.index[~case.scores.judged(sight, attack)] for sight in sights])
     unit = index
     if coins.unit == "subject" and case.game.candidates.unit == "record":
         number = case.game.candidates.subject_number
         assert number is not None
-        unit = number[index]
-    fair = ~np.isin(unit, unit[told])
+        unit, own = number[index], number[own]  # people with records at the adversary's: it knows their coin
+    fair = ~np.isin(unit, np.concatenate([unit[told], own]))
     if not fair.any():
         return {}
     member = case.game.truth.mask(Role.MEMBER)[index]

@@ -189,11 +189,11 @@ class PartyAudit:
             seconds = _epoch_seconds(reply, elapsed)
             leaves = None if masked else _single(reply, watch.like, f"round {index}")
             found = self._observe(watch, index, received, leaves, seconds)
+            halt = crossed(self.halt_if, found)  # before anything else can fail
             inner = self._inner.pop(context.node_id, None)
             if inner is not None:
                 other = self._open(INSIDE, context, Vantage.SERVER, message)
                 self._observe(other, index, received, matched(inner, other.like, f"round {index}"), seconds)
-            halt = crossed(self.halt_if, found)
             if self.warn_if is not None and crossed(self.warn_if, found):
                 log.warning("fedaudit: round %d crosses the limit %r", index, self.warn_if.text)
         except Exception as error:

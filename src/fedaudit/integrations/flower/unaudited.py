@@ -23,11 +23,12 @@ def say(where: str, error: Exception) -> str:
 
 
 def write(out: Path | None, name: str, lines: list[str], rounds: int) -> None:
-    """A report that says so, unless there is one of an audit that worked. A disk that refuses is not the training's
-    business."""
-    with suppress(OSError, FedauditError):
-        if out is None or not _replaceable(out):
-            return
+    """A report that says so. Results of another audit in the same folder are kept under another name: nobody must take
+    them for results of this one. A disk that refuses is not the training's business."""
+    if out is None:
+        return
+    with suppress(OSError):
+        _set_aside(out / results.RESULTS)
         from fedaudit.report.html import write as write_page
 
         document = _document(name, lines, rounds)
@@ -35,10 +36,13 @@ def write(out: Path | None, name: str, lines: list[str], rounds: int) -> None:
         write_page(document, out / results.REPORT)
 
 
-def _replaceable(out: Path) -> bool:
-    if not (out / results.RESULTS).exists():
-        return True
-    return results.load(out).run.status == NOT_AUDITED
+def _set_aside(found: Path) -> None:
+    try:
+        ours = not found.exists() or results.load(found.parent).run.status == NOT_AUDITED
+    except FedauditError:  # damaged: nobody knows whose they are
+        ours = False
+    if not ours:
+        found.replace(found.with_name("results-before.json"))
 
 
 def _document(name: str, lines: list[str], rounds: int) -> Document:
