@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.canary_sentences import refuted
+from fedaudit.audit.judge import canary_sentences
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
@@ -234,6 +234,6 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
 
     claimed = of("epsilon-accountant-round", 1.0)
     by_probes = {"epsilon-accountant-round": claimed, "epsilon-bonferroni": of("epsilon-bonferroni", 2.0)}
-    assert refuted(by_probes) == by_probes["epsilon-bonferroni"]
-    assert refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
-    assert refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+    assert canary_sentences.refuted(by_probes) == by_probes["epsilon-bonferroni"]
+    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None

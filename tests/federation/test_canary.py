@@ -26,7 +26,7 @@ from fedaudit.federation.sampling import START, plans
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.crafting import Recipe, flat
 from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.session import canaries
+from fedaudit.session.canaries import INCLUDED_STREAM
 from fedaudit.types import Moment, Party, Plan, Records, Round
 
 CLIP, LR = 0.5, 0.1
@@ -188,6 +188,6 @@ def test_every_use_of_random_numbers_has_a_stream_of_its_own() -> None:
     """Coins that also decide who else takes part would be no fair coins."""
     streams = [
         *(canary.PROBE_STREAM, canary.COIN_STREAM, canary.DIRECTION_STREAM, canary.JOINING_STREAM),
-        canaries.INCLUDED_STREAM,
+        INCLUDED_STREAM,
     ]
     assert len(set(streams)) == len(streams)
