@@ -8,11 +8,12 @@ from fedaudit.stats.wording import count
 # smallest and largest of all measured federations there (docs/matched-filter.md, "Where it stops").
 MAP = (
     (80.0, "97 to 100 %"),
-    (40.0, "94 to 98 %"),
-    (20.0, "51 to 84 %"),
-    (10.0, "11 to 58 %"),
-    (5.0, "17 to 22 %"),
-    (0.0, "2 %"),
+    (40.0, "69 to 99 %"),
+    (20.0, "50 to 84 %"),
+    (10.0, "11 to 74 %"),
+    (5.0, "16 to 44 %"),
+    (2.0, "2 to 28 %"),
+    (0.0, "2 to 10 %"),
 )
 SUMS = {"local": "one party's update", "global": "the sum of all parties' updates"}
 
