@@ -3,7 +3,7 @@
 1. The epsilon measured at a round is turned into the noise of a Gaussian mechanism that has it: one step, nobody
    sampled, the same delta. `exact`: the exact Gaussian mechanism; `renyi`: as CANIFE does, by Renyi accounting, whose
    slack makes the noise larger, so that the composed epsilon is smaller.
-2. That noise is held for the rounds until the next measurement.
+2. That noise stands for the rounds since the last measurement; the last one also for the rounds after it.
 3. All rounds are composed by Renyi accounting, with the true sampling rate.
 """
 
