@@ -71,15 +71,16 @@ def stream(records: int, rounds: int) -> dict[str, float]:
     task = Linear()
     started, early = time.perf_counter(), 0.0
     auditor = Auditor(task, split, settings)
-    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder), {"keep": "signals"}) as store:
+    with tempfile.TemporaryDirectory() as folder:
         model = task.initial(0)
-        for index in range(1, rounds + 1):
-            states = [_moved(model, rng) for _ in split.parties]
-            sent = {party: Trained(state, 1, 0.1) for party, state in zip(split.parties, states, strict=True)}
-            round = Round(index, model, sent, _moved(model, rng))
-            store.append(round, auditor.observe(round))
-            model = round.aggregate
-            early = _peak() if index == EARLY else early
+        with Store.create(Path(folder), {"keep": "signals"}) as store:
+            for index in range(1, rounds + 1):
+                states = [_moved(model, rng) for _ in split.parties]
+                sent = {party: Trained(state, 1, 0.1) for party, state in zip(split.parties, states, strict=True)}
+                round = Round(index, model, sent, _moved(model, rng))
+                store.append(round, auditor.observe(round))
+                model = round.aggregate
+                early = _peak() if index == EARLY else early
         streamed = _peak()
         stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 2**20
         found = auditor.snapshot()

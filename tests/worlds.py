@@ -59,7 +59,7 @@ def null_world(settings: Config) -> Prepared:
     return replace(prepared, game=game, parties=parties, auditor=auditor)
 
 
-def plays(path: Path, roles: int = 20, speeches: int = 8, seed: int = 0) -> Path:
+def plays(path: Path, roles: int = 96, speeches: int = 2, seed: int = 0) -> Path:
     """A file like Shakespeare's: every role says random letters, so that what a model knows of them it has learnt."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("abcdefghij ."))

@@ -50,15 +50,15 @@ def toy_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[View]]:
     ) -> dict[str, Floats]:
         asked.append(view)
         values = {"first-input": rows.x.reshape(len(rows), -1)[:, 0].astype(np.float64)}
-        if "label-right" in names:
+        if "right-label" in names:
             answers = view.ask(rows.x)
-            values["label-right"] = np.asarray(answers == rows.y, np.float64)
+            values["right-label"] = np.asarray(answers == rows.y, np.float64)
         return {name: values[name] for name in names}
 
     monkeypatch.setattr(signals, "FAMILIES", list(signals.FAMILIES))
     monkeypatch.setattr("fedaudit.audit.collect.FAMILIES", signals.FAMILIES)
     before = dict(signals.NEEDS)
-    signals.register(Family({"label-right": frozenset({Grant.LABELS}), "first-input": frozenset()}, measure))
+    signals.register(Family({"right-label": frozenset({Grant.LABELS}), "first-input": frozenset()}, measure))
     yield asked
     signals.NEEDS.clear()
     signals.NEEDS.update(before)
@@ -68,7 +68,7 @@ def toy_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[View]]:
 class Toy(BaseAttack):
     """The last value of one signal."""
 
-    signal: str = "label-right"
+    signal: str = "right-label"
     every_round: ClassVar[bool] = False
 
     @property
@@ -96,7 +96,7 @@ def test_a_label_only_signal_asks_and_cannot_reach_anything_else(toy_signals: li
     audit = auditor(prepared, Toy(), vantages=(Vantage.LABEL_ONLY_CLIENT,))
     for round in rounds(prepared):
         audit.observe(round)
-    found = [r for r in audit.snapshot().results if r.attack == "toy-label-right"]
+    found = [r for r in audit.snapshot().results if r.attack == "toy-right-label"]
     assert {(r.vantage, r.model) for r in found} == {("label-only-client", "global")}
     view = toy_signals[-1]
     labels = view.ask(prepared.game.candidates.rows.x[:50])

@@ -110,7 +110,7 @@ def pooled(document: Document, attack: str, model: str) -> Estimates:
 
 def test_an_audit_of_text_finds_what_was_learnt_by_heart(audited: tuple[Path, Document]) -> None:
     _, document = audited
-    assert (document.run.data.classes, document.run.data.input_shape, document.run.data.subjects) == (13, (12,), 20)
+    assert (document.run.data.classes, document.run.data.input_shape, document.run.data.subjects) == (13, (12,), 96)
     assert all("of no use" in line or "trained on" in line for line in document.warnings)
     assert {r.attack for r in document.results} == {
         "fta-confidence", "fta-loss", "fta-logit", "loss", "modified-entropy", "fed-loss", "back-front-diff",

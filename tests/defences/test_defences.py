@@ -81,7 +81,7 @@ WORKING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DEFENCES.entries)
+@pytest.mark.parametrize("name", [name for name in DEFENCES.entries if ":" not in name])  # your own says it itself
 def test_a_defence_fills_the_slots_that_its_options_name(name: str) -> None:
     """What replays a run or checks its claim asks the options, without building the defence."""
     variants = [WORKING[name], WORKING[name] | {"local": True}] if name == "dp-fedavg" else [WORKING[name]]

@@ -280,7 +280,7 @@ def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "text",
-    ["tpr > 0.1", "tpr@0.01 >= 0.1", "auc > 1.5", "tpr@2 > 0.1", "auc > nan", "eval()", "auc[attack=loss] > 0.6"],
+    ["tpr > 0.1", "tpr@0.01 < 0.1", "auc > 1.5", "tpr@2 > 0.1", "auc > nan", "eval()", "auc[attack=loss] > 0.6"],
 )
 def test_strict_refuses_a_limit_that_is_none_at_once(text: str) -> None:
     with pytest.raises(FedauditError, match=r"tpr@0\.01 > 0\.05"):

@@ -121,7 +121,7 @@ class Forgetful(nn.Module):
 @pytest.mark.parametrize(
     ("factory", "says"),
     [
-        ("one_argument", r"one_argument\(\) takes 1 positional argument"),
+        ("one_argument", r"one_argument cannot be called with \(input_shape, classes, \*\*options\)"),
         ("nothing", "returned NoneType"),
         ("raises", "ValueError: no such width"),
         ("Forgetful", r"model-data.*AttributeError in test_tasks\.py:"),

@@ -120,7 +120,7 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there."""
     _make_room(out)
-    refuse_foreign(out, [RUN])
+    refuse_foreign(out, [RUN, JOURNAL])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
     trace = Recording.start(out, {**known, "guarantee": None}, force=False)

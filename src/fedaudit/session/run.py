@@ -16,6 +16,7 @@ from fedaudit.session.events import Event, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Recording, Tell, check_config, continued
 from fedaudit.session.session import Session
+from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import digest
 
@@ -27,7 +28,7 @@ def run(
     config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
-    refuse_foreign(out, [RUN])
+    refuse_foreign(out, [RUN, JOURNAL])
     if not force:
         config = continued(out, config)
         check_config(out, config)

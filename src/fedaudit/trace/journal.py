@@ -87,6 +87,8 @@ class Journal:
     def append(self, event: Event) -> None:
         """Appends an event, which is on disk when this returns. A write that fails halfway is undone."""
         line = encode(self.next, event)
+        if self.file.closed:  # an audit that is finished once more
+            self.file = _private(Path(self.file.name))
         before = self.file.seek(0, os.SEEK_END)
         try:
             self.file.write(line)
