@@ -7,8 +7,6 @@ from tests.report import builder
 
 
 @pytest.mark.parametrize(("weights", "found"), [(500, 0), (40, 1), (39.9, 2), (12, 3), (5, 4), (2.5, 5), (0.1, 6)])
-    ("weights", "found"), [(500.0, 0), (40.0, 1), (39.9, 2), (12.0, 3), (5.0, 4), (2.5, 5), (0.1, 6)]
-)
 def test_a_place_on_the_map_is_that_of_the_next_smaller_measured_one(weights: float, found: int) -> None:
     assert strength.found_there(weights) == strength.MAP[found][1]
 
