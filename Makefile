@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench coverage clean
+.PHONY: demo test evidence lint bench coverage clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2
+
+# What takes too long for every change: the commands and figures of the README as printed.
+evidence: $(STAMP)
+	EVIDENCE=1 $(BIN)/python -m pytest tests/test_readme.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
