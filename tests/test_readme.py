@@ -74,7 +74,9 @@ def test_the_loop_of_ten_lines_runs_as_printed(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads((folder / "runs/mine/results.json").read_text())
-    assert (results["run"]["rounds"], results["degraded"]) == (40, [])
+    assert results["run"]["rounds"] == 40
+    # The ten lines hand over no updates, and the results say what that leaves out.
+    assert all("No party's own model was observed" in line for line in results["degraded"])
     assert [party["name"] for party in results["run"]["parties"]] == ["hospital-3"]
 
 
