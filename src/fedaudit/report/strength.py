@@ -26,8 +26,8 @@ def strength(results: Results) -> Panel | None:
     lead = (
         "The strongest attack here, the matched filter, looks for a record's own gradient in an update of one layer. "
         "What counts is how many weights that layer has for each record in the update, not whether the model has "
-        "memorised anything. Below is where this federation lies among 12 that were measured, with three seeds each and "
-        "two parties (docs/matched-filter.md): smallest and largest share found, a guide and not a result."
+        "memorised anything. Below is where this federation lies among 12 that were measured, with three seeds each "
+        "(docs/matched-filter.md): the smallest and the largest share found, a guide and not a result."
     )
     shown = [("Layer", looked_for[0].layer or "")]
     rows = []
