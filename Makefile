@@ -12,9 +12,9 @@ demo: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2
 
-# What takes too long for every change: the commands and figures of the README as printed.
+# What takes too long for every change, such as all commands and figures of the README as printed.
 evidence: $(STAMP)
-	EVIDENCE=1 $(BIN)/python -m pytest tests/test_readme.py
+	$(BIN)/python -m pytest -n 2 -m evidence
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,7 +1,6 @@
 """The examples of the README run as printed, one after the other, in one folder."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -55,10 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-minutes = pytest.mark.skipif("EVIDENCE" not in os.environ, reason="takes minutes: make evidence")
-
-
-@minutes
+@pytest.mark.evidence
 def test_every_command_of_the_table_runs_as_printed(folder: Path) -> None:
     assert len(COMMANDS) == 12
     exits = {"gate": " # exits 0 or 1 or 3", "verify": " # exits 0 or 3"}
@@ -80,7 +76,7 @@ def test_the_loop_of_ten_lines_runs_as_printed(folder: Path) -> None:
     assert [party["name"] for party in results["run"]["parties"]] == ["hospital-3"]
 
 
-@minutes
+@pytest.mark.evidence
 def test_the_figures_at_the_top_are_those_that_the_demo_prints(tmp_path: Path) -> None:
     """To half a point: another processor rounds differently, and trains a slightly other model."""
     quote = " ".join(line.removeprefix("> ") for line in PAGE.splitlines() if line.startswith("> "))
