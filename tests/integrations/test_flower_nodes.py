@@ -85,7 +85,7 @@ def deployment(tmp_path: Path, environment: dict[str, str]) -> Iterator[Deployme
     made.close()
 
 
-def test_F7_killed_nodes_that_come_back_are_who_they_were(tmp_path: Path, deployment: Deployment) -> None:
+def test_killed_nodes_that_come_back_are_who_they_were(tmp_path: Path, deployment: Deployment) -> None:
     found = tmp_path / "found"
     found.mkdir()
     shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
