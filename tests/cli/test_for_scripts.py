@@ -99,8 +99,18 @@ def test_everything_is_readable_at_80_columns_and_in_a_log(runs: Path, arguments
 
 
 def test_version(tmp_path: Path) -> None:
-    done = fedaudit("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"fedaudit {__version__}\n")
+    for argument, said in (("--version", f"fedaudit {__version__}\n"), ("version", f"{__version__}\n")):
+        done = fedaudit(argument, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, said)
+
+
+def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
+    """What pip put on the path, which the other tests start as `python -m fedaudit`."""
+    installed = Path(sys.executable).with_name("fedaudit")
+    for arguments in (["version"], ["list", "attacks"], ["report", "nowhere"]):
+        found = subprocess.run([installed, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        module = fedaudit(*arguments, cwd=tmp_path)
+        assert (found.returncode, found.stdout, found.stderr) == (module.returncode, module.stdout, module.stderr)
 
 
 # ------------------------------------------------------------------ gate

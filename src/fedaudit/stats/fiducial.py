@@ -52,8 +52,9 @@ class Spread:
 
 
 def _sum_of_hits(parts: Sequence[Ranked], hits: Callable[[Ranked, Ints], Floats], spread: float, side: int) -> Spread:
-    """Where the hits bend with the rank, averaging over it moves their mean, and what is small in one party adds up
-    over many: the sum is moved back, if that makes the interval wider."""
+    """The distribution of the hits of all parties together. Where the hits are not linear in the rank, averaging over
+    the rank shifts their mean. The shift is small in one party but adds up over many, so the sum is shifted back where
+    that makes the interval wider."""
     found, moved = [], 0.0
     for part in parts:
         ranks, chances = rank_chances(part.effective, part.fpr)
