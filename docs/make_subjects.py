@@ -112,13 +112,14 @@ def settings(name: str, folder: str, seed: int, fresh: float) -> dict[str, Any]:
     return found
 
 
-def people(name: str, how: str, folder: str, seed: int, attacks: list[str], scores: str | None) -> None:
-    config = settings(name, folder, seed, 0.5 if how == "fresh" else 0.0)
-    attacks = [attack for attack in attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
+def people(name: str, how: str, given: argparse.Namespace) -> None:
+    config = settings(name, given.data, given.seed, 0.5 if how == "fresh" else 0.0)
+    config["federation"] |= {"rounds": given.rounds} if given.rounds else {}
+    attacks = [attack for attack in given.attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
     config["audit"] = {"vantages": ["client"], "attacks": attacks, "reference": {"models": 4}}
     if name != "hapt":  # too few people to set a threshold on
         config["audit"]["fpr"] = [0.05]
-    audited(config, {"what": "people", "data": name, "how": how, "seed": seed}, scores)
+    audited(config, {"what": "people", "data": name, "how": how, "seed": given.seed}, given.scores)
 
 
 def aggregation(how: str, folder: str, seed: int, fresh: float) -> None:
@@ -144,7 +145,8 @@ def privacy(unit: str, epsilon: float, seed: int) -> None:
     config["federation"] |= {"parties": 16, "rounds": 20, "local_epochs": 2}
     config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
     if unit != "none":
-        config["defences"] = [{"name": UNITS[unit], "epsilon": epsilon, "delta": 1e-5, "clip": 1.0}]
+        where = {"local": True} if unit == "user" else {}  # as in the paper: every party adds the noise itself
+        config["defences"] = [{"name": UNITS[unit], "epsilon": epsilon, "delta": 1e-5, "clip": 1.0, **where}]
     audited(config, {"what": "privacy", "unit": unit, "epsilon": epsilon if unit != "none" else None, "seed": seed})
 
 
@@ -219,6 +221,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10000)
     parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
     parser.add_argument("--fresh", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, help="of people: other than usual")
     parser.add_argument("--scores", help="of people: write everybody's scores to this file, for `splits`")
     given = parser.parse_args()
     if given.what == "table":
@@ -228,7 +231,7 @@ def main() -> None:
     elif given.what == "synthetic":
         synthetic(*given.which, seed=given.seed, items=given.items)
     elif given.what == "people":
-        people(*given.which, folder=given.data, seed=given.seed, attacks=given.attacks, scores=given.scores)
+        people(*given.which, given)
     elif given.what == "aggregation":
         aggregation(*given.which, folder=given.data, seed=given.seed, fresh=given.fresh)
     else:
