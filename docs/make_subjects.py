@@ -26,7 +26,7 @@ import numpy as np
 
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import parse
-from fedaudit.federation.simulate import federate
+from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.results.scores import Scores, blocks_of
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
@@ -122,21 +122,24 @@ def people(name: str, how: str, given: argparse.Namespace) -> None:
     audited(config, {"what": "people", "data": name, "how": how, "seed": given.seed}, given.scores)
 
 
-def aggregation(how: str, folder: str, seed: int, fresh: float) -> None:
+def aggregation(how: str, seed: int, fresh: float) -> None:
     """One silo's model, a model on all data, and a federated one, of the same people (figure 2 of the paper)."""
-    config = settings("mnist", folder, seed, fresh)
+    config = settings("baskets", "", seed, fresh)
+    config["federation"] |= {"parties": 16, "split_subjects": True, "rounds": 10, "local_epochs": 4}
     config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
     label = {"what": "aggregation", "how": how, "fresh": fresh, "seed": seed}
-    if how == "pooled":
-        config["federation"]["parties"] = 1
-    if how != "silo":
+    if how == "federated":
         audited(config, label)
         return
     prepared = prepare(parse(config))
-    for party in prepared.parties[:4]:
+    parties = [party for party in prepared.parties if isinstance(party, Trainer)]
+    trained = prepared.game.training
+    assert trained is not None
+    together = Trainer(parties[0].name, trained.rows, parties[0].training)
+    for party in [together] if how == "pooled" else parties[:4]:
         alone = [Plan((party.name,)) for _ in planned(prepared)]
-        made = federate(prepared.task, [party], alone, prepared.config.federation.seed)
-        say(prepared, made, label | {"silo": party.name})
+        made = federate(prepared.task, [party], alone, seed)
+        say(prepared, made, label | {"silo": party.name if how == "silo" else "all"})
 
 
 def privacy(unit: str, epsilon: float, seed: int) -> None:
@@ -233,7 +236,7 @@ def main() -> None:
     elif given.what == "people":
         people(*given.which, given)
     elif given.what == "aggregation":
-        aggregation(*given.which, folder=given.data, seed=given.seed, fresh=given.fresh)
+        aggregation(*given.which, seed=given.seed, fresh=given.fresh)
     else:
         privacy(given.which[0], float(given.which[1]) if len(given.which) > 1 else 0.0, given.seed)
 
