@@ -2,13 +2,15 @@
 
     python docs/make_subjects.py synthetic A new --seed 1
     python docs/make_subjects.py people baskets fresh --seed 1
-    python docs/make_subjects.py people mnist item --data PATH/TO/FOLDER
+    python docs/make_subjects.py people mnist fresh --seed 1 --data PATH/TO/FOLDER --scores mnist-1.npz > mnist-1.jsonl
+    python docs/make_subjects.py splits mnist-*.npz
     python docs/make_subjects.py aggregation silo
     python docs/make_subjects.py privacy subject 4
     python docs/make_subjects.py table FILE...
 
-One JSON line for each attack; `table` makes Markdown of such lines. The folder of --data holds mnist.npz,
-shakespeare_roles.json.gz and hapt_windows.npz. From ten seconds to twenty minutes each on one core.
+One JSON line for each attack; `table` makes Markdown of such lines. `splits` makes Markdown of the scores of runs that
+differ in their seed: who is a member, and the training. The folder of --data holds mnist.npz, shakespeare_roles.json.gz
+and hapt_windows.npz. From ten seconds to twenty minutes each on one core.
 """
 
 import argparse
@@ -20,12 +22,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import parse
-from fedaudit.federation.simulate import federate
+from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.results.scores import Scores, blocks_of
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.types import Audit, Plan, Round
+from fedaudit.stats import auc_difference, over_runs
+from fedaudit.types import Audit, Estimate, Plan, Round
 
 HERE = Path(__file__).resolve().parent
 PAPER = ["subject-loss", "subject-rounds", "subject-neighbourhood"]
@@ -57,12 +63,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 UNITS = {"item": "dp-sgd", "user": "dp-fedavg", "subject": "higradavg"}
 
 
-def audited(config: dict[str, Any], label: dict[str, Any]) -> None:
+def audited(config: dict[str, Any], label: dict[str, Any], scores: str | None = None) -> None:
     prepared = prepare(parse(config))
-    say(prepared, rounds(prepared), label)
+    say(prepared, rounds(prepared), label, scores)
 
 
-def say(prepared: Prepared, made: Iterator[Round], label: dict[str, Any]) -> None:
+def say(prepared: Prepared, made: Iterator[Round], label: dict[str, Any], scores: str | None = None) -> None:
     started = time.perf_counter()
     auditor = Auditor(prepared.task, prepared.game, prepared.settings)
     for round in made:
@@ -76,6 +82,9 @@ def say(prepared: Prepared, made: Iterator[Round], label: dict[str, Any]) -> Non
         print(json.dumps(label | line | {"task": right, "seconds": round_(started)}), flush=True)
     for why in (*found.failed.items(), *(h.sentence for h in found.headlines)):
         print(why, file=sys.stderr)
+    if scores:
+        known = {name: column for name, column in auditor.score_table().items() if None not in column}
+        np.savez_compressed(scores, **{name: np.array(column) for name, column in known.items()})
 
 
 def round_(started: float) -> int:
@@ -103,30 +112,34 @@ def settings(name: str, folder: str, seed: int, fresh: float) -> dict[str, Any]:
     return found
 
 
-def people(name: str, how: str, folder: str, seed: int, attacks: list[str]) -> None:
-    config = settings(name, folder, seed, 0.5 if how == "fresh" else 0.0)
-    attacks = [attack for attack in attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
+def people(name: str, how: str, given: argparse.Namespace) -> None:
+    config = settings(name, given.data, given.seed, 0.5 if how == "fresh" else 0.0)
+    config["federation"] |= {"rounds": given.rounds} if given.rounds else {}
+    attacks = [attack for attack in given.attacks if (name, attack) != ("shakespeare", "subject-neighbourhood")]
     config["audit"] = {"vantages": ["client"], "attacks": attacks, "reference": {"models": 4}}
     if name != "hapt":  # too few people to set a threshold on
         config["audit"]["fpr"] = [0.05]
-    audited(config, {"what": "people", "data": name, "how": how, "seed": seed})
+    audited(config, {"what": "people", "data": name, "how": how, "seed": given.seed}, given.scores)
 
 
-def aggregation(how: str, folder: str, seed: int, fresh: float) -> None:
+def aggregation(how: str, seed: int, fresh: float) -> None:
     """One silo's model, a model on all data, and a federated one, of the same people (figure 2 of the paper)."""
-    config = settings("mnist", folder, seed, fresh)
+    config = settings("baskets", "", seed, fresh)
+    config["federation"] |= {"parties": 16, "split_subjects": True, "rounds": 10, "local_epochs": 4}
     config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
     label = {"what": "aggregation", "how": how, "fresh": fresh, "seed": seed}
-    if how == "pooled":
-        config["federation"]["parties"] = 1
-    if how != "silo":
+    if how == "federated":
         audited(config, label)
         return
     prepared = prepare(parse(config))
-    for party in prepared.parties[:4]:
+    parties = [party for party in prepared.parties if isinstance(party, Trainer)]
+    trained = prepared.game.training
+    assert trained is not None
+    together = Trainer(parties[0].name, trained.rows, parties[0].training)
+    for party in [together] if how == "pooled" else parties[:4]:
         alone = [Plan((party.name,)) for _ in planned(prepared)]
-        made = federate(prepared.task, [party], alone, prepared.config.federation.seed)
-        say(prepared, made, label | {"silo": party.name})
+        made = federate(prepared.task, [party], alone, seed)
+        say(prepared, made, label | {"silo": party.name if how == "silo" else "all"})
 
 
 def privacy(unit: str, epsilon: float, seed: int) -> None:
@@ -135,7 +148,8 @@ def privacy(unit: str, epsilon: float, seed: int) -> None:
     config["federation"] |= {"parties": 16, "rounds": 20, "local_epochs": 2}
     config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
     if unit != "none":
-        config["defences"] = [{"name": UNITS[unit], "epsilon": epsilon, "delta": 1e-5, "clip": 1.0}]
+        where = {"local": True} if unit == "user" else {}  # as in the paper: every party adds the noise itself
+        config["defences"] = [{"name": UNITS[unit], "epsilon": epsilon, "delta": 1e-5, "clip": 1.0, **where}]
     audited(config, {"what": "privacy", "unit": unit, "epsilon": epsilon if unit != "none" else None, "seed": seed})
 
 
@@ -152,6 +166,48 @@ def table(files: list[str]) -> None:
         print("|", " | ".join([*shown, cell(line["task"])]), "|")
 
 
+def splits(files: list[str]) -> None:
+    """Over runs of several seeds: AUC, what an attack is ahead of the paper's subject-loss on the same people, and
+    balanced accuracy. Intervals are for all splits that could have been drawn."""
+    runs = [load(file) for file in files]
+    lines = [said(Path(file).with_suffix(".jsonl")) for file in files]
+    print(
+        "| attack | AUC, mean | of each split | minus subject-loss | balanced accuracy, k = 25 | members, outsiders |"
+    )
+    print("|---|---|---|---|---|---|")
+    for name in [name for name in (*PAPER, *BEYOND, "blind") if all(name in line for line in lines)]:
+        found = [line[name]["auc"] for line in lines]
+        known = [line[name]["balanced-accuracy@25"] for line in lines if "balanced-accuracy@25" in line[name]]
+        pairs = [[blocks_of(run, attack, "global") for attack in (name, "subject-loss")] for run in runs]
+        ahead = [auc_difference(own, other) for own, other in pairs if own]
+        each = ", ".join("–" if one.value is None else f"{one.value:.3f}" for one in found)
+        means = ends(over_runs(found)), each, ends(over_runs(ahead, -1.0), "+.3f") if ahead else "–"
+        decided = ends(over_runs(known)) if known else "–"
+        print("|", " | ".join([name, *means, decided, f"{found[0].n_pos}, {found[0].n_neg}"]), "|")
+    counted = [line["blind"]["count-auc"] for line in lines if "count-auc" in line["blind"]]
+    print("\nnumber of records alone:", ends(over_runs(counted)) if counted else "–")
+
+
+def said(file: Path) -> dict[str, dict[str, Estimate]]:
+    """By attack and name, the estimates of a run as it printed them."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return {
+        line["attack"]: {n: Estimate(n, *e[:3], 0.95, "", "measured", *e[3:]) for n, e in line["estimates"].items()}
+        for line in lines
+    }
+
+
+def load(file: str) -> Scores:
+    with np.load(file, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def ends(estimate: Estimate, form: str = ".3f") -> str:
+    if estimate.value is None:
+        return "–"
+    return f"{estimate.value:{form}} ({estimate.low:{form}} to {estimate.high:{form}})"
+
+
 def cell(ends: list[float] | None) -> str:
     if ends is None or ends[0] is None:
         return "–"
@@ -161,22 +217,26 @@ def cell(ends: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["synthetic", "people", "aggregation", "privacy", "table"])
+    parser.add_argument("what", choices=["synthetic", "people", "aggregation", "privacy", "table", "splits"])
     parser.add_argument("which", nargs="*")
     parser.add_argument("--data", default=".")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--items", type=int, default=10000)
     parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
     parser.add_argument("--fresh", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, help="of people: other than usual")
+    parser.add_argument("--scores", help="of people: write everybody's scores to this file, for `splits`")
     given = parser.parse_args()
     if given.what == "table":
         table(given.which)
+    elif given.what == "splits":
+        splits(given.which)
     elif given.what == "synthetic":
         synthetic(*given.which, seed=given.seed, items=given.items)
     elif given.what == "people":
-        people(*given.which, folder=given.data, seed=given.seed, attacks=given.attacks)
+        people(*given.which, given)
     elif given.what == "aggregation":
-        aggregation(*given.which, folder=given.data, seed=given.seed, fresh=given.fresh)
+        aggregation(*given.which, seed=given.seed, fresh=given.fresh)
     else:
         privacy(given.which[0], float(given.which[1]) if len(given.which) > 1 else 0.0, given.seed)
 

@@ -13,10 +13,12 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedaudit.adversary.attacks import SUBJECT
+from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.audit.judge.subjects import f1, rates, threshold
 from fedaudit.audit.known import KNOWN, known, possible, usual
+from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
 from fedaudit.config.schema import Config, parse
 from fedaudit.report.html import render
@@ -137,6 +139,40 @@ def test_scattered_people_are_asked_about_in_every_party_and_count_once(tmp_path
     assert pooled.estimates["auc"].n_pos > prepared.game.truth.mask(Role.MEMBER).sum()
     assert (pooled.estimates["auc"].low or 0) > 0.6
     assert "subject" in pooled.estimates["auc"].method
+
+
+class ByAParty(SubjectFTA):
+    """An attack by the first party about the people of the others."""
+
+    by_first_party = True
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: Path, scattered: bool) -> None:
+    """Scattered people belong to no party by name: its own are those of whom it has records."""
+    few = {"parties": 4, "rounds": 2, "local_epochs": 1, "split_subjects": scattered}
+    prepared = prepare(people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, **few))
+    settings, game = replace(prepared.settings, attacks=[ByAParty()]), prepared.game
+    prepared = replace(prepared, settings=settings, auditor=Auditor(prepared.task, game, settings))
+    found = [r for r in watch(prepared).results if r.attack == "subject-fta"]
+    trained = game.training
+    assert trained is not None
+    assert trained.rows.subject is not None
+    of_first = set(trained.rows.subject[trained.party == "party-0"].tolist())
+    members = game.candidates.id[game.truth.mask(Role.MEMBER)].tolist()
+    others = [name for name in members if name not in of_first]
+    (of_all,) = [r for r in found if (r.model, r.party) == ("global", None)]
+    panels, scores = prepared.auditor.panels, prepared.auditor.case().scores
+    judged = scores.judged(panels.everyone, settings.attacks[0])
+    assert sorted(panels.everyone.id[judged & (panels.everyone.role == Role.MEMBER.value)].tolist()) == sorted(others)
+    told = known(panels.everyone, usual(panels.everyone))[0]  # tuned on, and so not reported on either
+    assert of_all.estimates["auc"].n_pos == int((judged & game.truth.mask(Role.MEMBER) & ~told).sum()) > 0
+    assert of_all.estimates["auc"].n_neg > 0
+    assert not scores.judged(panels.local["party-0"], settings.attacks[0]).any()
+    assert "party-0" not in {r.party for r in found}
+    own = own_records(game, np.arange(len(game.candidates)), 40)
+    assert own.sum() == 40
+    assert not (own & judged).any()
 
 
 # ------------------------------------------------------------------ decisions

@@ -59,8 +59,9 @@ class Sight:
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.filter = updates.Filtering(settings.filter)
+        self.of_first = game.of_first()[index]
         self.own = own_records(game, index, settings.search.own)
-        self.search = self._searching(settings, game.parties[0])
+        self.search = self._searching(settings)
         self.families = families(settings, self.filter, self.search)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
@@ -79,11 +80,11 @@ class Sight:
         rows = self.candidates.rows
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
 
-    def _searching(self, settings: Settings, first: str) -> searching.Searching:
+    def _searching(self, settings: Settings) -> searching.Searching:
         """The queries are shared among the rounds, unless only the last model is searched."""
         every_round = any(searching.DISTANCE in a.signals and a.name not in self.later for a in self.attacks)
         options = replace(settings.search, rounds=settings.rounds if every_round else 1)
-        asked = self.own | (self.party != first)
+        asked = self.own | ~self.of_first
         return searching.Searching(options, self.own[self.owner], asked[self.owner])
 
     @staticmethod

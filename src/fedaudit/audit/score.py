@@ -103,9 +103,8 @@ class Scores:
 
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
         """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
-        whose = min(sight.candidates.party.tolist()) if attack.by_first_party else self.barred
-        own = attack.by_first_party or (attack.learns and self.barred is not None)
-        return np.asarray(sight.party != whose) if own else np.ones(len(sight.id), bool)
+        attacks_others = attack.by_first_party or (attack.learns and self.barred is not None)
+        return ~sight.of_first if attacks_others else np.ones(len(sight.id), bool)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""

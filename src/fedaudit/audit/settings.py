@@ -233,7 +233,7 @@ def reference_half(game: Game, index: Ints) -> Bools:
 def own_records(game: Game, index: Ints, many: int) -> Bools:
     """Records of the first party that it learns from: half of `many` are its members, and as many are not."""
     member = game.truth.mask(Role.MEMBER)[index]
-    mine = game.candidates.party[index] == game.parties[0]
+    mine = game.of_first()[index]
     sides = [np.flatnonzero(mine & member), np.flatnonzero(mine & ~member)]
     fewest = min(many // 2, *(len(side) for side in sides))
     chosen = np.zeros(len(index), bool)

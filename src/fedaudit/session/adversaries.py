@@ -132,8 +132,7 @@ def shadow(config: Config, game: Game, own: Records | None, training: Mapping[st
     if adversary is None:
         return None
     if adversary == "do-sh":
-        first = game.parties[0]
-        return Shadow(adversary, own_of_party(game, first), first)
+        return Shadow(adversary, own_of_party(game, game.first), game.first)
     assert own is not None
     share = federation.member_subjects or federation.members
     own_game = split_own(own, share, federation.seed, bool(federation.split_subjects))

@@ -31,7 +31,7 @@ def told(settings: Settings, task: Task, game: Game, seed: int) -> list[str]:
         return []
     lines = meaning(inputs_are(game.candidates.rows.x))
     if any(DISTANCE in attack.signals for attack in taught):
-        asked = int((own | (game.candidates.party != game.parties[0]))[game.candidates.owner].sum())
+        asked = int((own | ~game.of_first())[game.candidates.owner].sum())
         lines.insert(0, duration(asked, settings.search.queries, speed(task, game, seed)))
     return lines
 
@@ -40,7 +40,7 @@ def check_own(name: str, members: int, game: Game) -> None:
     if members < FEWEST:
         raise FedauditError(
             "few-own",
-            f"{name} learns from the first party's own records, and {game.parties[0]!r} has {members} members with as "
+            f"{name} learns from the first party's own records, and {game.first!r} has {members} members with as "
             f"many non-members; {FEWEST} of each are needed",
             "Share the records among fewer parties, raise federation.members, or raise audit.tear.own.",
         )

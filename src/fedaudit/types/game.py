@@ -130,6 +130,17 @@ class Game:
     def parties(self) -> list[str]:
         return sorted(set((self.training or self.candidates).party.tolist()))
 
+    @property
+    def first(self) -> str:
+        """The party that attacks the others, in attacks by a party."""
+        return self.parties[0]
+
+    def of_first(self) -> Bools:
+        """Which candidates are the first party's own: it has records of them, be it the only one or one of several."""
+        own = np.zeros(len(self.candidates), bool)
+        own[self.candidates.of_party(self.first)] = True
+        return own
+
     def seen_by(self, party: str) -> Game:
         """The same game where all candidates count as this party's: of people with records in several."""
         mine = np.full(len(self.candidates), party)
