@@ -11,6 +11,7 @@ import pytest
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.judge import canary_sentences
+from fedaudit.audit.judge.canary import Trials, figures
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
@@ -237,3 +238,33 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
     assert canary_sentences.refuted(by_probes) == by_probes["epsilon-bonferroni"]
     assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
     assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+
+
+def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator, probes: int = 100) -> Trials:
+    """Scores of canaries with a share of the clip norm under noise that is as large as it is claimed to be. Alike:
+    their updates point the same way, so that they all meet the same noise."""
+    present = np.stack([rng.permutation(np.arange(probes) % 2 == 0) for _ in range(canaries)], axis=1)
+    noise = np.tile(rng.standard_normal((probes, 1)), canaries) if alike else rng.standard_normal(present.shape)
+    score = (norm**2 * present + NOISE * norm * noise).ravel()
+    counted = np.tile(np.arange(canaries) == 0, probes)
+    ones = np.ones(score.size)
+    return Trials(score, present.ravel(), counted, ones.astype(int), norm * ones, 0 * ones, ones)
+
+
+def less_noise(seen: Trials) -> bool:
+    lines = canary_sentences.remarks(figures(seen, DELTA, 0.95), seen.spread_of_one(0.95), NOISE, seen.norm)
+    return any("less noise than is claimed" in line for line in lines)
+
+
+@pytest.mark.parametrize(("norm", "canaries", "alike"), [(1.0, 1, False), (0.6, 1, False), (1.0, 8, True)])
+def test_noise_that_is_there_is_not_missed(norm: float, canaries: int, alike: bool) -> None:
+    """A canary of 0.6 of the clip norm meets 0.6 of the noise, and eight that meet the same noise are one trial."""
+    rng = np.random.default_rng(3)
+    alarms = sum(less_noise(simulated(norm, canaries, alike, rng)) for _ in range(200))
+    assert alarms <= 3  # once in a thousand audits
+
+
+def test_noise_that_is_not_there_is_missed() -> None:
+    seen = simulated(0.6, 4, alike=False, rng=np.random.default_rng(4))
+    quiet = replace(seen, score=0.36 * seen.present + 0.5 * (seen.score - 0.36 * seen.present))
+    assert less_noise(quiet)

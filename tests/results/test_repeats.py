@@ -31,6 +31,14 @@ def test_every_vantage_has_its_mean_with_the_spread_over_runs() -> None:
     assert spread_over(runs[:1]) == []
 
 
+def test_a_proved_bound_has_no_mean_over_runs() -> None:
+    """Both runs have a bound; it must not be said that they have no value."""
+    bound = Estimate("epsilon-one-run", 1.5, 1.5, None, 0.95, "coins", "proved", 50, 50, ceiling=3.0)
+    one = headline("client", 0.6)
+    runs = [Repeat(seed, [replace(one, estimates={**one.estimates, bound.name: bound})]) for seed in range(2)]
+    assert [list(own.estimates) for own in spread_over(runs)] == [["auc"]]
+
+
 def test_page_and_terminal_say_which_run_is_quoted() -> None:
     document = Document.from_json(results())
     whole = replace(document, run=replace(document.run, over_runs=spread_over(document.run.repeats)))

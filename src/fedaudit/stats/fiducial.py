@@ -8,7 +8,7 @@ interval. Nothing is drawn at random.
 
 This is a generalised (fiducial) interval, not a proved one. For several parties it counts on their errors to average
 out, which they do where the ROC curve is smooth at the FPR. For one party, too, it misses more often than it may where
-the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` needs no assumption.
+the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` does not.
 """
 
 import math

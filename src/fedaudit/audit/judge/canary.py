@@ -71,6 +71,10 @@ class Trials:
         chosen = np.isfinite(self.score) & (True if all_of_them else self.counted)
         return self.score[chosen & self.present], self.score[chosen & ~self.present]
 
+    def spread_of_one(self, confidence: float) -> Estimate:
+        """The standard deviation of the scores of one canary at each probe."""
+        return score_sd(*self.with_and_without(all_of_them=False), confidence)
+
     def at(self, mask: Bools) -> Trials:
         return Trials(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
@@ -116,7 +120,8 @@ def _crafted(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
     found |= accountant(claim, case.round, confidence)
     curves |= claimed_curves(claim, [int(r) for r in np.unique(seen.round)])
     curves |= histograms(seen)
-    warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm, len(seen.score))
+    noise = claim.process.noise if claim.process else None
+    warnings = remarks(found, seen.spread_of_one(confidence), noise, seen.norm)
     result = AuditResult(
         "canife", vantage.value, model, "user", None, case.round, found, _cost(watch), warnings, curves,
         canary=case.canaries.exhibit,

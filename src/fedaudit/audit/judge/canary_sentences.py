@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import stats
 
+from fedaudit.audit.canaries import ALIVE
 from fedaudit.types import Estimate, Floats
 
 ROUND = "epsilon-accountant-round"
@@ -31,8 +32,12 @@ def too_quiet(spread: Estimate, noise: float) -> bool:
     return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
 
 
-def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, scores: int) -> list[str]:
-    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak."""
+def remarks(found: Mapping[str, Estimate], spread: Estimate, noise: float | None, norms: Floats) -> list[str]:
+    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak.
+
+    `spread`: the standard deviation of the scores of one canary at each probe. Several at a probe may meet the same
+    noise, and would pass for as many trials. A canary meets as much of the noise as it has of the clip norm.
+    """
     told = []
     if bound := refuted(found):
         told.append(
@@ -40,19 +45,21 @@ def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, s
             f"{bound.value:.3g} ({bound.name}, {bound.confidence:.0%} confidence, {bound.n_pos} + {bound.n_neg} "
             f"probes), and {found[ROUND].value:.3g} is claimed."
         )
-    spread = found["score-sd"]
-    if noise is not None and spread.value is not None and too_quiet(spread, noise):
-        gone = "there is no noise in the sum" if spread.value < noise / 10 else "the sum has less noise than is claimed"
+    dead = ~(norms >= ALIVE)
+    expected = 0.0 if noise is None or dead.all() else noise * float(norms[~dead].min())
+    if expected and spread.value is not None and too_quiet(spread, expected):
+        much_less = spread.value < expected / 10
+        gone = "there is no noise in the sum" if much_less else "the sum has less noise than is claimed"
         told.append(
             f"canife: {gone}. The scores have a standard deviation of {spread.value:.3g} (at most {spread.high:.3g}), "
-            f"and the claimed noise alone would give {noise:.3g}."
+            f"and the claimed noise alone would give {expected:.3g}."
         )
     elif noise is None and found["auc"].value == 1:
         told.append("canife: no noise protects the parties: the sum tells every time whether the canary took part.")
-    dead = int(np.count_nonzero(~np.isfinite(norms) | (norms < 0.5)))
-    if dead:
+    if dead.any():
         told.append(
-            f"canife: {dead} of {scores} scores are of dead canaries, whose update vanishes; they do not count."
+            f"canife: {dead.sum()} of {len(norms)} scores are of dead canaries, whose update vanishes: they do not "
+            "count."
         )
     elif float(np.median(norms)) < WEAK:
         told.append(
