@@ -1,7 +1,7 @@
 """Makes the figures of docs/matched-filter.md: light federations, scored round by round by pure functions.
 
     python docs/make_matched.py run baskets cifar100-mlp --data FOLDER --out FOLDER
-    python docs/make_matched.py tables --out FOLDER
+    python docs/make_matched.py tables --out FOLDER            (or false-positives, or null)
 
 A cell (a setting with a seed) is one JSON file; one that is there is not made again. Fitting, calibration and
 evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their
@@ -12,17 +12,18 @@ FOLDER with the data: cifar10.npz, cifar100.npz, mnist.npz and adult.npz; `baske
 import argparse
 import copy
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matched_cells import Cell, Way, cells
-from scipy import special
+from matched_cells import OURS, Cell, Way, cells
+from scipy import special, stats
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import matched, relatives
@@ -307,16 +308,84 @@ def tables(out: Path) -> None:
                     )
 
 
+def as_audited(cell: dict[str, Any]) -> str:
+    """The score that an audit of this federation would use."""
+    noisy = {"damping": 10.0} if cell["noise"] else {"damping": 1.0} if cell["update_noise"] else None
+    return (replace(OURS, adaptive=False, **noisy) if noisy else OURS).name + "; weighted"
+
+
+@cache
+def usual(parties: int, calibration: int, evaluation: int) -> tuple[int, int]:
+    """How many evaluation records are accused in 95 of 100 honest tests, with a threshold for each party: not only the
+    records accused are a matter of chance, the calibration records that set the threshold are, too (beta-binomial)."""
+    rank = math.floor(FPR * (calibration + 1) + 1e-9)
+    one = stats.betabinom.pmf(np.arange(evaluation + 1), evaluation, rank, calibration + 1 - rank)
+    chances = one[: np.flatnonzero(one > 1e-12)[-1] + 1]
+    total = reduce(np.convolve, [chances] * parties)
+    low, high = np.searchsorted(total.cumsum(), (0.025, 0.975))
+    return int(low), int(high)
+
+
+def false_positives(out: Path) -> None:
+    """In how many cells the nominal rate is believable after the last round: given the threshold (the interval that
+    reports show), and with the threshold's own error."""
+    groups: dict[tuple[str, str], list[tuple[bool, bool, float]]] = {}
+    for name, content in stored(out).items():
+        parties = min(content["cell"]["looked_at"], content["cell"]["parties"])
+        for model, thresholds in (("local", parties), ("global", 1)):
+            found = list(content[model].values())[-1].get(as_audited(content["cell"]))
+            if found is None:
+                continue
+            low, high = found["fpr_interval"]
+            sizes = (found[key] // thresholds for key in ("calibration", "evaluation"))
+            least, most = usual(thresholds, *sizes)
+            honest = least <= round(found["fpr"] * found["evaluation"]) <= most
+            for group in (name.partition("-")[0], "all"):
+                groups.setdefault((group, model), []).append((low <= FPR <= high, honest, found["fpr"]))
+    print(
+        "| cells | seen | how many | mean realised FPR, % | nominal in the interval given the threshold | and with its error |"
+    )
+    print("|---" * 6 + "|")
+    for (group, model), found in groups.items():
+        given, honest, mean = np.mean(found, axis=0)
+        print(f"| {group} | {model} | {len(found)} | {100 * mean:.2f} | {100 * given:.0f} % | {100 * honest:.0f} % |")
+
+
+def null(out: Path) -> None:
+    """Where no candidate was trained on: means over seeds with their 95 % intervals (Student's t)."""
+    contents = [content for name, content in stored(out).items() if name.startswith("null-")]
+    print(
+        "| seen | fit | seeds | TPR at 1 % FPR, % | realised FPR, % | AUC | of the intervals, with TPR 1 % | with AUC 0.5 |"
+    )
+    print("|---" * 8 + "|")
+    for model in ("local", "global"):
+        rounds = [list(content[model].values())[-1] for content in contents]
+        for way in (way for way in rounds[0] if way.endswith("weighted")):
+            entries = [found[way] for found in rounds]
+            means = []
+            for key, factor, digits in (("tpr", 100, 2), ("fpr", 100, 2), ("auc", 1, 4)):
+                values = factor * np.array([entry[key] for entry in entries])
+                reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+                means.append(f"{values.mean():.{digits}f} ± {reach:.{digits}f}")
+            rates = sum(entry["low"] <= FPR <= entry["high"] for entry in entries)
+            areas = sum(entry["auc_interval"][0] <= 0.5 <= entry["auc_interval"][1] for entry in entries)
+            fit = way.split(", ")[1]
+            print(f"| {model} | {fit} | {len(entries)} | {' | '.join(means)} | {rates} | {areas} |")
+
+
+SHOW = {"tables": tables, "false-positives": false_positives, "null": null}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "tables"])
+    parser.add_argument("what", choices=["run", *SHOW])
     parser.add_argument("cells", nargs="*", help="the beginning of their names")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("docs/matched"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.what == "tables":
-        return tables(given.out)
+    if given.what != "run":
+        return SHOW[given.what](given.out)
     given.out.mkdir(parents=True, exist_ok=True)
     for name, cell in cells().items():
         path = given.out / f"{name}.json"
