@@ -343,7 +343,7 @@ def false_positives(out: Path) -> None:
             for group in (name.partition("-")[0], "all"):
                 groups.setdefault((group, model), []).append((low <= FPR <= high, honest, found["fpr"]))
     print(
-        "| cells | seen | how many | mean realised FPR, % | nominal in the interval given the threshold | and with its error |"
+        "| cells | seen | how many | mean realised FPR, % | 1 % is in its interval | and with the threshold's error |"
     )
     print("|---" * 6 + "|")
     for (group, model), found in groups.items():
@@ -354,9 +354,7 @@ def false_positives(out: Path) -> None:
 def null(out: Path) -> None:
     """Where no candidate was trained on: means over seeds with their 95 % intervals (Student's t)."""
     contents = [content for name, content in stored(out).items() if name.startswith("null-")]
-    print(
-        "| seen | fit | seeds | TPR at 1 % FPR, % | realised FPR, % | AUC | of the intervals, with TPR 1 % | with AUC 0.5 |"
-    )
+    print("| seen | fit | seeds | TPR at 1 % FPR, % | realised FPR, % | AUC | intervals with TPR 1 % | with AUC 0.5 |")
     print("|---" * 8 + "|")
     for model in ("local", "global"):
         rounds = [list(content[model].values())[-1] for content in contents]
