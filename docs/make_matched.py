@@ -342,9 +342,7 @@ def false_positives(out: Path) -> None:
             honest = least <= round(found["fpr"] * found["evaluation"]) <= most
             for group in (name.partition("-")[0], "all"):
                 groups.setdefault((group, model), []).append((low <= FPR <= high, honest, found["fpr"]))
-    print(
-        "| cells | seen | how many | mean realised FPR, % | 1 % is in its interval | and with the threshold's error |"
-    )
+    print("| cells | seen | how many | mean realised FPR, % | 1 % in its interval | and with the threshold's error |")
     print("|---" * 6 + "|")
     for (group, model), found in groups.items():
         given, honest, mean = np.mean(found, axis=0)
