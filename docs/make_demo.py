@@ -1,7 +1,7 @@
 """Makes the figures that README and docs/matched-filter.md quote of the demo: its federation, trained and audited with
 several seeds, with people whole (the default) and with single records dealt out.
 
-    python docs/make_demo.py run --out FOLDER [--seeds 0 1 2 3 4] [--splits whole split]
+    python docs/make_demo.py run --out FOLDER [--seeds 0 1 2 3 4] [--splits whole split] [--attacks ...]
     python docs/make_demo.py table --out FOLDER
 
 Each run is `fedaudit demo` in a process of its own; one that is finished is not made again.
@@ -19,15 +19,16 @@ import numpy as np
 from scipy import stats
 
 ATTACKS = ["matched-filter", "fusion", "gradient-cosine", "fta-confidence", "loss"]
+NONE = {"value": None, "low": None, "high": None}  # of an attack that was not run
 SPLITS = {"whole": "false", "split": "true"}
 SEEN = {"local": "local models (server)", "global": "global models (any party)"}
 
 
-def make(out: Path, seeds: list[int], splits: list[str]) -> None:
+def make(out: Path, seeds: list[int], splits: list[str], attacks: list[str]) -> None:
     for seed in seeds:
         for name in splits:
             settings = [f"federation.seed={seed}", f"federation.split_subjects={SPLITS[name]}"]
-            options = [part for setting in (*settings, f"audit.attacks={ATTACKS}") for part in ("--set", setting)]
+            options = [part for setting in (*settings, f"audit.attacks={attacks}") for part in ("--set", setting)]
             command = [sys.executable, "-m", "fedaudit", "demo", "--out", str(out / f"{name}-{seed}"), *options]
             subprocess.run(command, check=True)
 
@@ -72,13 +73,14 @@ def table(out: Path) -> None:
         print("|---" * (3 + len(runs)) + "|")
         for model, seen in SEEN.items():
             for what, found in rows(runs, model):
-                print(f"| {seen} | {what} | " + " | ".join(map(ends, found)) + f" | {over_seeds(found)} |")
+                there = [entry for entry in found if entry["value"] is not None]
+                print(f"| {seen} | {what} | " + " | ".join(map(ends, found)) + f" | {over_seeds(there)} |")
 
 
 def rows(runs: list[dict[tuple[str, str], Any]], model: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """What is shown of all runs: TPR at 1 % FPR of each attack, then the matched filter's other figures."""
     for attack in ATTACKS:
-        yield attack, [run[attack, model]["estimates"]["tpr@0.01"] for run in runs]
+        yield attack, [run[attack, model]["estimates"]["tpr@0.01"] if (attack, model) in run else NONE for run in runs]
     entries = [run["matched-filter", model] for run in runs]
     for rounds in (1, 5):
         yield f"matched-filter, after {rounds} rounds", [at_round(entry, rounds) for entry in entries]
@@ -101,9 +103,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--splits", nargs="+", choices=list(SPLITS), default=list(SPLITS))
+    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=ATTACKS)
     given = parser.parse_args()
     if given.what == "run":
-        make(given.out, given.seeds, given.splits)
+        make(given.out, given.seeds, given.splits, given.attacks)
     table(given.out)
 
 
