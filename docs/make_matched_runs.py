@@ -72,11 +72,11 @@ RUNS = {
     "cifar100-mlp-raw": Run("cifar100", "cifar100.npz", 16000, 'name = "mlp"\nhidden = [256, 128]', 10),
     "cifar100-own-cnn": Run("cifar100", "cifar100.npz", 8000, 'name = "make_matched_runs:small_cnn"', epochs=4),
     "cifar100-cnn": Run("cifar100", "cifar100.npz", 8000, 'name = "cnn"'),
-    "cifar100-resnet20": Run("cifar100", "cifar100.npz", 4000, 'name = "resnet20"', 3, attacks=CHEAP),
+    "cifar100-resnet20": Run("cifar100", "cifar100.npz", 2400, 'name = "resnet20"', 3, attacks=CHEAP),
     "mnist-mlp": Run("mnist", "mnist.npz", 8000, 'name = "mlp"'),
     "adult-mlp": Run("adult", "adult.npz", 8000, 'name = "mlp"'),
     "shakespeare-lstm": Run(
-        "shakespeare", "shakespeare_roles.json.gz", 4000, 'name = "lstm"\nunits = 128', 5, attacks=CHEAP,
+        "shakespeare", "shakespeare_roles.json.gz", 2400, 'name = "lstm"\nunits = 64', 5, attacks=CHEAP,
         more="length = 80",
     ),
 }  # fmt: skip
