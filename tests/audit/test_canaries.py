@@ -16,10 +16,11 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
+from fedaudit.federation.canary import OUTSIDE
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Estimate
@@ -60,6 +61,16 @@ def found_by(audit: Audit, attack: str = "canife") -> AuditResult:
 
 def refuted(audit: Audit) -> bool:
     return any("does not hold" in warning for warning in found_by(audit).warnings)
+
+
+def test_the_design_pool_is_large_enough_for_its_mock_parties_if_the_data_are() -> None:
+    many = stage(asking({"pool": 8}, federation={"parties": 40, "members": 0.1}))
+    assert many.own is not None
+    wanted = (8 + OUTSIDE) * int(np.median([len(many.game.members(party)) for party in many.game.parties]))
+    assert 0.8 * wanted <= len(many.own) <= 1.2 * wanted
+    few = stage(asking({"pool": 64}))
+    assert few.own is not None
+    assert len(few.own) <= 0.21 * (len(few.own) + len(few.dataset.records))
 
 
 # ------------------------------------------------------------------ what comes out
@@ -174,8 +185,9 @@ def test_a_vantage_that_does_not_see_the_sum_is_refused() -> None:
 
 
 def test_a_dead_canary_is_refused() -> None:
-    """A clip norm that no gradient reaches: health may read well, and nothing is concluded."""
-    huge = [{"name": "dp-fedavg", "noise": 1.0, "clip": 1e6, "delta": 0.01}]
+    """A clip norm that no gradient reaches: health may read well, and nothing is concluded. So little noise that the
+    model stays one: with noise in proportion to such a norm, its gradients would be as large as its weights."""
+    huge = [{"name": "dp-fedavg", "noise": 1e-6, "clip": 1e5, "delta": 0.01}]
     prepared = prepare(asking({"probes": 20, "every": 2, "steps": 5}, defences=huge))
     audit = watched(prepared)
     assert "every canary is dead" in audit.failed["canife"]

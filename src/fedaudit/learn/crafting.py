@@ -118,11 +118,13 @@ def _craft_values(
     z = tensor(start).clone().requires_grad_()
     y = tensor(labels)
     optimizer = torch.optim.Adam([z], lr=PACE * max(float(pool.x.std()), 1e-3))
+    slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, recipe.steps)
     before = _whole(gradients, z, y, updates, reach, recipe)
     for few in _steps(updates, recipe, rng):
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(objective(gradients(z, y), few, reach, recipe.objective).sum())
         optimizer.step()
+        slower.step()
     after = _whole(gradients, z, y, updates, reach, recipe)
     return Crafted(_named(z.detach().numpy(), labels), before, after)
 
