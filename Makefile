@@ -10,11 +10,11 @@ demo: $(STAMP)
 	$(BIN)/fedaudit demo
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # What takes too long for every change, such as all commands and figures of the README as printed.
 evidence: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m evidence
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m evidence
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
