@@ -76,6 +76,7 @@ def test_what_was_learnt_by_heart_is_found(tmp_path: Path) -> None:
             low = estimates[of].low
             assert low is not None
             assert low > 0.6, (name, of)
+    assert pooled(audit)["blind"].cost.epochs < 1e5  # in the same unit as the others, though nobody holds the weights
 
 
 def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind(

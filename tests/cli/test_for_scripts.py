@@ -13,6 +13,7 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 
 from fedaudit import __version__
 from fedaudit.cli.commands import COMMANDS
@@ -240,12 +241,19 @@ def test_out_never_mixes_into_a_folder_of_somebody_else(runs: Path, tmp_path: Pa
     thesis.mkdir()
     (thesis / "chapter.tex").write_text("mine")
     (tmp_path / "a-file").write_text("mine")
+    (runs / "study.toml").write_text('base = "bare.toml"\n[grid]\n"federation.seed" = [0, 1]\n')
+    (tmp_path / "checkpoints").mkdir()
+    for round in (0, 1):
+        save_file({"0.weight": np.zeros((2, 2), np.float32)}, tmp_path / f"checkpoints/round-{round}.safetensors")
     for arguments in (
         ("run", "bare.toml", "--out", str(thesis)),
         ("run", "bare.toml", "--out", str(thesis), "--force"),
         ("demo", "--out", str(thesis)),
         ("audit", "runs/bare", "--out", str(thesis)),
         ("run", "bare.toml", "--out", str(tmp_path / "a-file")),
+        ("import", str(tmp_path / "checkpoints"), "--out", str(thesis)),
+        ("study", "study.toml", "--out", str(thesis)),
+        ("advise", "bare.toml", "--limit", "auc < 0.6", "--out", str(thesis)),
     ):
         done = fedaudit(*arguments, cwd=runs)
         assert done.returncode == 2, (arguments, done.stdout, done.stderr)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import Lock
+from fedaudit.files import Lock, refuse_foreign
 from fedaudit.results import study as results
 from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile
 from fedaudit.session.recording import Recording, differing
@@ -48,6 +48,7 @@ class Piece:
 
 def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
+    refuse_foreign(out, [results.STUDY, CELLS])
     try:
         (out / CELLS).mkdir(parents=True, exist_ok=True)
         lock = Lock(out)

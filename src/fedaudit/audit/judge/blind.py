@@ -37,7 +37,8 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
-        epochs = (time.perf_counter() - started) / max(case.panels.everyone.epoch_seconds, 1e-9)
+        trained = max(sight.epoch_seconds for sight in case.panels.sights.values())  # not all of them see every round
+        epochs = (time.perf_counter() - started) / max(trained, 1e-9)
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 
