@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
-from fedaudit.types import AuditResult, Candidates, Cost, Game, Headline, Role, Truth
+from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
 from tests.worlds import silent, watch
 
 EVERY = list(SUBJECT)
@@ -258,9 +258,27 @@ def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibra
     assert f"{visible:.3f}" in sentence
     assert tone == ("none" if calibration else "unknown")
     assert ("No evidence was found that" in sentence) == (calibration > 0)
+    assert ("On average no evidence was found that" in sentence) == (calibration == 0)
     least = smallest_visible_tpr(Sizes(70, 150, calibration), 0.05) if calibration else None
     assert ("picked out at 5 % false accusations" in sentence) == (least is not None) == (calibration == 400)
     assert re.search(r"\bsafe\b", sentence) is None
+
+
+def test_where_the_share_is_not_settled_chance_on_average_is_still_said() -> None:
+    short = "the lower end is 0 until there are 4 more calibration non-members"
+    found = {
+        "auc": Estimate("auc", 0.533, 0.472, 0.592, 0.95, "", "measured", 175, 175),
+        "tpr@0.05": Estimate("tpr@0.05", 0.06, 0.0, 0.147, 0.95, "", "measured", 175, 175, n_cal=60, reason=short),
+    }
+    headline = Headline("client", "subject-loss", "global", found, 1)
+    for unit, words in (("subject", "no evidence was found that it can tell"), ("record", "nothing beyond chance was")):
+        behind = AuditResult("subject-loss", "client", "global", cast(Unit, unit), None, 5, found, Cost(0.1))
+        (told,) = worded([headline], Scene([behind], 5))
+        assert told.tone == "unknown"
+        assert f"is not settled: 6.0 % of {'subjects in ' if unit == 'subject' else ''}the training" in told.sentence
+        assert f"On average {words}" in told.sentence
+        assert "53.3 % of the time (95 % interval 47.2–59.2; guessing is 50 %)" in told.sentence
+        assert ("The smallest risk that this audit could have seen" in told.sentence) == (unit == "subject")
 
 
 def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ UNITS = {
     "attribute": ("hidden attribute values", "a true attribute value"),
 }
 NOTHING = {"subject": "No evidence was found that {who} can tell who is in the training data"}
+NOTHING_ON_AVERAGE = {"subject": "no evidence was found that it can tell who is in the training data"}
 STRENGTH: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
 
 
@@ -93,8 +94,8 @@ def _told(headline: Headline, name: str | None, scene: Scene) -> Headline:
     return replace(headline, sentence=sentence, tone=tone)
 
 
-def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str]:
-    """What is picked out, many and one; and how to say that nothing is."""
+def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str, str]:
+    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average."""
     unit = entry.unit if entry else "record"
     many, one = UNITS.get(unit, UNITS["record"])
     nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
@@ -102,10 +103,10 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
         many = f"the parties' {many}"
     elif many == "training records":
         many = "the training records"
-    return many, one, nothing
+    return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
 
 
-def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str]) -> tuple[Tone, str]:
+def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str, str]) -> tuple[Tone, str]:
     who = _who(headline.vantage)
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
@@ -122,13 +123,13 @@ def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str
         f"({_interval('tpr@', auc)}; guessing is 50 %{'' if value_of(tpr) is not None else how})"
     )
     better = auc is not None and auc.low is not None and auc.low > 0.5
+    at_chance = f" On average {nouns[3]}: {average}." if auc and auc.low is not None else ""
     if tpr is None or tpr.value is None:
         why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
         absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
         if better:
             return "weak", f"{absent} Yet on average it does better than guessing: {average}."
-        rest = f" On average nothing beyond chance was found: {average}." if auc and auc.low is not None else ""
-        return "unknown", absent + rest
+        return "unknown", absent + at_chance
     hits = f"about {count(round(tpr.value * tpr.n_pos))} of {count(tpr.n_pos)}"
     shares = f"{share(tpr.value)} of {nouns[0]} ({hits}) while wrongly accusing {rate(fpr)} of outsiders"
     shares += f" ({_interval(name or 'tpr@', tpr)}{how})"
@@ -138,7 +139,7 @@ def _claim(headline: Headline, name: str | None, how: str, nouns: tuple[str, str
         begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
         said = f"How much {_lower(who)} can pick out is not settled: {shares}; {begins}."
         if not better:
-            return "unknown", said
+            return "unknown", said + at_chance
         return "weak", f"{said} On average it does better than guessing: {average}."
     why = f" ({tpr.reason})" if tpr.reason else ""
     start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}."
