@@ -20,6 +20,7 @@ from fedaudit.data.records import dataset, standardised
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
 
+LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = 100  # of a column of words: more are names, not kinds
 
 
@@ -146,8 +147,8 @@ def _feature(column: Column, options: TableOptions) -> tuple[Floats, list[str]]:
     notes = [f"{len(empty)} empty cells of {column.where} were filled in."] if len(empty) else []
     if numbers is None:
         return _one_hot(column), notes
-    if len(endless := np.flatnonzero(np.isinf(numbers))):
-        what = f"{column.where} is infinite in {rows(endless)}"
+    if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
+        what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
         raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
     if column.has_decimal_commas and any("," in cell for cell in column.cells):
         notes.append(f"{column.where}: commas were read as decimal points.")
