@@ -29,6 +29,10 @@ def test_defaults_are_the_documented_ones() -> None:
         ({"audit": {"fpr": [1.5]}}, "bad-value", "audit.fpr"),
         ({"audit": {"vantages": ["god"]}}, "bad-value", "audit.vantages"),
         ({"federation": {"algorithm": "magic"}}, "bad-value", "federation.algorithm"),
+        ({"audit": {"fpr": 0.01}}, "bad-value", "audit.fpr: a list is needed, in brackets, got 0.01"),
+        ({"audit": {"canary": 3}}, "bad-value", "audit.canary: a section with keys of its own is needed"),
+        ({"data": "digits"}, "bad-value", "data: a section"),
+        ({"audit": {"tear": {"targets": "some"}}}, "bad-value", "audit.tear.targets: Input should be 'all'"),
     ],
 )
 def test_B2_B16_wrong_configurations(raw: dict[str, object], code: str, hint: str) -> None:
@@ -58,6 +62,11 @@ def test_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[data\n")
     with pytest.raises(FedauditError, match="config-syntax"):
         load_config(tmp_path / "bad.toml")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("\ufeff[federation]\nrounds = 7\n", encoding="utf-8")
+    assert load_config(tmp_path / "my.toml").federation.rounds == 7
 
 
 def test_the_hash_follows_the_meaning() -> None:

@@ -154,8 +154,9 @@ def test_an_empty_cell_is_refused_by_column_and_row_or_imputed(tmp_path: Path) -
     ("change", "options", "says"),
     [
         (("61,", "<61,"), {}, None),  # one in four is no mistake among numbers: these are words
-        (("61,f,72", "inf,f,72"), {}, "'age' is infinite in row 1"),
-        (("pulse", "age"), {}, "two columns are called 'age'"),
+        (("61,f,72", "inf,f,72"), {}, "'age' is infinite, or too large to learn from, in row 1"),
+        (("61,f,72", "-1e300,f,72"), {}, "'age' is infinite, or too large to learn from, in row 1"),
+        (("pulse", "age"), {}, "columns 1 and 3 have the same name"),
         (("pulse", ""), {}, r"column 3 has no name.*index=False"),
         (("58,m,80,", "58,m,80,8,"), {}, "6 columns, separated by commas, and another number in row 2"),
         (("c,ill", ",ill"), {"subject": "who"}, r"'who'.* is empty in row 4"),
@@ -186,6 +187,16 @@ def test_a_few_words_among_numbers_are_a_mistake_and_are_not_quoted(tmp_path: Pa
     with pytest.raises(FedauditError, match=r"'crp' holds numbers, but not in row 18\.") as caught:
         read(written(tmp_path, many("{i}.5", "<secret>")))
     assert "secret" not in str(caught.value)
+
+
+def test_a_record_in_place_of_a_header_is_not_quoted(tmp_path: Path) -> None:
+    for first, says in (
+        ("61.25,0,9174,a", "no column 'outcome'.*add a row with the names"),
+        ("9174,1,9174,a", "1 and 3"),
+    ):
+        with pytest.raises(FedauditError, match=says) as caught:
+            read(written(tmp_path, f"{first}\n58,1,4,b\n59,0,3,a\n"))
+        assert "9174" not in str(caught.value)
 
 
 def test_names_and_free_text_are_not_coded(tmp_path: Path) -> None:

@@ -380,10 +380,20 @@ def put(raw: dict[str, Any], path: Sequence[str], value: Any, not_a_section: Fed
     raw[path[-1]] = value
 
 
+# What a writer of TOML is told, where pydantic speaks of Python.
+WORDS = {
+    "tuple_type": "a list is needed, in brackets",
+    "model_type": "a section with keys of its own is needed",
+    "bool_parsing": "true or false is needed",
+}
+
+
 def explain(error: ValidationError, where: str) -> FedauditError:
     first = error.errors()[0]
-    spot = ".".join(str(part) for part in first["loc"])
+    # Of a key that may hold this or that, pydantic's place goes on with a name of its own for "this".
+    spot = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and "[" in part))
     message = first["msg"].removeprefix("Value error, ")
+    message = WORDS.get(first["type"], message)
     if todo := first.get("ctx", {}).get("todo"):  # see `section.refused`
         what = f"{message} {spot!r}" if first["type"] == UNKNOWN_KEY else f"{spot}: {message}"
         return FedauditError(first["type"], what, todo, where=where)

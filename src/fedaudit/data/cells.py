@@ -197,8 +197,8 @@ def _checked_names(path: Path, names: list[str]) -> list[str]:
             what = f"{path}: column {place} has no name"
             raise FedauditError("table-header", what, "Name it, or leave it out (in pandas: to_csv(..., index=False)).")
         if name in names[: place - 1]:
-            what = f"{path}: two columns are called {name!r}"
-            raise FedauditError("table-header", what, "Rename one of them.")
+            what = f"{path}: columns {names.index(name) + 1} and {place} have the same name"
+            raise FedauditError("table-header", what, "Rename one of them. If there is no header row, add one.")
     return names
 
 
@@ -248,7 +248,12 @@ def _of_arrow(where: str, column: Any, types: Any) -> Column:
 
 
 def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Column:
-    """The column that a key of [data] names."""
-    if name not in columns:
-        raise FedauditError("unknown-column", f"{path} has no column {name!r} (data.{key})", suggest(name, columns))
-    return columns[name]
+    """The column that a key of [data] names. Where "names" are numbers, the first row may be a record: not quoted."""
+    if name in columns:
+        return columns[name]
+    what, todo = f"{path} has no column {name!r} (data.{key})", suggest(name, columns)
+    if any(_number(each) is not None for each in columns):
+        todo = "Its first row has numbers where names are expected: add a row with the names of the columns, or " + (
+            f"correct data.{key}."
+        )
+    raise FedauditError("unknown-column", what, todo)

@@ -20,6 +20,7 @@ from fedaudit.data.records import dataset, standardised
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
 
+LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = 100  # of a column of words: more are names, not kinds
 
 
@@ -187,8 +188,8 @@ def _feature(column: Column, options: TableOptions) -> _Feature:
     numbers = column.numbers
     if numbers is None:
         return _Feature(_one_hot(column), len(empty))
-    if len(endless := np.flatnonzero(np.isinf(numbers))):
-        what = f"{column.where} is infinite in {rows(endless)}"
+    if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
+        what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
         raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
     different = len(np.unique(numbers)) == len(numbers) > MAX_VALUES
     numbered = different and bool((numbers == np.floor(numbers)).all())

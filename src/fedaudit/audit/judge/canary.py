@@ -18,7 +18,7 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.canaries import CRAFTED, HEALTH, MEASURES, NORM, RANDOM, SCORE, SPREAD, Claim, Crafted, Watch
-from fedaudit.audit.judge.canary_sentences import conclusion, remarks
+from fedaudit.audit.judge.canary_sentences import conclusion, remarks, whole_run_refuted
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.composition import Inversion
@@ -296,7 +296,7 @@ def _random(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
     )
     found["epsilon-one-run"] = one_run_epsilon(final, inside, claim.delta, confidence)
     found |= accountant(claim, case.round, confidence)
-    warnings = null_remarks(final[~inside], random.size)
+    warnings = [*whole_run_refuted(found), *null_remarks(final[~inside], random.size)]
     curves = {}
     if inside.any() and not inside.all():
         x, with_it, without = histogram(final[inside], final[~inside])

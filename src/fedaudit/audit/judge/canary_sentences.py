@@ -10,7 +10,7 @@ from scipy import stats
 from fedaudit.audit.canaries import ALIVE
 from fedaudit.types import Estimate, Floats
 
-ROUND = "epsilon-accountant-round"
+ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
 WEAK = 0.99
 RARE = 1e-3
 
@@ -23,6 +23,18 @@ def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
     if claimed is None or deciding is None or deciding.value is None:
         return None
     return deciding if deciding.value > claimed else None
+
+
+def whole_run_refuted(found: Mapping[str, Estimate]) -> list[str]:
+    """A warning if the coins of random canaries prove more than is claimed for the whole training."""
+    proved, claimed = (found[name].value if name in found else None for name in ("epsilon-one-run", WHOLE))
+    if proved is None or claimed is None or proved <= claimed:
+        return []
+    return [
+        f"one-shot: the claim of differential privacy does not hold. The whole run has an epsilon of at least "
+        f"{proved:.3g} (epsilon-one-run, {found['epsilon-one-run'].confidence:.0%} confidence), and {claimed:.3g} is "
+        "claimed."
+    ]
 
 
 def too_quiet(spread: Estimate, noise: float) -> bool:
@@ -79,7 +91,7 @@ def conclusion(attack: str, found: Mapping[str, Estimate], quality: str) -> list
         ("epsilon-one-shot", "estimate, whole run"),
         ("epsilon-composed", "composed, a heuristic"),
         (ROUND, "claimed, one round"),
-        ("epsilon-accountant", "claimed, whole run"),
+        (WHOLE, "claimed, whole run"),
     ):
         one = found.get(name)
         if one is not None and one.value is not None:
