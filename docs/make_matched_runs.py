@@ -23,8 +23,7 @@ import numpy as np
 from torch import nn
 
 HERE = Path(__file__).parent
-RIVALS = '["matched-filter", "fusion", "gradient-cosine", "fta-confidence", "loss"]'
-CHEAP = '["matched-filter", "round-gain", "fta-confidence", "loss"]'
+ATTACKS = '["matched-filter", "round-gain", "fta-confidence", "loss"]'
 
 
 def small_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -44,7 +43,6 @@ class Run:
     rounds: int = 5
     epochs: int = 1
     batch: int = 32
-    attacks: str = RIVALS
     more: str = ""  # further lines of [data]
 
     def toml(self, path: Path) -> str:
@@ -64,19 +62,19 @@ batch_size = {self.batch}
 {self.model}
 
 [audit]
-attacks = {self.attacks}
+attacks = {ATTACKS}
 """
 
 
 RUNS = {
     "cifar100-mlp-raw": Run("cifar100", "cifar100.npz", 16000, 'name = "mlp"\nhidden = [256, 128]', 10),
     "cifar100-own-cnn": Run("cifar100", "cifar100.npz", 8000, 'name = "make_matched_runs:small_cnn"', epochs=4),
-    "cifar100-cnn": Run("cifar100", "cifar100.npz", 8000, 'name = "cnn"'),
-    "cifar100-resnet20": Run("cifar100", "cifar100.npz", 2400, 'name = "resnet20"', 3, attacks=CHEAP),
+    "cifar100-cnn": Run("cifar100", "cifar100.npz", 4000, 'name = "cnn"'),
+    "cifar100-resnet20": Run("cifar100", "cifar100.npz", 1600, 'name = "resnet20"', 3),
     "mnist-mlp": Run("mnist", "mnist.npz", 8000, 'name = "mlp"'),
     "adult-mlp": Run("adult", "adult.npz", 8000, 'name = "mlp"'),
     "shakespeare-lstm": Run(
-        "shakespeare", "shakespeare_roles.json.gz", 2400, 'name = "lstm"\nunits = 64', 5, attacks=CHEAP,
+        "shakespeare", "shakespeare_roles.json.gz", 1600, 'name = "lstm"\nunits = 64', 5,
         more="length = 80",
     ),
 }  # fmt: skip

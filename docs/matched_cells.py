@@ -100,15 +100,21 @@ def cells() -> dict[str, Cell]:
         found[f"skew-baskets-{seed}"] = replace(
             SMALL, sizes=(450, 0, 600, 600), parties=4, looked_at=4, skew=0.1, seed=seed
         )
+    short = replace(SMALL, options={"hidden": (64,)}, rounds=3, shown=(3,))
+    for seed in range(6):
+        found[f"skew-baskets-{seed}"] = replace(short, sizes=(300, 0, 500, 500), looked_at=4, skew=0.1, seed=seed)
     for seed in range(2):
-        found[f"skew-cifar100-cnn-{seed}"] = replace(CNN, sizes=(500, 0, 600, 600), skew=0.1, seed=seed)
+        found[f"skew-cifar100-{seed}"] = replace(
+            CNN, sizes=(250, 0, 400, 400), training=Training("adam", 1e-3, 1, 32), rounds=2, shown=(2,), skew=0.1,
+            seed=seed,
+        )  # fmt: skip
     for seed in range(20):
         ways = (OURS, *(replace(OURS, fit="nonmembers", known=known) for known in (50, 200, 1000)))
         found[f"null-{seed}"] = replace(
-            SMALL, sizes=(300, 1000, 600, 600), options={"hidden": (64,)}, parties=2, rounds=3, shown=(3,), ways=ways,
-            null=True, seed=seed,
+            short, sizes=(300, 1000, 400, 400), parties=2, looked_at=2, rounds=2, shown=(2,), ways=ways, null=True,
+            seed=seed,
         )  # fmt: skip
-    for members, width in ((1800, 32), (3600, 32), (3600, 8)):
+    for members, width in ((1800, 32), (3600, 8)):
         late = replace(found[f"map-{members}x{width}-0"], rounds=40, shown=(8, 20, 40))
         found[f"late-{members}x{width}-0"] = late
     steps = (
@@ -124,7 +130,7 @@ def cells() -> dict[str, Cell]:
     found["choose-cnn-10"] = replace(CNN, data="cifar10", seed=10, ways=chosen, looked_at=2)
     smaller = tuple(replace(OURS, damping=damping) for damping in (0.1, 0.01, 0.001))
     found["raw-mlp-10"] = replace(
-        MLP, data="cifar10", sizes=(1000, 0, 600, 600), seed=10, rounds=5, ways=smaller, looked_at=2
+        MLP, data="cifar10", sizes=(500, 0, 400, 400), seed=10, rounds=5, shown=(5,), ways=smaller, looked_at=1
     )
     found["choose-mlp-10"] = replace(MLP, data="cifar10", seed=10, rounds=5, ways=chosen, looked_at=2)
     return found
@@ -133,9 +139,9 @@ def cells() -> dict[str, Cell]:
 def with_few_known() -> dict[str, Cell]:
     """Few known non-members to fit on, with several dampings: seed 11 to choose by, the others to judge."""
     found = {}
-    fewer = (50, 100, 200, 500, 1000)
+    fewer = (50, 200, 1000)
     pairs = [(known, damping) for known in fewer for damping in (0.1, 1, 10)]
     ways = tuple(replace(OURS, fit="nonmembers", known=known, damping=damping) for known, damping in pairs)
-    base = replace(SMALL, sizes=(1538, 1000, 600, 600), parties=2, rounds=3, shown=(1, 3))
+    base = replace(SMALL, sizes=(1000, 1000, 600, 600), parties=2, looked_at=1, rounds=3, shown=(1, 3))
     found["fit-baskets-11"] = replace(base, ways=(OURS, *ways), seed=11)
     return found
