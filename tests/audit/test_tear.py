@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
-from fedaudit.adversary.signals import searching
+from fedaudit.adversary.signals import boundary, searching
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
@@ -142,7 +142,7 @@ def test_ctrl_c_in_the_middle_of_a_search_keeps_the_rounds_before_and_the_run_go
     broke off."""
     settings = asking(LABEL_ONLY, federation={"rounds": 3})
     whole = run(settings, tmp_path / "whole", silent, tell=lambda line: None)
-    real, at = searching.search, [0]
+    real, at = boundary.search, [0]
 
     def pressing(*given: Any) -> Any:
         at[0] += 1

@@ -169,11 +169,11 @@ def _features(columns: Mapping[str, Column], options: TableOptions) -> dict[str,
     if not wrong:
         return found
     first, *others = wrong
+    told = wrong[first]
     if not others:
-        raise wrong[first]
-    error = wrong[first]
+        raise told
     more = f"; there is something wrong with {', '.join(map(repr, others))} as well"
-    raise FedauditError(error.code, error.what + more, error.todo)
+    raise FedauditError(told.code, told.what + more, told.todo)
 
 
 def _feature(column: Column, options: TableOptions) -> _Feature:

@@ -44,10 +44,7 @@ GAIN, PATIENCE = 1e-3, 4  # a ray is left alone after so many steps that each sh
 OUTWARD = (1.0, 1.15, 1.5, 2.5)  # how far along its old ray a boundary point is looked for under a new model
 PER_START = 40  # queries of the budget for which one more start is tried, up to WAVE at once
 WAVE = 8
-PER_RAY, PER_INPUT = (
-    120,
-    2,
-)  # queries for which one more ray is turned: so many, or so many for each input if that is more
+PER_RAY, PER_INPUT = 120, 2  # queries for which one more ray is turned: these, or these for each input if that is more
 ENOUGH = 150  # queries that must be left for another wave
 FARTHEST = 3.0  # a start is taken up if its ray ends within so many times the shortest reach
 IDLE_WAVES = 2  # no more starts are tried after so many waves without a shorter ray
