@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
@@ -165,28 +166,6 @@ class Federation(Section):
         return self.nonmember_subjects or self.held_out or 0.0
 
 
-class Reference(Section):
-    """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
-
-    models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
-        16, description="how many models; an even number, half of them are trained on each record"
-    )
-    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.8, description="how much they imitate the target: the weight of its answers in their labels"
-    )
-    variance: Literal["shared", "record"] | None = Field(
-        None, description="one variance for all records, or one for each; not set: one for all with up to 16 models"
-    )
-    defended: bool = Field(False, description="whether they train under the parties' own defence")
-
-    def bank(self) -> dict[str, Any]:
-        return {"models": self.models, "alpha": self.alpha}
-
-    @property
-    def spread(self) -> Literal["shared", "record"]:
-        return self.variance or ("shared" if self.models <= 16 else "record")
-
-
 class Fusion(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
@@ -200,31 +179,6 @@ class Fusion(Section):
         if self.weights is not None and len(self.weights) != len(self.attacks):
             raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks: give one for each")
         return self
-
-
-class Attribute(Section):
-    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
-
-    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
-    """
-
-    name: str = Field(description="which attribute is guessed")
-    column: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="the number of the input that holds it, if one does"
-    )
-
-
-class Matched(Section):
-    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
-
-    fit: Literal["nonmembers", "all"] = Field(
-        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
-    )
-    damping: Literal["auto"] | Positive = Field(
-        "auto",
-        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
-    )
-    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
 
 
 class Audit(Section):

@@ -16,7 +16,8 @@ from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import Coins, reference_half
-from fedaudit.config.schema import Config, Matched
+from fedaudit.config.attacks import Matched
+from fedaudit.config.schema import Config
 from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
