@@ -5,9 +5,9 @@ configuration, as anybody would start it, one run for each line.
     python docs/make_matched_runs.py table --out FOLDER
 
 FOLDER with the data: cifar100.npz, mnist.npz, adult.npz and shakespeare_roles.json.gz. Of each data set a part is taken
-(so many at random; of Shakespeare's roles twenty records each), so that a run takes one to three minutes. `cifar100-mlp`
-reads pictures whose channels have mean 0 and standard deviation 1, from an npz file. Each run has a folder with its
-configuration beside it; one that is finished is not made again.
+(so many at random; of Shakespeare's roles twenty records each), so that a run takes one to three minutes. Pictures of
+`cifar100-mlp` come from an npz file in which every channel has mean 0 and standard deviation 1. Each run has a folder
+with its configuration beside it; one that is finished is not made again.
 """
 
 import argparse
@@ -148,11 +148,11 @@ def table(out: Path) -> None:
             tpr = ours["tpr@0.01"]
             best = max(found, key=lambda attack: found[attack]["tpr@0.01"]["value"] or 0)
             weights = document["run"]["weights_per_member"][model]
-            low, high = tpr["realised_fpr_interval"] or (np.nan, np.nan)
+            low, high = tpr["realised_fpr_interval"] or (None, None)
+            realised = ends({"value": tpr["realised_fpr"], "low": low, "high": high})
             print(
-                f"| {name} | {weights:.0f} | {model} | {tpr['n_pos']} | {ends(tpr)} | {100 * (tpr['realised_fpr'] or np.nan):.2f} "
-                f"({100 * low:.2f}–{100 * high:.2f}) | {ours['auc']['value']:.3f} "
-                f"| {best} {ends(found[best]['tpr@0.01'])} |"
+                f"| {name} | {weights:.0f} | {model} | {tpr['n_pos']} | {ends(tpr)} | {realised} "
+                f"| {ours['auc']['value']:.3f} | {best} {ends(found[best]['tpr@0.01'])} |"
             )
 
 
