@@ -170,9 +170,9 @@ def _features(columns: Mapping[str, Column], options: TableOptions) -> dict[str,
     first, *others = wrong
     if not others:
         raise wrong[first]
-    error = wrong[first]
+    told = wrong[first]
     more = f"; there is something wrong with {', '.join(map(repr, others))} as well"
-    raise FedauditError(error.code, error.what + more, error.todo)
+    raise FedauditError(told.code, told.what + more, told.todo)
 
 
 def _feature(column: Column, options: TableOptions) -> _Feature:
