@@ -33,12 +33,14 @@ with open("my-scores.csv", "w") as file:
     file.writelines(f"r{i},{int(i < 300)},{rng.normal(i < 300)}\\n" for i in range(1200))
 train, game = fedaudit.set_aside(x, y, party="north")
 save_game(game, Path("game.npz"))
-Path("checkpoints").mkdir()
 torch.manual_seed(0)
 model = mlp((10,), 2)
 optimizer = torch.optim.Adam(model.parameters())
 for round in range(4):
-    save_file(model.state_dict(), f"checkpoints/round-{round}.safetensors")
+    folder = Path(f"checkpoints/round-{round}")
+    folder.mkdir(parents=True)
+    for name in ("global", "north")[: 1 + (round > 0)]:  # a federation of one party: its model is the average
+        save_file(model.state_dict(), folder / f"{name}.safetensors")
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(torch.from_numpy(train.x)), torch.from_numpy(train.y)).backward()
     optimizer.step()

@@ -243,7 +243,7 @@ def test_out_never_mixes_into_a_folder_of_somebody_else(runs: Path, tmp_path: Pa
     (tmp_path / "a-file").write_text("mine")
     (runs / "study.toml").write_text('base = "bare.toml"\n[grid]\n"federation.seed" = [0, 1]\n')
     (tmp_path / "checkpoints").mkdir()
-    for round in (0, 1):
+    for round in (0, 1, 2):
         save_file({"0.weight": np.zeros((2, 2), np.float32)}, tmp_path / f"checkpoints/round-{round}.safetensors")
     for arguments in (
         ("run", "bare.toml", "--out", str(thesis)),

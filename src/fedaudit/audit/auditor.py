@@ -18,7 +18,7 @@ from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
 from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.notices import counts_differ, references_notices, sets_differ
+from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
@@ -185,6 +185,7 @@ class Auditor:
         notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
+        notices += seconds_for_epochs(list(self.panels.sights.values()))
         return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
 
     def accuracy(self) -> Estimates:

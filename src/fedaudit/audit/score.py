@@ -138,10 +138,13 @@ class Scores:
         return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
-        """Audit time in units of the local epochs that were trained in the same rounds."""
+        """Audit time in units of the local epochs that were trained in the same rounds; where nobody says how long they
+        took, in seconds a round."""
         own = self.own.seconds if attack.learns and self.own else 0.0
         spent = sum(sight.cost(attack) + self.seconds.get(id(sight), 0.0) for sight in sights)
-        return (own + spent) / max(sum(sight.epoch_seconds for sight in sights), 1e-9)
+        return (own + spent) / (
+            sum(sight.epoch_seconds for sight in sights) or sum(sight.rounds for sight in sights) or 1
+        )
 
 
 def spent(sight: Sight, attack: BaseAttack) -> Bools:

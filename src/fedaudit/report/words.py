@@ -152,11 +152,14 @@ def preface(results: Results) -> list[str]:
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
     if not headlines(results):
+        canaries = any(entry.unit == "user" for entry in results.results)
         parts.append(
             "No attack on membership has a result, so there is no statement about who was trained on."
-            if attributes(results)
+            if attributes(results) or canaries
             else "No attack has a result, so there is no statement about what this federation gives away."
         )
+        if canaries:
+            parts.append("What canaries show about one party is a section of its own.")
     return parts
 
 
