@@ -91,9 +91,7 @@ def estimate(
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
     claimed: list[Estimate] = []
     if delta is not None:
-        claimed = epsilons(scores, member, delta, confidence)
-        if of_a_run:
-            claimed = [unproved(one) for one in claimed]
+        claimed = [unproved(one) if of_a_run else one for one in epsilons(scores, member, delta, confidence)]
         if coins == TOLD:
             claimed = claimed[:-1]
         elif coins:
