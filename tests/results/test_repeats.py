@@ -11,8 +11,10 @@ from fedaudit.report.html import render
 from fedaudit.results.document import Document, Repeat
 from fedaudit.results.repeats import spread_over
 from fedaudit.stats import over_runs
-from fedaudit.types import Estimate, Headline
+from fedaudit.types import Estimate, Headline, ModelKind
 from tests.report.builder import quotable, results
+
+KINDS: tuple[ModelKind, ...] = ("local", "global")
 
 
 def headline(vantage: Any, value: float) -> Headline:
@@ -37,6 +39,19 @@ def test_a_proved_bound_has_no_mean_over_runs() -> None:
     one = headline("client", 0.6)
     runs = [Repeat(seed, [replace(one, estimates={**one.estimates, bound.name: bound})]) for seed in range(2)]
     assert [list(own.estimates) for own in spread_over(runs)] == [["auc"]]
+
+
+def test_it_is_said_where_runs_quote_different_kinds_of_models() -> None:
+    """A server quotes the stronger kind in each run: the mean is then over both, and must not pass for one of them."""
+    runs = [Repeat(seed, [replace(headline("server", 0.6), model=model)]) for seed, model in enumerate(KINDS)]
+    (found,) = spread_over(runs)
+    told = "each run by what it quotes: loss on local models, loss on global models"
+    assert found.estimates["auc"].method.endswith(told)
+    document = Document.from_json(results())
+    shown = replace(document, headlines=runs[0].headlines, run=replace(document.run, repeats=runs, over_runs=[found]))
+    assert told in words.spread(quotable(shown.to_json()))[0]
+    (alike,) = spread_over([runs[0], runs[0]])
+    assert "quotes" not in alike.estimates["auc"].method
 
 
 def test_page_and_terminal_say_which_run_is_quoted() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.report.values import Results
+from fedaudit.results.repeats import several_kinds
 from fedaudit.stats import wording
 from fedaudit.stats.wording import (
     NONE,
@@ -300,5 +301,7 @@ def spread(results: Results) -> list[str]:
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
         mean = together.get(headline.vantage)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
+        mixed = several_kinds(found)
+        over += f"; {mixed}" if mixed else ""
         lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}{over}")
     return [*lines, QUOTED.format(runs[0].seed)] if lines else []

@@ -1,9 +1,11 @@
 """What repeated training runs found together: the mean over them, with an interval that includes their spread."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedaudit.results.document import OverRuns, Repeat
 from fedaudit.stats import over_runs
+from fedaudit.types import Headline
 
 
 def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
@@ -13,9 +15,22 @@ def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
         return []
     found = []
     for headline in repeats[0].headlines:
-        each = [h.estimates for run in repeats for h in run.headlines if h.vantage == headline.vantage]
+        quoted = [h for run in repeats for h in run.headlines if h.vantage == headline.vantage]
+        each = [h.estimates for h in quoted]
         measured = [name for name, estimate in headline.estimates.items() if estimate.kind == "measured"]
         names = [name for name in measured if len(each) > 1 and all(name in own for own in each)]
         if names:
-            found.append(OverRuns(headline.vantage, {name: over_runs([own[name] for own in each]) for name in names}))
+            together = {name: over_runs([own[name] for own in each]) for name in names}
+            mixed = several_kinds(quoted)
+            told = {
+                name: replace(e, method=f"{e.method}; {mixed}" if mixed else e.method) for name, e in together.items()
+            }
+            found.append(OverRuns(headline.vantage, told))
     return found
+
+
+def several_kinds(quoted: Sequence[Headline]) -> str:
+    """A server quotes the stronger of two kinds of models in each run, so that the runs may quote different ones. Empty
+    where all quote the same."""
+    kinds = [f"{headline.attack} on {headline.model} models" for headline in quoted]
+    return f"each run by what it quotes: {', '.join(kinds)}" if len(set(kinds)) > 1 else ""
