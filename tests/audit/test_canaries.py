@@ -280,3 +280,10 @@ def test_noise_that_is_not_there_is_missed() -> None:
     seen = simulated(0.6, 4, alike=False, rng=np.random.default_rng(4))
     quiet = replace(seen, score=0.36 * seen.present + 0.5 * (seen.score - 0.36 * seen.present))
     assert less_noise(quiet)
+
+
+def test_every_figure_counts_probes_with_and_without() -> None:
+    seen = simulated(1.0, 2, alike=False, rng=np.random.default_rng(5), probes=40)
+    counts = {name: (found.n_pos, found.n_neg) for name, found in figures(seen, DELTA, 0.95).items()}
+    assert {counts[name] for name in ("auc", "accuracy", "score-sd", "epsilon-gdp")} == {(40, 40)}
+    assert counts["epsilon-bonferroni"] == (20, 20)  # one canary a probe

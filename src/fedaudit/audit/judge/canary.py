@@ -144,7 +144,8 @@ def figures(seen: Trials, delta: float, confidence: float) -> Estimates:
     found = {"auc": auc([Block(inside, outside, outside[:0])], confidence)}
     right = [np.concatenate([inside > MIDDLE, outside <= MIDDLE])]
     counted = f"share of probes told rightly by the threshold {MIDDLE:g}, fixed in advance"
-    found["accuracy"] = proportion(right, [None], confidence, "accuracy", counted)
+    told = proportion(right, [None], confidence, "accuracy", counted)
+    found["accuracy"] = replace(told, n_pos=len(inside), n_neg=len(outside))  # with and without, as the others count
     found["score-sd"] = score_sd(inside, outside, confidence)
     for name, figure in FIGURES.items():
         pair = alone if name in PROVED else (inside, outside)
