@@ -44,13 +44,10 @@ def too_quiet(spread: Estimate, noise: float) -> bool:
     return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
 
 
-def remarks(found: Mapping[str, Estimate], spread: Estimate, noise: float | None, norms: Floats) -> list[str]:
-    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak.
-
-    `spread`: the standard deviation of the scores of one canary at each probe. Several at a probe may meet the same
-    noise, and would pass for as many trials. A canary meets as much of the noise as it has of the clip norm.
-    """
-    told = []
+def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[str]:
+    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak. A canary meets as much of the
+    noise as it has of the clip norm."""
+    told, spread = [], found["score-sd"]
     if bound := refuted(found):
         told.append(
             f"canife: the claim of differential privacy does not hold. A round has an epsilon of at least "
