@@ -2,7 +2,7 @@
 
 The model is frozen, nothing is noised, and each of the 640 parties takes one step on its only picture. What a party
 sends is therefore the same at every probe, and is computed once; a probe adds up those that its coins draw. Four
-canaries are crafted each time, with 300 steps, and each is looked for in 100 probes, half of them with it.
+canaries are crafted each time, with 200 steps, and each is looked for in 100 probes, half of them with it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Floats, Records, Role, State
 
-CANARIES, STEPS, PROBES, RATE = 4, 300, 100, 0.1
+CANARIES, STEPS, PROBES, RATE = 4, 200, 100, 0.1
 BEFORE = 4000  # pictures of nobody's, on which a model is trained before the federation begins
 
 
@@ -144,7 +144,7 @@ SETTINGS: dict[str, Setting] = {
     "16 parties a round": Setting(rate=0.025),
     "256 parties a round": Setting(rate=0.4),
     "50 steps": recipe(steps=50),
-    "1,500 steps": recipe(steps=1500),
+    "600 steps": recipe(steps=600),
     "pool of 16": of_design(mocks=16),
     "pool of 160": of_design(mocks=160),
     "pool without five of the ten classes": Setting(half_of_the_classes),
@@ -152,7 +152,7 @@ SETTINGS: dict[str, Setting] = {
     "crafting begins with a record": recipe(initial="data"),
     "5 local epochs": Setting(local_epochs),
     "model trained for 1 epoch": Setting(epochs=1),
-    "model trained for 4 epochs": Setting(epochs=4),
+    "model trained for 2 epochs": Setting(epochs=2),
 }
 
 

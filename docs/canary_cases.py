@@ -59,15 +59,15 @@ def cifar(data: Path, canary: dict[str, Any] | None = None, clip: float = 0.1, *
 
 
 def writers(data: Path, epsilon: float) -> dict[str, Any]:
-    """MNIST, one party a writer, of whom one in twenty takes part in a round."""
+    """MNIST, one party a writer, of whom one in forty takes part in a round."""
     return {
         "data": {"name": "mnist", "path": str(data / "mnist.npz")},
         "federation": {
             "parties": WRITERS, "partition": "column", "column": "subject", "split_subjects": True, "rounds": 20,
-            "participation": 0.05, "sampling": "poisson", "algorithm": "fedsgd", "lr": 0.5,
+            "participation": 0.025, "sampling": "poisson", "algorithm": "fedsgd", "lr": 0.5,
         },
         "model": {"name": "cnn", "filters": 16},
-        "audit": {"attacks": ["canife"], "canary": {"probes": 100, "every": 10, "steps": 400}},
+        "audit": {"attacks": ["canife"], "canary": {"probes": 60, "every": 10, "steps": 400}},
         "defences": [{"name": "dp-fedavg", "epsilon": epsilon, "clip": 0.5, "delta": 1e-4}],
     }  # fmt: skip
 

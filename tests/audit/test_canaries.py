@@ -159,6 +159,15 @@ def test_a_wrong_mechanism_is_caught_and_the_right_one_is_not(name: str, least: 
     assert least <= caught <= most
 
 
+def test_the_report_says_that_a_claim_is_refuted(tmp_path: Path) -> None:
+    asked = asking({"probes": 240, "every": 2, "steps": 20, "pool": 4})
+    prepared, told = prepare(asked), "the claim of differential privacy does not hold"
+    wrong = replace(prepared, defence=mechanism("a third of the noise", prepared.defence))
+    document = run(asked, tmp_path / "run", silent)
+    assert told not in render(document)
+    assert told in render(replace(document, results=[found_by(watched(wrong))]))
+
+
 # ------------------------------------------------------------------ refused
 
 
