@@ -142,10 +142,10 @@ def aggregation(how: str, seed: int, fresh: float) -> None:
         say(prepared, made, label | {"silo": party.name if how == "silo" else "all"})
 
 
-def privacy(unit: str, epsilon: float, seed: int) -> None:
+def privacy(unit: str, epsilon: float, seed: int, rounds: int) -> None:
     """Households in 16 parties, item-based, under DP for one unit (tables I and II of the paper)."""
     config = settings("baskets", "", seed, 0.0)
-    config["federation"] |= {"parties": 16, "rounds": 20, "local_epochs": 2}
+    config["federation"] |= {"parties": 16, "rounds": rounds, "local_epochs": 2}
     config["audit"] = {"vantages": ["client"], "attacks": ["subject-loss", "subject-fta"], "fpr": [0.05]}
     if unit != "none":
         where = {"local": True} if unit == "user" else {}  # as in the paper: every party adds the noise itself
@@ -179,7 +179,7 @@ def splits(files: list[str]) -> None:
         found = [line[name]["auc"] for line in lines]
         known = [line[name]["balanced-accuracy@25"] for line in lines if "balanced-accuracy@25" in line[name]]
         pairs = [[blocks_of(run, attack, "global") for attack in (name, "subject-loss")] for run in runs]
-        ahead = [auc_difference(own, other) for own, other in pairs if own]
+        ahead = [auc_difference(own, other) for own, other in pairs if own and name != "subject-loss"]
         each = ", ".join("–" if one.value is None else f"{one.value:.3f}" for one in found)
         means = ends(over_runs(found)), each, ends(over_runs(ahead, -1.0), "+.3f") if ahead else "–"
         decided = ends(over_runs(known)) if known else "–"
@@ -224,7 +224,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10000)
     parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
     parser.add_argument("--fresh", type=float, default=0.5)
-    parser.add_argument("--rounds", type=int, help="of people: other than usual")
+    parser.add_argument("--rounds", type=int, help="of people and privacy: other than usual")
     parser.add_argument("--scores", help="of people: write everybody's scores to this file, for `splits`")
     given = parser.parse_args()
     if given.what == "table":
@@ -238,7 +238,8 @@ def main() -> None:
     elif given.what == "aggregation":
         aggregation(*given.which, seed=given.seed, fresh=given.fresh)
     else:
-        privacy(given.which[0], float(given.which[1]) if len(given.which) > 1 else 0.0, given.seed)
+        epsilon = float(given.which[1]) if len(given.which) > 1 else 0.0
+        privacy(given.which[0], epsilon, given.seed, given.rounds or 20)
 
 
 if __name__ == "__main__":

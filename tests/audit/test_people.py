@@ -230,6 +230,8 @@ def test_results_report_gate_and_plan_speak_of_people(tmp_path: Path) -> None:
     page = render(document)
     assert "Who is in the training data" in page
     assert "the very records that were trained on" in page
+    assert "Records of the person it asks about" in page
+    assert "label of the record it asks about" not in page
     assert "subjects in the training data" in document.headlines[0].sentence
     rules = [parse_rule(text) for text in ("auc[attack=subject-fta] > 0.6", "balanced-accuracy@25 > 0.6")]
     assert gate(out, rules).exit_code == 1

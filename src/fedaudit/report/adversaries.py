@@ -1,6 +1,6 @@
 """The adversaries in plain words: for every vantage, what it sees, what it knows, and what is hidden from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,7 @@ class Adversary:
 
 
 CANDIDATE = "The candidate itself: the complete data and label of the record it asks about."
+PERSON = "Records of the person it asks about, as said above, with their labels."
 
 ADVERSARIES = {
     "client": Adversary(
@@ -51,6 +52,12 @@ ADVERSARIES = {
         "s5",
     ),
 }
+
+
+def about_people(who: Adversary) -> Adversary:
+    """The same adversary where it asks about people: it need not have any record that was trained on."""
+    hidden = who.hidden.replace("in which party a record lies", "in which party a person's records lie")
+    return replace(who, knows=who.knows.replace(CANDIDATE, PERSON), hidden=hidden)
 
 
 def adversary(vantage: str) -> Adversary:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedaudit.report import words
-from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
+from fedaudit.report.adversaries import ADVERSARIES, Adversary, about_people, adversary
 from fedaudit.report.shapes import Cell, Matrix, Recipe, Table, Tile
 from fedaudit.report.values import Results, toml
 from fedaudit.report.words import Finding
@@ -73,7 +73,8 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
     attacks: dict[str, list[str]] = {f.vantage: [] for f in found}
     for entry in words.pooled(results):
         attacks.setdefault(entry.vantage, []).append(entry.attack)
-    return [(adversary(v), ", ".join(dict.fromkeys(names))) for v, names in attacks.items()]
+    looking = {v: about_people(adversary(v)) if words.about_people(results) else adversary(v) for v in attacks}
+    return [(looking[v], ", ".join(dict.fromkeys(names))) for v, names in attacks.items()]
 
 
 # ------------------------------------------------------------------ attacks beside one another

@@ -74,7 +74,7 @@ def threshold(members: Floats, nonmembers: Floats) -> float:
 def rates(
     members: Sequence[Side], outsiders: Sequence[Side], k: int, where: str, confidence: float
 ) -> dict[str, Estimate]:
-    tuned = f"fitted and threshold set on {k} known subjects a side{where}"
+    tuned = f"fitted and threshold set on {k} known subject{'s' * (k > 1)} a side{where}"
     hits, passed = (_share(side, confidence) for side in (members, outsiders))
     both = 1 - (1 - confidence) / 2
     hits_f1, passed_f1 = (_share(side, both) for side in (members, outsiders))
