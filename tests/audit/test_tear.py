@@ -12,6 +12,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
+from fedaudit.results.exposure import most_exposed
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Audit, AuditResult, Role
@@ -88,6 +89,10 @@ def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind
         assert entry.party != first or entry.attack == "blind"
         if entry.party is None and entry.attack in LABEL_ONLY:
             assert entry.estimates["auc"].n_pos == judged.sum()
+    exposed = most_exposed(prepared.auditor, audit.headlines, salt="")
+    assert exposed is not None
+    assert exposed.records
+    assert first not in {record.party for record in exposed.records}  # it knows what it trained on
 
 
 def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tuple[Prepared, Audit]) -> None:
