@@ -25,7 +25,7 @@ from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -225,7 +225,7 @@ class Auditor:
                         self.bands[of].add(round, case.scores.blocks(sights, attack), seen[round])
             except TooLongError as error:
                 self.failed.setdefault(attack.name, say(error))
-            except Exception as error:  # a gap in the curve; whether the attack failed is decided at the end
+            except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
                 where = f"Round {round}, {attack.name} on {model} models has no estimate"
                 self.unjudged.setdefault(where, say(error))
 

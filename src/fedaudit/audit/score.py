@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class Scores:
         count = (usual(sight) if k is None else k) if attack.tunes else 0
         key = id(sight), attack.name, count
         if key not in self._found:
-            self._found[key] = self._score(sight, attack, count)
+            self._found[key] = _one_each(self._score(sight, attack, count), len(sight.id), attack.name)
         return self._found[key]
 
     def _score(self, sight: Sight, attack: BaseAttack, k: int) -> Floats:
@@ -145,6 +146,15 @@ class Scores:
         return (own + spent) / (
             sum(sight.epoch_seconds for sight in sights) or sum(sight.rounds for sight in sights) or 1
         )
+
+
+def _one_each(scores: Any, candidates: int, attack: str) -> Floats:
+    """What an attack from outside returns may be anything; a score is one number for each candidate."""
+    found = np.asarray(scores)
+    if found.shape != (candidates,) or found.dtype.kind not in "fiub":
+        what = f"{attack} gives {found.dtype} scores of shape {found.shape} for {candidates} candidates"
+        raise FedauditError("attack-scores", what, "Let its score return one number for each row of the features.")
+    return found if found.dtype.kind == "f" else found.astype(np.float64)
 
 
 def spent(sight: Sight, attack: BaseAttack) -> Bools:

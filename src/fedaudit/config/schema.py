@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
-from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
 from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
@@ -332,14 +332,6 @@ def put(raw: dict[str, Any], path: Sequence[str], value: Any, not_a_section: Fed
         if not isinstance(raw, dict):
             raise not_a_section
     raw[path[-1]] = value
-
-
-# What a writer of TOML is told, where pydantic speaks of Python.
-WORDS = {
-    "tuple_type": "a list is needed, in brackets",
-    "model_type": "a section with keys of its own is needed",
-    "bool_parsing": "true or false is needed",
-}
 
 
 def explain(error: ValidationError, where: str) -> FedauditError:

@@ -186,6 +186,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
+    task.check_trains(initial, dataset.records)
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
