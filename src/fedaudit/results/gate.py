@@ -290,7 +290,8 @@ def _find(
 
 
 def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
-    """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
+    """A verdict rests on the guaranteed ends, where an estimate has them: they hold for every distribution of scores of
+    independent records; where people have several records, they rest on estimated design effects."""
     return estimate.guaranteed or (estimate.low, estimate.high)
 
 
