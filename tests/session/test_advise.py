@@ -47,7 +47,6 @@ def test_halving_keeps_the_accurate_within_the_limit_and_the_least_risky() -> No
         contender("middle", 0.03, 0.7),
         contender("strong", 0.01, 0.5),
         contender("useless", 0.011, 0.1),
-        contender("poor", 0.02, 0.2),
         contender("hopeless", 0.5, 0.79),
     ]
     assert [c.change.name for c in halved(field, 0.05)] == ["weak", "middle", "strong"]

@@ -73,9 +73,9 @@ def advise(
 
     Tries the changes that fit: DP-SGD at several noises, subject- and user-level DP, clipping, weight decay, dropout,
     fewer rounds or epochs, secure aggregation, larger parties, frozen layers. All are trained for a quarter of the
-    rounds; of those whose lower end is not yet above the limit, half go on to the half, half of those to the end. The
-    best is then trained again with another seed and attacked with everything: that run was not used for choosing, and
-    its intervals are the ones to quote.
+    rounds. Those whose lower end is then above the limit are left; at most half of all go on to the half, at most half
+    of those to the end. The best is then trained again with another seed and attacked with everything: that run was
+    not used for choosing, and its intervals are the ones to quote.
 
     OUT/advice.json and advice.html say what to change, what it brings and what it costs; OUT/advised.toml is the
     changed configuration. If nothing meets the limit, they say so, and what comes nearest. "Meets" is what

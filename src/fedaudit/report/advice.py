@@ -42,8 +42,8 @@ CONFIRMED = (
     "These runs were not used for choosing; theirs are the intervals to quote."
 )
 TRIED = (
-    "All changes were trained for a quarter of the rounds. Of those whose lower end was not yet above the limit, half "
-    "went on to the half, and half of those to the end. "
+    "All changes were trained for a quarter of the rounds. Those whose lower end was then above the limit were left; "
+    "at most half of all went on to the half, and at most half of those to the end. "
     "These figures were used for choosing, so the best of them look a little better than they are."
 )
 

@@ -2,9 +2,9 @@
 
 1. Every change that fits is trained for a quarter of the rounds, with the attacks that the limit speaks of.
 2. Successive halving. A change whose lower end is already above the limit is left: early on, risks are lower than they
-   will be. Half of the others go on to half of the rounds, half of those to the end. Half of the places go to the most
-   accurate among those within the limit, half to those with the lowest risk: a ranking by accuracy alone would keep
-   only defences that are too weak. A run that goes on is resumed, so no round is trained twice.
+   will be. At most half of all go on to half of the rounds, at most half of those to the end. Half of the places go to
+   the most accurate among those within the limit, half to those with the lowest risk: a ranking by accuracy alone would
+   keep only defences that are too weak. A run that goes on is resumed, so no round is trained twice.
 3. The most accurate change whose upper end is below the limit is trained again with another seed, with all attacks;
    if that run does not confirm it, the next one is, and no more. These intervals are the ones to quote: choosing among
    many favours what looked good by chance. They share their error among the confirming runs that may be made.
@@ -123,6 +123,7 @@ def train_until(trial: Trial, tell: Tell) -> None:
     def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
         return contextlib.nullcontext(step if steps else (lambda: None))
 
+    spent()  # from now on the time is known, whenever it is killed
     run(trial.config, trial.folder, progress, tell=lambda _: None, engine=engine)
     spent()
 
@@ -241,15 +242,16 @@ def worst(gate: Gate) -> Risk | None:
 
 
 def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
-    """Those whose lower end is above the limit are left, because later their risk will hardly be lower, and of the
-    others half. Places go in turn to the most accurate within the limit and to the lowest risk. Two go on at least."""
+    """At most half of them. Those whose lower end is above the limit are left, because later their risk will hardly be
+    lower. Places go in turn to the most accurate within the limit and to the lowest risk. Two go on at least."""
+    places = math.ceil(len(alive) / 2)
     by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
     promising = [c for c in by_risk if not (c.risk and c.risk.low is not None and c.risk.low > limit)]
     accurate = sorted((c for c in promising if _value(c.risk) <= limit), key=lambda c: -_right(c))
     orders = [iter(accurate), iter(promising)]
     kept: list[Contender] = []
     turn = 0
-    while len(kept) < math.ceil(len(promising) / 2):
+    while len(kept) < min(places, len(promising)):
         chosen = next((c for c in orders[turn % 2] if c not in kept), None)
         kept += [chosen] if chosen else []
         turn += 1

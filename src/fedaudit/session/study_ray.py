@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
-from fedaudit.results.document import RESULTS, SCORES
+from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
+from fedaudit.results.exposure import SALT
 from fedaudit.results.study import CELLS
 from fedaudit.session.workers import News, reason
 from fedaudit.trace import checksums
@@ -62,7 +63,7 @@ def keep(folder: Path, parts: dict[str, bytes]) -> None:
     """Writes what came back, with its checksums in a journal. The journal of the run stayed on the node, with the
     rounds that it lists; one that an earlier attempt left here would not vouch for these files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in reversed(KEPT):
+    for name in (RESULTS, SCORES, REPORT, REDACTED, SALT):
         (folder / name).unlink(missing_ok=True)
     clear(folder)
     checksums.append(folder, {name: checksum(content) for name, content in parts.items()})
