@@ -32,6 +32,8 @@ def test_defaults_are_the_documented_ones() -> None:
         ({"audit": {"fpr": 0.01}}, "bad-value", "audit.fpr: a list is needed, in brackets, got 0.01"),
         ({"audit": {"canary": 3}}, "bad-value", "audit.canary: a section with keys of its own is needed"),
         ({"data": "digits"}, "bad-value", "data: a section"),
+        ({"audit": {"vantages": []}}, "bad-value", "audit.vantages: it has too few entries"),
+        ({"federation": {"lr": 1e38}}, "bad-value", "federation.lr"),
         ({"audit": {"tear": {"targets": "some"}}}, "bad-value", "audit.tear.targets: Input should be 'all'"),
     ],
 )

@@ -112,7 +112,7 @@ class Federation(Section):
     algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
-    lr: Positive = Field(1e-3, description="learning rate of the parties")
+    lr: Annotated[Positive, Field(le=1e6)] = Field(1e-3, description="learning rate of the parties")
     freeze: Count | None = Field(
         None, description="how many of the model's first layers keep the weights they begin with; not set: none"
     )
@@ -190,7 +190,7 @@ class Audit(Section):
     unit: Literal["record", "subject"] | None = Field(
         None, description='whom the game is about; not set: people with partition "subjects", records otherwise'
     )
-    vantages: Annotated[tuple[Vantage, ...], Once] = Field(
+    vantages: Annotated[tuple[Vantage, ...], Field(min_length=1), Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
     attacks: Annotated[tuple[str, ...], Once] | None = Field(

@@ -19,6 +19,7 @@ WORDS = {
     "tuple_type": "a list is needed, in brackets",
     "model_type": "a section with keys of its own is needed",
     "bool_parsing": "true or false is needed",
+    "too_short": "it has too few entries",
 }
 
 
