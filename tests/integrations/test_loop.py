@@ -230,7 +230,7 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"rounds": "three"}, "rounds: Input should be a valid integer"),
         ({"rounds": None}, "rounds: Input should be a valid integer"),
         ({"vantages": ["sever"]}, "vantages.0: Input should be 'outsider'"),
-        ({"vantages": "server"}, "vantages: Input should be a valid tuple"),
+        ({"vantages": "server"}, "vantages: a list is needed, in brackets"),
         ({"confidence": float("nan")}, "confidence: Input should be a finite number"),
         ({"confidence": 1.5}, "confidence: Input should be less than 1"),
         ({"fpr": [2]}, "fpr.0: Input should be less than 1"),

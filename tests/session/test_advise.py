@@ -219,7 +219,8 @@ def advice_of(found: results.Confirmed) -> results.Advice:
 
 
 def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
-    one, other = leaking(tmp_path), leaking(tmp_path).splitting(True)
+    one = leaking(tmp_path)
+    other = one.model_copy(update={"federation": one.federation.model_copy(update={"seed": 1})})
     bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
     first, second = bench.folder(one), bench.folder(other)
     spent = []

@@ -59,7 +59,7 @@ class Sight:
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.filter = updates.Filtering(settings.filter)
-        self.of_first = game.of_first()[index]
+        self.first, self.of_first = game.first, game.of_first()[index]
         self.own = own_records(game, index, settings.search.own)
         self.search = self._searching(settings)
         self.families = families(settings, self.filter, self.search)

@@ -104,8 +104,8 @@ class Scores:
 
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
         """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
-        attacks_others = attack.by_first_party or (attack.learns and self.barred is not None)
-        return ~sight.of_first if attacks_others else np.ones(len(sight.id), bool)
+        attacker = sight.first if attack.by_first_party else self.barred if attack.learns else None
+        return ~sight.of_first if attacker == sight.first else np.asarray(sight.party != attacker)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.report.values import Results
-from fedaudit.results.repeats import several_kinds
 from fedaudit.stats import wording
 from fedaudit.stats.wording import (
     NONE,
@@ -16,6 +15,7 @@ from fedaudit.stats.wording import (
     full_text,
     interval_text,
     rate,
+    several_kinds,
     share,
     since_round,
     value_of,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fedaudit.results.document import OverRuns, Repeat
 from fedaudit.stats import over_runs
-from fedaudit.types import Headline
+from fedaudit.stats.wording import several_kinds
 
 
 def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
@@ -27,10 +27,3 @@ def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
             }
             found.append(OverRuns(headline.vantage, told))
     return found
-
-
-def several_kinds(quoted: Sequence[Headline]) -> str:
-    """A server quotes the stronger of two kinds of models in each run, so that the runs may quote different ones. Empty
-    where all quote the same."""
-    kinds = [f"{headline.attack} on {headline.model} models" for headline in quoted]
-    return f"each run by what it quotes: {', '.join(kinds)}" if len(set(kinds)) > 1 else ""
