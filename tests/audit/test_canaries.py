@@ -147,6 +147,7 @@ def mechanism(name: str, defence: Defence) -> Defence:
     return replace(defence, update=None) if name == "not clipped" else defence
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     ("name", "least", "most"), [("right", 0, 0), ("a third of the noise", 8, 10), ("not clipped", 8, 10)]
 )

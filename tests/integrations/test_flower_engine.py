@@ -155,6 +155,7 @@ def test_under_secagg_the_sum_is_the_same_up_to_quantisation() -> None:
     assert [(round.index, list(round.sent)) for round in ours] == [(r.index, list(r.sent)) for r in theirs]
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     "defence",
     [

@@ -78,6 +78,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@pytest.mark.evidence
 @pytest.fixture
 def deployment(tmp_path: Path, environment: dict[str, str]) -> Iterator[Deployment]:
     made = Deployment(tmp_path, environment | {"PYTHONPATH": os.pathsep.join(sys.path)})
