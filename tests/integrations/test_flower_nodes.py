@@ -78,7 +78,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.mark.evidence
 @pytest.fixture
 def deployment(tmp_path: Path, environment: dict[str, str]) -> Iterator[Deployment]:
     made = Deployment(tmp_path, environment | {"PYTHONPATH": os.pathsep.join(sys.path)})
@@ -86,6 +85,7 @@ def deployment(tmp_path: Path, environment: dict[str, str]) -> Iterator[Deployme
     made.close()
 
 
+@pytest.mark.evidence
 def test_killed_nodes_that_come_back_are_who_they_were(tmp_path: Path, deployment: Deployment) -> None:
     found = tmp_path / "found"
     found.mkdir()
