@@ -1,9 +1,9 @@
 """Label-only boundary distances against HopSkipJump of ART and of foolbox, on one MLP with 600 inputs.
 
 Labels a second at equal queries, and the time to the median distance that ART reaches. ART and foolbox are not needed
-for anything else: `pip install --no-deps adversarial-robustness-toolbox foolbox eagerpy`, so that torch, numpy and
-scikit-learn stay as they are, and whatever else of theirs is missing. One that is not installed is left out, and the
-result says so. ART's network is wrapped to float: it asks in float64.
+for anything else: `pip install -e '.[peers]' -c constraints.txt` brings both, and leaves torch, numpy and scikit-learn
+as they are. One that is not installed is left out, and the result says so. ART's network is wrapped to float: it asks
+in float64.
 """
 
 import time

@@ -3,7 +3,8 @@
     python docs/make_advice.py --out FOLDER [--limit "tpr@0.01 < 0.05"] [--workers 2]
 
 Leaves advice.json, advice.html and advised.toml in the folder and prints the tables of the page. Started again, it goes
-on where it stopped; what the search cost is known only if it was not stopped.
+on where it stopped. With another limit and the same folder, runs that were made before are not made again; what the
+search cost counts them.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from fedaudit.cli.studying import write_advice
 from fedaudit.config.schema import parse
-from fedaudit.results.advice import Advice, Risk
+from fedaudit.results.advice import Advice, Risk, frontier
 from fedaudit.results.rules import parse_limit
 from fedaudit.session.advise import advise
 from fedaudit.stats.wording import NONE, full_text, point_text
@@ -55,12 +56,20 @@ class Counted:
 
 def say(advice: Advice, metric: str) -> None:
     print("| change | rounds | risk so far | accuracy so far | what became of it |\n|---|---|---|---|---|")
+    best = frontier(advice.tried)
     for one in advice.tried:
-        right = full_text("accuracy", one.accuracy)
-        print(f"| {one.name} | {one.rounds} of {one.of} | {span(one.risk, metric)} | {right} | {one.status} |")
+        right, mark = full_text("accuracy", one.accuracy), ", on the frontier" if one.name in best else ""
+        print(f"| {one.name} | {one.rounds} of {one.of} | {span(one.risk, metric)} | {right} | {one.status}{mark} |")
     for again in advice.confirmed:
-        before, after = span(again.risk_before, metric), span(again.risk, metric)
-        print(f"\n{again.name}, seed {again.seed}: {after}, as it is {before}; verdict of the gate: {again.verdict}")
+        print(f"\n{again.name}, seed {again.seed}; verdict of the gate: {again.verdict}")
+        told = {
+            "largest": again.risk,
+            "same attack before": again.risk_before,
+            "largest before": again.largest_before,
+            "by any attack": again.strongest,
+        }
+        for what, risk in told.items():
+            print(f"- {what}: {span(risk, metric)}{f', {risk.whose}' if risk else ''}")
     print("\n" + "\n".join(advice.sentences))
     print(f"\ncost: {advice.cost} audits of the federation as it is")
 

@@ -1,214 +1,241 @@
 """Makes the figures of docs/canaries.md.
 
-    python -m docs.make_canaries run NAME --data FOLDER --out FOLDER
+    python -m docs.make_canaries run NAME... --data FOLDER --out FOLDER
     python -m docs.make_canaries page --out FOLDER
 
-The folder of data holds cifar10.npz, mnist.npz and shakespeare_roles.json.gz. Each case leaves one JSON file;
-`page` turns those that are there into the tables of the page, between its marks.
+The folder of data holds cifar10.npz, cifar100.npz, mnist.npz and shakespeare_roles.json.gz. The cases are in
+docs/canary_cases.py: half a minute to three minutes each on one core, all of them about half an hour. Each leaves one
+JSON file; `page` turns those that are there into the tables of the page, between its marks, and canaries.svg.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from dataclasses import replace
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from fedaudit.audit.canaries import CRAFTED
-from fedaudit.config.schema import parse
-from fedaudit.defences.dp_fedavg import NoisySum
-from fedaudit.federation.canary import Canaries
-from fedaudit.learn.crafting import Recipe
-from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.types import Audit
+from docs.canary_ablations import ablations
+from docs.canary_cases import CASES, OTHERS
+from fedaudit.files import write_atomically
+from fedaudit.stats import clopper_pearson
 
-PAGE = Path(__file__).with_name("canaries.md")
-Case = Callable[[Path], dict[str, Any]]
+NOT_RUN = "Not run so far."
+LEGEND = """![Empirical and claimed epsilon, MNIST by writer](canaries.svg)
 
+Dashed: claimed. Blue: Gaussian fit, and on the right its composition over the training. Green: maximised. Red: proved
+(union bound). Bars are 95 % intervals.
+"""
+PAGE, PICTURE = (Path(__file__).with_name(name) for name in ("canaries.md", "canaries.svg"))
+ALL = {**CASES, **OTHERS, "ablations": ablations}
 
-def cnn26k(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Three convolutions and a linear layer: 26,650 parameters for CIFAR-10."""
-    layers: list[nn.Module] = []
-    for before, after in ((input_shape[0], 16), (16, 32), (32, 48)):
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(48 * (input_shape[1] // 8) ** 2, classes))
+EPSILONS = (
+    "epsilon-maximised", "epsilon-bonferroni", "epsilon-split", "epsilon-gdp", "epsilon-accountant-round",
+    "epsilon-composed", "epsilon-composed-paper", "epsilon-accountant",
+)  # fmt: skip
 
 
-# ------------------------------------------------------------------ configurations
+def stored(out: Path, name: str) -> dict[str, Any] | None:
+    path = out / f"{file_name(name)}.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
-def cifar(data: Path, noise: float = 0.423, canary: dict[str, Any] | None = None, **federation: Any) -> dict[str, Any]:
-    """64 parties with one picture each."""
-    asked = {"probes": 100, "every": 2, "steps": 1500, **(canary or {})}
-    return {
-        "data": {"name": "cifar10", "path": str(data / "cifar10.npz")},
-        "federation": {
-            "parties": 64, "members": 0.0033, "nonmembers": 0.3, "rounds": 2, "algorithm": "fedsgd", "lr": 0.1,
-            **federation,
-        },
-        "model": {"name": "docs.make_canaries:cnn26k"},
-        "audit": {"attacks": ["canife"], "canary": asked},
-        "defences": [{"name": "dp-fedavg", "noise": noise, "clip": 1.0, "delta": 1e-5}],
-    }  # fmt: skip
+def file_name(case: str) -> str:
+    return re.sub(r"\W+", "-", case)
 
 
-def writers(data: Path, epsilon: float) -> dict[str, Any]:
-    """MNIST, one party a writer."""
-    return {
-        "data": {"name": "mnist", "path": str(data / "mnist.npz")},
-        "federation": {
-            "parties": 200, "partition": "column", "column": "subject", "split_subjects": True, "rounds": 20,
-            "participation": 0.2, "sampling": "poisson", "algorithm": "fedsgd", "lr": 0.5,
-        },
-        "model": {"name": "cnn", "filters": 16},
-        "audit": {"attacks": ["canife"], "canary": {"probes": 100, "every": 10, "steps": 500}},
-        "defences": [{"name": "dp-fedavg", "epsilon": epsilon, "clip": 0.5, "delta": 1e-4}],
-    }  # fmt: skip
+# ------------------------------------------------------------------ tables
 
 
-def households(_: Path) -> dict[str, Any]:
-    """A canary household among parties of supermarket baskets."""
-    return {
-        "data": {"name": "baskets"},
-        "federation": {"parties": 40, "rounds": 4, "algorithm": "fedsgd", "lr": 0.5},
-        "model": {"hidden": [64]},
-        "audit": {"attacks": ["canife"], "canary": {"probes": 100, "every": 4, "steps": 500}},
-        "defences": [{"name": "dp-fedavg", "noise": 0.5, "clip": 0.5, "delta": 1e-3}],
-    }
+def table(head: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return NOT_RUN
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def plays(data: Path) -> dict[str, Any]:
-    return {
-        "data": {"name": "shakespeare", "path": str(data / "shakespeare_roles.json.gz"), "length": 40},
-        "federation": {"parties": 16, "rounds": 2, "algorithm": "fedsgd", "lr": 0.05, "members": 0.02},
-        "model": {"name": "lstm", "units": 64, "layers": 1},
-        "audit": {"attacks": ["canife"], "canary": {"probes": 40, "every": 2, "steps": 300, "pool": 32}},
-        "defences": [{"name": "dp-fedavg", "noise": 0.3, "clip": 0.5, "delta": 1e-3}],
-    }
+def crafted(out: Path) -> str:
+    """How good the canaries are, and how well the sum gives them away."""
+    head = ["case", "probes", "update / C", "spread of one party", "health", "score sd", "accuracy", "AUC", "model"]
+    rows = []
+    for name in CASES:
+        if (found := stored(out, name)) is None:
+            continue
+        if "failed" in found:
+            rows.append([name, found["failed"].get("canife", "failed"), *[""] * (len(head) - 2)])
+            continue
+        each = found["estimates"]
+        model = found["model"]
+        rows.append([
+            name, f"{each['auc'][4]} + {each['auc'][5]}", f"{each['canary-norm'][0]:.3f}", f"{found['spread']:.3f}",
+            f"{found['health']:.3f}", *(cell(each[key]) for key in ("score-sd", "accuracy", "auc")),
+            "–" if model is None else f"{model:.3f}",
+        ])  # fmt: skip
+    return table(head, rows)
 
 
-# ------------------------------------------------------------------ cases
+def epsilons(out: Path) -> str:
+    head = ["case", *(name.removeprefix("epsilon-") for name in EPSILONS)]
+    found = {name: stored(out, name) for name in CASES}
+    return table(head, [
+        [name, *(cell(one["estimates"].get(each)) for each in EPSILONS)]
+        for name, one in found.items() if one is not None and "estimates" in one
+    ])  # fmt: skip
 
 
-def audited(
-    config: dict[str, Any], silent: bool = False, change: Callable[[Recipe], Recipe] | None = None
-) -> dict[str, Any]:
-    """An audit's figures. `silent`: the noise is left out of the sum; `change` alters how canaries are crafted."""
-    prepared = prepare(parse(config))
-    if silent:
-        assert isinstance(prepared.defence.aggregate, NoisySum)
-        quiet = replace(prepared.defence.aggregate, noise=0.0)
-        prepared = replace(prepared, defence=replace(prepared.defence, aggregate=quiet))
-    if change:
-        alter(prepared, change)
-    for round in rounds(prepared):
-        prepared.auditor.observe(round)
-    return summary(prepared, prepared.auditor.snapshot())
+def cell(one: list[Any] | None) -> str:
+    if one is None or one[0] is None:
+        return "–"
+    low, high = ("…" if end is None else f"{end:.3g}" for end in one[1:3])
+    return f"{one[0]:.3g}" if one[3] == "claimed" else f"{one[0]:.3g} ({low} to {high})"
 
 
-def alter(prepared: Prepared, change: Callable[[Recipe], Recipe]) -> None:
-    """All canary parties of a run share one designer."""
-    assert prepared.canaries is not None
-    crafted = prepared.canaries.game.crafted
-    assert crafted is not None
-    assert isinstance(crafted.canaries, Canaries)
-    design = crafted.canaries.design
-    crafted.canaries.design = replace(design, recipe=change(design.recipe))
+def over_rounds(out: Path) -> str:
+    """MNIST by writer, stop by stop."""
+    names = ("epsilon-accountant-round", "epsilon-gdp", "epsilon-bonferroni", "epsilon-split", "epsilon-accountant")
+    rows = []
+    for case in ("mnist-10", "mnist-50"):
+        curves = (stored(out, case) or {}).get("curves", {})
+        for place, round in enumerate(curves.get("epsilon-gdp", [[]])[0]):
+            ends = ([part[place] for part in curves[name][1:]] for name in names)
+            kinds = ("claimed", "", "", "", "claimed")
+            rows.append([case, f"{round:g}", *(cell([*e, kind]) for e, kind in zip(ends, kinds, strict=True))])
+    return table(
+        ["case", "round", "claimed, one round", "Gaussian fit", "union bound", "split", "claimed so far"], rows
+    )
 
 
-def summary(prepared: Prepared, audit: Audit) -> dict[str, Any]:
-    if audit.failed:
-        return {"failed": dict(audit.failed)}
-    (result,) = [r for r in audit.results if r.attack == "canife"]
-    watch = prepared.auditor.canaries
-    assert watch is not None
-    values = watch.kept[CRAFTED].values
-    accuracy = audit.accuracy.get("evaluation")
-    return {
-        "estimates": {n: [e.value, e.low, e.high, e.kind, e.n_pos, e.n_neg] for n, e in result.estimates.items()},
-        "curves": {n: [list(c.x), list(c.value)] for n, c in result.curves.items() if n.startswith("epsilon")},
-        "health": float(np.median(values[:, :, 2])),
-        "spread": float(np.median(values[:, :, 3])),
-        "model": None if accuracy is None else accuracy.value,
-        "warnings": list(result.warnings),
-        "text": result.canary.text if result.canary else "",
-    }
+def mechanisms(out: Path) -> str:
+    found = stored(out, "mechanisms")
+    rows = []
+    for name, lines in (found or {"found": {}})["found"].items():
+        proved = np.array([line["proved"] for line in lines])
+        hits, of = sum(line["refuted"] for line in lines), len(lines)
+        low, high = clopper_pearson(hits, of, 0.025, 0.025)
+        spread = f"{proved.mean():.2f} ({proved.min():.2f} to {proved.max():.2f})"
+        share = f"{hits} of {of} ({100 * low:.0f}–{100 * high:.0f} %)"
+        rows.append([name, f"{lines[0]['claimed']:.2f}", spread, share])
+    return table(["mechanism", "claimed", "proved: mean (least to most)", "refuted"], rows)
 
 
-def ablation(objective: str) -> Case:
-    def case(data: Path) -> dict[str, Any]:
-        config = cifar(data, canary={"steps": 600})
-        return audited(config, True, lambda recipe: replace(recipe, objective=objective, batch=64))
+def one_shot(out: Path) -> str:
+    rows = []
+    for epsilon, lines in (stored(out, "one-shot") or {"found": {}})["found"].items():
+        value, bound = (np.array([x if key == "bound" else x[0] for x in (line[key] for line in lines)])
+                        for key in ("estimate", "bound"))  # fmt: skip
+        below = int((bound <= float(epsilon)).sum())
+        covered = sum(line["estimate"][1] <= float(epsilon) <= line["estimate"][2] for line in lines)
+        rows.append([
+            epsilon, str(len(lines)), f"{value.mean():.2f} ({value.min():.2f} to {value.max():.2f})",
+            f"{covered} of {len(lines)}", f"{bound.mean():.2f} ({bound.min():.2f} to {bound.max():.2f})",
+            f"{below} of {len(lines)}",
+        ])  # fmt: skip
+    head = ["epsilon", "seeds", "estimate: mean (least to most)", "interval holds it", "lower bound", "bound holds"]
+    return table(head, rows)
 
-    return case
+
+def changed(out: Path) -> str:
+    """The ablations: means over the canaries, with the least and the most."""
+    head = ["changed", "update / C", "score sd", "accuracy", "health", "dead", "parties clipped", "model's accuracy"]
+    rows = []
+    for name, one in (stored(out, "ablations") or {}).items():
+        spans = (f"{np.mean(one[key]):.3f} ({min(one[key]):.3f} to {max(one[key]):.3f})" for key in
+                 ("norm", "sd", "accuracy", "health"))  # fmt: skip
+        rest = f"{one['dead']} of {len(one['norm'])}", f"{one['clipped']:.0%}", f"{one['model']:.3f}"
+        rows.append([name, *spans, *rest])
+    return table(head, rows)
 
 
-CASES: dict[str, Case] = {
-    "cifar-noise": lambda data: audited(cifar(data)),
-    "cifar-silent": lambda data: audited(cifar(data), silent=True),
-    "baskets": lambda data: audited(households(data)),
-    "baskets-silent": lambda data: audited(households(data), silent=True),
-    "mnist-50": lambda data: audited(writers(data, 50.0)),
-    "mnist-10": lambda data: audited(writers(data, 10.0)),
-    "shakespeare-silent": lambda data: audited(plays(data), silent=True),
-    "shakespeare-noise": lambda data: audited(plays(data)),
-    "objective-normalised": ablation("normalised"),
-    "objective-printed": ablation("printed"),
-    "objective-orthogonal": ablation("orthogonal"),
-    "objective-long": ablation("long"),
-    "parties-16": lambda data: audited(cifar(data, canary={"steps": 600}, parties=16, members=0.00085), silent=True),
-    "steps-100": lambda data: audited(cifar(data, canary={"steps": 100}), silent=True),
-    "pool-16": lambda data: audited(cifar(data, canary={"steps": 600, "pool": 16}), silent=True),
-    "initial-data": lambda data: audited(cifar(data, canary={"steps": 600, "initial": "data"}), silent=True),
-}
+def text(out: Path) -> str:
+    found = stored(out, "shakespeare-silent")
+    return f"```\n{json.dumps(found['text'])}\n```" if found and "text" in found else NOT_RUN
+
+
+# ------------------------------------------------------------------ the picture
+
+
+def picture(out: Path) -> str:
+    """Epsilon of one round and of the training, measured and claimed, for MNIST by writer."""
+    cases = [("mnist-10", "user epsilon 10"), ("mnist-50", "user epsilon 50")]
+    wide, high, left, base = 330, 240, 40, 200
+    style = (
+        "text{font:12px system-ui,sans-serif;fill:#57606a}.t{font-weight:600}.axis{stroke:#8b949e;fill:none}"
+        ".c{stroke:#57606a;stroke-dasharray:5 3;fill:none}.g{stroke:#1d4ed8;fill:none}.p{stroke:#c2410c;fill:none}"
+        ".gt{fill:#1d4ed8}.pt{fill:#c2410c}.m{stroke:#15803d;fill:none}.mt{fill:#15803d}"
+    )
+    marks = []
+    for number, (name, title) in enumerate(cases):
+        found = stored(out, name)
+        if found is None or "curves" not in found:
+            continue
+        marks.append(f'<g transform="translate({number * wide} 0)">{panel(found, title, wide, left, base)}</g>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * wide} {high}" role="img">'
+    named = "<title>Empirical and claimed epsilon of one round and of the training, MNIST by writer</title>"
+    return f"{head}{named}<style>{style}</style>{''.join(marks)}</svg>\n"
+
+
+def panel(found: dict[str, Any], title: str, wide: int, left: int, base: int) -> str:
+    """One round on the left of a gap, the whole training on its right; bars are 95 % intervals."""
+    curves, each = found["curves"], found["estimates"]
+    shown = [("c", "epsilon-accountant-round"), ("g", "epsilon-gdp"), ("m", "epsilon-maximised"),
+             ("p", "epsilon-bonferroni")]  # fmt: skip
+    ends = [v for _, name in shown for part in curves[name][1:] for v in part if v is not None]
+    whole = [("c", "epsilon-accountant"), ("g", "epsilon-composed")]
+    ends += [v for _, name in whole for v in each[name][:3] if v is not None]
+    most, xs = 1.1 * max(ends), curves["epsilon-gdp"][0]
+
+    def across(x: float) -> float:
+        return left + 10 + (x - xs[0]) / max(xs[-1] - xs[0], 1) * (wide - left - 110)
+
+    def up(y: float) -> float:
+        return base - y / most * (base - 40)
+
+    parts = [f'<text class="t" x="{left}" y="16">{title}</text>']
+    parts.append(f'<path class="axis" d="M{left} 30V{base}H{wide - 10}"/>')
+    for tick in np.linspace(0, most, 6)[:-1].round():
+        parts.append(f'<text x="{left - 6}" y="{up(tick) + 4:.0f}" text-anchor="end">{tick:g}</text>')
+    parts += [f'<text x="{across(x):.0f}" y="{base + 16}" text-anchor="middle">{x:g}</text>' for x in xs]
+    for place, (colour, name) in enumerate(shown):
+        x, value, low, high = curves[name]
+        line = "L".join(f"{across(a):.1f} {up(b):.1f}" for a, b in zip(x, value, strict=True) if b is not None)
+        parts.append(f'<path class="{colour}" d="M{line}"/>')
+        for a, b, c in zip(x, low, high, strict=True):
+            if colour != "c" and b is not None and c is not None:
+                parts.append(f'<path class="{colour}" d="M{across(a) + 2 * place - 3:.1f} {up(b):.1f}V{up(c):.1f}"/>')
+    for place, (colour, name) in enumerate(whole):
+        value, low, high = each[name][:3]
+        x = wide - 60 + 25 * place
+        if value is None:
+            continue
+        parts.append(f'<path class="{colour}" d="M{x - 8} {up(value):.1f}h16"/>')
+        if colour == "g" and low is not None and high is not None:
+            parts.append(f'<path class="{colour}" d="M{x} {up(low):.1f}V{up(high):.1f}"/>')
+    parts.append(f'<text x="{wide - 48}" y="{base + 16}" text-anchor="middle">training</text>')
+    parts.append(f'<text x="{left + 80}" y="{base + 34}" text-anchor="middle">one round, after round</text>')
+    return "".join(parts)
 
 
 # ------------------------------------------------------------------ the page
 
 
 def page(out: Path) -> None:
-    """Writes every case that was run into the page."""
-    shown = ("auc", "accuracy", "score-sd", "canary-norm")
-    epsilons = (
-        "epsilon-maximised", "epsilon-bonferroni", "epsilon-split", "epsilon-gdp", "epsilon-accountant-round",
-        "epsilon-composed", "epsilon-composed-paper", "epsilon-accountant",
-    )  # fmt: skip
-    tables = []
-    for names in (shown, epsilons):
-        head = ["case", *(name.removeprefix("epsilon-") for name in names)]
-        if names is shown:
-            head += ["health", "spread of one party", "model's accuracy"]
-        rows = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        for name in CASES:
-            path = out / f"{name}.json"
-            if not path.exists():
-                continue
-            found = json.loads(path.read_text())
-            if "failed" in found:
-                rows.append(f"| {name} | {found['failed'].get('canife', 'failed')} |" + " |" * (len(head) - 2))
-                continue
-            cells = [name, *(_cell(found["estimates"].get(each)) for each in names)]
-            if names is shown:
-                model = found["model"]
-                cells += [f"{found['health']:.4f}", f"{found['spread']:.3g}", "" if model is None else f"{model:.3f}"]
-            rows.append("| " + " | ".join(cells) + " |")
-        tables.append("\n".join(rows))
-    before, rest = PAGE.read_text().split("<!-- figures -->\n")
-    _, after = rest.split("<!-- end -->")
-    PAGE.write_text(f"{before}<!-- figures -->\n" + "\n\n".join(tables) + f"\n<!-- end -->{after}")
-
-
-def _cell(one: list[Any] | None) -> str:
-    if one is None or one[0] is None:
-        return "–"
-    low, high = ("…" if end is None else f"{end:.3g}" for end in one[1:3])
-    return f"{one[0]:.3g}" if one[3] == "claimed" else f"{one[0]:.3g} ({low} to {high})"
+    """Writes what was run into the page, each table between its marks."""
+    blocks = {
+        "crafted": crafted(out), "epsilons": epsilons(out), "rounds": over_rounds(out),
+        "mechanisms": mechanisms(out), "one-shot": one_shot(out), "text": text(out),
+        "ablations": changed(out),
+    }  # fmt: skip
+    told = PAGE.read_text()
+    for name, made in blocks.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, rest = told.split(begin)
+        told = f"{before}{begin}{made}\n{end}{rest.split(end)[1]}"
+    write_atomically(PAGE, told)
+    if NOT_RUN not in blocks["rounds"]:
+        write_atomically(PICTURE, picture(out))
 
 
 def main() -> None:
@@ -221,9 +248,9 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     if asked.what == "page":
         return page(asked.out)
-    for name in asked.names or CASES:
-        found = CASES[name](asked.data)
-        (asked.out / f"{name}.json").write_text(json.dumps(found, indent=1))
+    for name in asked.names or ALL:
+        found = ALL[name](asked.data)
+        write_atomically(asked.out / f"{file_name(name)}.json", json.dumps(found, indent=1))
         print(name, json.dumps(found.get("estimates", found)), flush=True)
     return None
 

@@ -189,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Makes docs/coverage.md.")
     parser.add_argument("--only", default="", help="make only the cases whose heading or name contains this")
     parser.add_argument("--page", action="store_true", help="simulate nothing, write the page from coverage.json")
-    parser.add_argument("--worlds", type=int, help="so many in every case, instead of 200 to 2000")
+    parser.add_argument("--worlds", type=int, help="so many in every case, instead of 1000 or 2000")
     asked = parser.parse_args(arguments)
     known = stored()
     by_case = {case: [c for c in known if (c.group, c.case) == (case.group, case.name)] for case in CASES}

@@ -1,7 +1,7 @@
 """Makes the figures of docs/matched-filter.md: light federations, scored round by round by pure functions.
 
     python docs/make_matched.py run baskets cifar100-mlp --data FOLDER --out FOLDER
-    python docs/make_matched.py tables --out FOLDER
+    python docs/make_matched.py tables --out FOLDER            (or false-positives, or null)
 
 A cell (a setting with a seed) is one JSON file; one that is there is not made again. Fitting, calibration and
 evaluation records are disjoint sets of every party; `fit = "all"` takes the moments from all candidates without their
@@ -12,16 +12,18 @@ FOLDER with the data: cifar10.npz, cifar100.npz, mnist.npz and adult.npz; `baske
 import argparse
 import copy
 import json
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from scipy import special
+from matched_cells import OURS, Cell, Way, cells
+from scipy import special, stats
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import matched, relatives
@@ -32,120 +34,12 @@ from fedaudit.data import baskets
 from fedaudit.defences.dp_sgd import DPSGD
 from fedaudit.defences.slots import NONE, Defence, Guarded
 from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, build_task
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.types import Floats, Ints, Party, Plan, Records, Round, State, Trained
 
 FPR = 0.01
 MEMBER, FITTING, CALIBRATION, EVALUATION = range(4)
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way of scoring."""
-
-    fit: str = "all"  # or "nonmembers"
-    damping: float = 0.1
-    at: str = "halfway"  # or "received"
-    adaptive: bool = True  # undo Adam, where it is in use
-    layer: str = "largest"  # or "all"
-
-    @property
-    def name(self) -> str:
-        adam = "adaptive" if self.adaptive else "plain"
-        return f"{self.at}, {self.fit}, {self.damping:g}, {adam}, {self.layer}"
-
-
-OURS = Way()
-ONE_EPOCH = Training("adam", 1e-3, 1, 64)
-AS_FIRST_DRAWN = Way("nonmembers", 0.1, "received", adaptive=False)
-
-
-@dataclass(frozen=True)
-class Cell:
-    data: str
-    sizes: tuple[int, int, int, int]  # of a party: members, fitting, calibration, evaluation
-    model: str = "mlp"
-    options: dict[str, Any] = field(default_factory=dict)
-    parties: int = 4
-    rounds: int = 40
-    training: Training = ONE_EPOCH
-    seed: int = 0
-    ways: tuple[Way, ...] = (OURS,)
-    shown: tuple[int, ...] = (1, 5, 10, 20, 40)
-    rivals: bool = False  # fusion, its parts, and the relatives
-    standard: bool = False  # every channel of the pictures with mean 0 and standard deviation 1; else from 0 to 1
-    frozen: bool = False  # the first layer stays as it began
-    noise: float = 0.0  # per-record DP-SGD, clip 1
-    update_noise: float = 0.0  # on the update, in units of its norm
-    looked_at: int = 4  # parties whose local models are scored, and whose candidates global models are scored for
-
-
-BASKETS = Cell("baskets", (1538, 1025, 1025, 1538))
-MLP = Cell("cifar100", (1000, 1000, 1000, 1000), "mlp", {"hidden": (256, 128)}, rounds=10,
-           training=Training("adam", 1e-3, 1, 32), shown=(1, 5, 10))  # fmt: skip
-CNN = Cell("cifar100", (500, 500, 500, 500), "small-cnn", rounds=5, training=Training("adam", 1e-3, 4, 32),
-           shown=(1, 3, 5))  # fmt: skip
-SMALL = replace(BASKETS, sizes=(450, 1025, 1025, 1025), rounds=10, shown=(1, 5, 10), looked_at=2)
-
-
-def cells() -> dict[str, Cell]:
-    """Group-what-seed -> cell."""
-    found: dict[str, Cell] = {}
-    for seed in range(5):
-        others = (replace(OURS, fit="nonmembers"), replace(OURS, at="received")) if seed == 0 else ()
-        found[f"baskets-{seed}"] = replace(BASKETS, seed=seed, ways=(OURS, *others), looked_at=2 if seed else 4)
-        found[f"baskets10-{seed}"] = replace(BASKETS, seed=seed, rounds=10, shown=(1, 5, 10), looked_at=2)
-        found[f"cifar100-cnn-{seed}"] = replace(CNN, seed=seed)
-    for seed in range(3):
-        found[f"cifar100-mlp-{seed}"] = replace(MLP, seed=seed, standard=True)
-        found[f"cifar100-raw-mlp-{seed}"] = replace(MLP, seed=seed)
-        for members in (450, 1800, 3600):
-            for width in (8, 32, 128, 512):
-                hidden = (width, 64) if width > 8 else (width,)  # the first layer is the largest
-                found[f"map-{members}x{width}-{seed}"] = replace(
-                    SMALL, sizes=(members, 600, 600, 600), options={"hidden": hidden}, seed=seed, rivals=True,
-                    rounds=8, shown=(8,), parties=2,
-                )  # fmt: skip
-    for fit in (50, 200, 1000):
-        ways = (OURS, *(replace(OURS, fit="nonmembers", damping=damping) for damping in (0.1, 0.3, 1, 3, 10)))
-        found[f"fit-{fit}-11"] = replace(SMALL, sizes=(1538, fit, 600, 600), ways=ways, parties=2, seed=11)
-    for seed in range(3):
-        for parties in (4, 10, 30, 100):
-            found[f"parties-{parties}-{seed}"] = replace(
-                SMALL, sizes=(80, 0, 100, 20), parties=parties, looked_at=parties, seed=seed, rounds=5, shown=(1, 5)
-            )
-        for epochs in (1, 2, 5, 10):
-            ways = (OURS, replace(OURS, at="received"))
-            found[f"epochs-{epochs}-{seed}"] = replace(
-                SMALL, training=Training("adam", 1e-3, epochs, 64), ways=ways, rounds=5, shown=(1, 5), seed=seed
-            )
-        found[f"sgd-{seed}"] = replace(SMALL, training=Training("sgd", 0.1, 1, 64), seed=seed)
-        found[f"frozen-{seed}"] = replace(SMALL, frozen=True, seed=seed)
-        dampings = tuple(replace(OURS, damping=damping, adaptive=False) for damping in (0.1, 1, 10))
-        for noise in (0.0, 0.1, 0.3, 0.5, 1.0):
-            found[f"dp-{noise}-{seed}"] = replace(SMALL, noise=noise or 1e-9, ways=dampings, seed=seed)
-        for noise in (0.3, 1.0, 2.0, 4.0):
-            found[f"noise-{noise}-{seed}"] = replace(
-                SMALL, update_noise=noise, ways=(*dampings, replace(OURS, damping=1.0)), seed=seed
-            )
-    mnist = replace(MLP, data="mnist", options={}, training=Training("adam", 1e-3, 1, 64), rivals=True)
-    found["mnist-mlp-0"] = mnist
-    found["adult-mlp-0"] = replace(mnist, data="adult")
-    found["cifar100-product-cnn-0"] = replace(CNN, model="cnn", options={"filters": 16}, rivals=True)
-    steps = (
-        AS_FIRST_DRAWN,
-        replace(AS_FIRST_DRAWN, fit="all"),
-        replace(AS_FIRST_DRAWN, fit="all", at="halfway"),
-        OURS,
-        replace(OURS, fit="nonmembers"),
-        *(replace(OURS, damping=damping) for damping in (0.03, 0.3, 1.0)),
-    )
-    chosen = (*steps, replace(OURS, layer="all"))
-    found["choose-baskets-10"] = replace(BASKETS, seed=10, rounds=5, ways=chosen, shown=(1, 5), looked_at=2)
-    found["choose-cnn-10"] = replace(CNN, data="cifar10", seed=10, ways=chosen, looked_at=2)
-    found["choose-mlp-10"] = replace(MLP, data="cifar10", seed=10, rounds=5, ways=chosen, looked_at=2)
-    return found
 
 
 # ------------------------------------------------------------------ the federation
@@ -168,6 +62,28 @@ def records(name: str, folder: Path) -> tuple[Floats, Ints, int]:
     return x, y, int(y.max()) + 1
 
 
+def dealt(y: Ints, cell: Cell) -> list[Ints]:
+    """The records of each party, in random order. With skew, classes come in shares that are drawn for each party."""
+    rng = np.random.default_rng([cell.seed, 0])
+    each = sum(cell.sizes) + cell.sizes[MEMBER] * cell.null
+    order = rng.permutation(len(y))
+    if not cell.skew:
+        parts = [order[i * each : (i + 1) * each] for i in range(cell.parties)]
+        assert len(parts[-1]) == each, "too little data for these parties"
+        return parts
+    left = [order[y[order] == label] for label in range(int(y.max()) + 1)]
+    parts = []
+    for _ in range(cell.parties):
+        shares, own = rng.dirichlet(np.full(len(left), cell.skew)), np.empty(0, np.int64)
+        while len(own) < each:  # a class that is used up leaves its place to the party's other classes
+            open_ = shares * [len(rows) > 0 for rows in left]
+            assert open_.sum() > 0, "too little data of these classes"
+            for label, wanted in enumerate(rng.multinomial(each - len(own), open_ / open_.sum())):
+                own, left[label] = np.append(own, left[label][:wanted]), left[label][wanted:]
+        parts.append(rng.permutation(own))
+    return parts
+
+
 def small_cnn(classes: int) -> nn.Module:
     layers: list[nn.Module] = []
     for before, after in ((3, 16), (16, 32)):
@@ -187,8 +103,9 @@ def without_first(module: nn.Module) -> nn.Module:
 class World:
     cell: Cell
     task: TorchTask
-    rows: dict[str, Records]
-    role: Ints
+    rows: dict[str, Records]  # of each party, the candidates
+    role: Ints  # of each of them
+    trained: dict[str, Records]  # what each party trains on
 
     @classmethod
     def of(cls, cell: Cell, folder: Path) -> "World":
@@ -196,11 +113,12 @@ class World:
         if cell.standard:
             axes = (0, *range(2, x.ndim))
             x = ((x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)).astype(np.float32)
-        each = sum(cell.sizes)
-        order = np.random.default_rng([cell.seed, 0]).permutation(len(x))
-        parts = [order[i * each : (i + 1) * each] for i in range(cell.parties)]
-        assert len(parts[-1]) == each, "too little data for these parties"
-        rows = {f"party-{i:02d}": Records(x[p], y[p], p.astype(np.str_)) for i, p in enumerate(parts)}
+        parts = dealt(y, cell)
+        every = {f"party-{i:02d}": Records(x[p], y[p], p.astype(np.str_)) for i, p in enumerate(parts)}
+        role = np.repeat(np.arange(4), cell.sizes)
+        rows = {name: own.take(np.arange(len(role))) for name, own in every.items()}
+        others = np.arange(len(role), len(parts[0]))
+        members = others if cell.null else np.flatnonzero(role == MEMBER)
         own = cell.model == "small-cnn"
         options = dict(cell.options)
         task = TorchTask(lambda: small_cnn(classes), classes) if own else build_task(
@@ -209,11 +127,10 @@ class World:
         if cell.frozen:
             whole = task.architecture
             task = TorchTask(lambda: without_first(whole), classes)
-        return cls(cell, task, rows, np.repeat(np.arange(4), cell.sizes))
+        return cls(cell, task, rows, role, {name: own.take(members) for name, own in every.items()})
 
     def rounds(self) -> Iterator[Round]:
-        cell = self.cell
-        members = {name: own.take(np.flatnonzero(self.role == MEMBER)) for name, own in self.rows.items()}
+        cell, members = self.cell, self.trained
         parties: list[Party] = [Trainer(name, own, cell.training) for name, own in members.items()]
         if cell.noise:
             dp = DPSGD(1.0, cell.noise)
@@ -259,7 +176,11 @@ class Target:
             self._watch(received, sent)
 
     def _prepare(self, way: Way, module: nn.Module) -> matched.Prepared:
-        fitting = np.flatnonzero(self.role == FITTING) if way.fit == "nonmembers" else np.arange(len(self.role))
+        fitting = np.arange(len(self.role))
+        if way.fit == "nonmembers":
+            parties = len(self.role) // sum(self.world.cell.sizes)
+            by_party = np.flatnonzero(self.role == FITTING).reshape(parties, -1)
+            fitting = by_party[:, : way.known].ravel()
         layer = matched.largest_linear(module) if way.layer == "largest" else None
         adam = way.adaptive and self.world.cell.training.optimizer == "adam"
         x, y = torch.from_numpy(self.rows.x), torch.from_numpy(self.rows.y)
@@ -321,7 +242,8 @@ def judged(scores: list[Floats], role: Ints) -> dict[str, Any]:
     blocks = [Block(v[role == MEMBER], v[role == EVALUATION], v[role == CALIBRATION]) for v in scores]
     rate, area = tpr_at_fpr(blocks, FPR), auc(blocks)
     return {"tpr": rate.value, "low": rate.low, "high": rate.high, "fpr": rate.realised_fpr,
-            "fpr_interval": rate.realised_fpr_interval, "auc": area.value, "members": rate.n_pos,
+            "fpr_interval": rate.realised_fpr_interval, "auc": area.value, "auc_interval": (area.low, area.high),
+            "members": rate.n_pos,
             "calibration": rate.n_cal, "evaluation": rate.n_neg, "reason": rate.reason}  # fmt: skip
 
 
@@ -386,16 +308,80 @@ def tables(out: Path) -> None:
                     )
 
 
+def as_audited(cell: dict[str, Any]) -> str:
+    """The score that an audit of this federation would use."""
+    noisy = {"damping": 10.0} if cell["noise"] else {"damping": 1.0} if cell["update_noise"] else None
+    return (replace(OURS, adaptive=False, **noisy) if noisy else OURS).name + "; weighted"
+
+
+@cache
+def usual(parties: int, calibration: int, evaluation: int) -> tuple[int, int]:
+    """How many evaluation records are accused in 95 of 100 honest tests, with a threshold for each party: not only the
+    records accused are a matter of chance, the calibration records that set the threshold are, too (beta-binomial)."""
+    rank = math.floor(FPR * (calibration + 1) + 1e-9)
+    one = stats.betabinom.pmf(np.arange(evaluation + 1), evaluation, rank, calibration + 1 - rank)
+    chances = one[: np.flatnonzero(one > 1e-12)[-1] + 1]
+    total = reduce(np.convolve, [chances] * parties)
+    low, high = np.searchsorted(total.cumsum(), (0.025, 0.975))
+    return int(low), int(high)
+
+
+def false_positives(out: Path) -> None:
+    """In how many cells the nominal rate is believable after the last round: given the threshold (the interval that
+    reports show), and with the threshold's own error."""
+    groups: dict[tuple[str, str], list[tuple[bool, bool, float]]] = {}
+    for name, content in stored(out).items():
+        parties = min(content["cell"]["looked_at"], content["cell"]["parties"])
+        for model, thresholds in (("local", parties), ("global", 1)):
+            found = list(content[model].values())[-1].get(as_audited(content["cell"]))
+            if found is None:
+                continue
+            low, high = found["fpr_interval"]
+            sizes = (found[key] // thresholds for key in ("calibration", "evaluation"))
+            least, most = usual(thresholds, *sizes)
+            honest = least <= round(found["fpr"] * found["evaluation"]) <= most
+            for group in (name.partition("-")[0], "all"):
+                groups.setdefault((group, model), []).append((low <= FPR <= high, honest, found["fpr"]))
+    print("| cells | seen | how many | mean realised FPR, % | 1 % in its interval | and with the threshold's error |")
+    print("|---" * 6 + "|")
+    for (group, model), found in groups.items():
+        given, honest, mean = np.mean(found, axis=0)
+        print(f"| {group} | {model} | {len(found)} | {100 * mean:.2f} | {100 * given:.0f} % | {100 * honest:.0f} % |")
+
+
+def null(out: Path) -> None:
+    """Where no candidate was trained on: means over seeds with their 95 % intervals (Student's t)."""
+    contents = [content for name, content in stored(out).items() if name.startswith("null-")]
+    print("| seen | fit | seeds | TPR at 1 % FPR, % | realised FPR, % | AUC | intervals with TPR 1 % | with AUC 0.5 |")
+    print("|---" * 8 + "|")
+    for model in ("local", "global"):
+        rounds = [list(content[model].values())[-1] for content in contents]
+        for way in (way for way in rounds[0] if way.endswith("weighted")):
+            entries = [found[way] for found in rounds]
+            means = []
+            for key, factor, digits in (("tpr", 100, 2), ("fpr", 100, 2), ("auc", 1, 4)):
+                values = factor * np.array([entry[key] for entry in entries])
+                reach = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+                means.append(f"{values.mean():.{digits}f} ± {reach:.{digits}f}")
+            rates = sum(entry["low"] <= FPR <= entry["high"] for entry in entries)
+            areas = sum(entry["auc_interval"][0] <= 0.5 <= entry["auc_interval"][1] for entry in entries)
+            fit = way.split(", ")[1]
+            print(f"| {model} | {fit} | {len(entries)} | {' | '.join(means)} | {rates} | {areas} |")
+
+
+SHOW = {"tables": tables, "false-positives": false_positives, "null": null}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "tables"])
+    parser.add_argument("what", choices=["run", *SHOW])
     parser.add_argument("cells", nargs="*", help="the beginning of their names")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("docs/matched"))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    if given.what == "tables":
-        return tables(given.out)
+    if given.what != "run":
+        return SHOW[given.what](given.out)
     given.out.mkdir(parents=True, exist_ok=True)
     for name, cell in cells().items():
         path = given.out / f"{name}.json"

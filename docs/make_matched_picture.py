@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from make_matched import BASKETS, EVALUATION, MEMBER, OURS, Target, World
+from make_matched import EVALUATION, MEMBER, Target, World
+from matched_cells import BASKETS, OURS
 
 from fedaudit.files import write_atomically
 from fedaudit.types import Floats

@@ -14,6 +14,10 @@ FAULT = 6  # a bug in fedaudit, as far as is known
 INTERRUPTED = 130  # by Ctrl-C, before there was anything to report
 
 
+# What somebody else's code may raise and must not end an audit with: `sys.exit` is not the auditor's to obey.
+OF_OTHERS = (Exception, SystemExit)
+
+
 class FedauditError(Exception):
     """Anything the user can fix. `code` names the rule that was broken; its meaning never changes."""
 

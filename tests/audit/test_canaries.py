@@ -11,14 +11,16 @@ import pytest
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.judge import canary_sentences
+from fedaudit.audit.judge.canary import Trials, figures
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
+from fedaudit.federation.canary import OUTSIDE
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Estimate
@@ -59,6 +61,16 @@ def found_by(audit: Audit, attack: str = "canife") -> AuditResult:
 
 def refuted(audit: Audit) -> bool:
     return any("does not hold" in warning for warning in found_by(audit).warnings)
+
+
+def test_the_design_pool_is_large_enough_for_its_mock_parties_if_the_data_are() -> None:
+    many = stage(asking({"pool": 8}, federation={"parties": 40, "members": 0.1}))
+    assert many.own is not None
+    wanted = (8 + OUTSIDE) * int(np.median([len(many.game.members(party)) for party in many.game.parties]))
+    assert 0.8 * wanted <= len(many.own) <= 1.2 * wanted
+    few = stage(asking({"pool": 64}))
+    assert few.own is not None
+    assert len(few.own) <= 0.21 * (len(few.own) + len(few.dataset.records))
 
 
 # ------------------------------------------------------------------ what comes out
@@ -135,6 +147,7 @@ def mechanism(name: str, defence: Defence) -> Defence:
     return replace(defence, update=None) if name == "not clipped" else defence
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     ("name", "least", "most"), [("right", 0, 0), ("a third of the noise", 8, 10), ("not clipped", 8, 10)]
 )
@@ -145,6 +158,15 @@ def test_a_wrong_mechanism_is_caught_and_the_right_one_is_not(name: str, least: 
         prepared = prepare(asked)
         caught += refuted(watched(replace(prepared, defence=mechanism(name, prepared.defence))))
     assert least <= caught <= most
+
+
+def test_the_report_says_that_a_claim_is_refuted(tmp_path: Path) -> None:
+    asked = asking({"probes": 240, "every": 2, "steps": 20, "pool": 4})
+    prepared, told = prepare(asked), "the claim of differential privacy does not hold"
+    wrong = replace(prepared, defence=mechanism("a third of the noise", prepared.defence))
+    document = run(asked, tmp_path / "run", silent)
+    assert told not in render(document)
+    assert told in render(replace(document, results=[found_by(watched(wrong))]))
 
 
 # ------------------------------------------------------------------ refused
@@ -173,8 +195,9 @@ def test_a_vantage_that_does_not_see_the_sum_is_refused() -> None:
 
 
 def test_a_dead_canary_is_refused() -> None:
-    """A clip norm that no gradient reaches: health may read well, and nothing is concluded."""
-    huge = [{"name": "dp-fedavg", "noise": 1.0, "clip": 1e6, "delta": 0.01}]
+    """A clip norm that no gradient reaches: health may read well, and nothing is concluded. So little noise that the
+    model stays one: with noise in proportion to such a norm, its gradients would be as large as its weights."""
+    huge = [{"name": "dp-fedavg", "noise": 1e-6, "clip": 1e5, "delta": 0.01}]
     prepared = prepare(asking({"probes": 20, "every": 2, "steps": 5}, defences=huge))
     audit = watched(prepared)
     assert "every canary is dead" in audit.failed["canife"]
@@ -237,3 +260,56 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
     assert canary_sentences.refuted(by_probes) == by_probes["epsilon-bonferroni"]
     assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
     assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+
+
+def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator, probes: int = 100) -> Trials:
+    """Scores of canaries with a share of the clip norm under noise that is as large as it is claimed to be. Alike:
+    their updates point the same way, so that they all meet the same noise."""
+    present = np.stack([rng.permutation(np.arange(probes) % 2 == 0) for _ in range(canaries)], axis=1)
+    noise = np.tile(rng.standard_normal((probes, 1)), canaries) if alike else rng.standard_normal(present.shape)
+    score = (norm**2 * present + NOISE * norm * noise).ravel()
+    counted = np.tile(np.arange(canaries) == 0, probes)
+    ones = np.ones(score.size)
+    probe = np.repeat(np.arange(probes), canaries)
+    return Trials(score, present.ravel(), counted, probe, ones.astype(int), norm * ones, 0 * ones, ones)
+
+
+def less_noise(seen: Trials) -> bool:
+    lines = canary_sentences.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
+    return any("less noise than is claimed" in line for line in lines)
+
+
+@pytest.mark.parametrize(("norm", "canaries", "alike"), [(1.0, 1, False), (0.6, 1, False), (1.0, 8, True)])
+def test_noise_that_is_there_is_not_missed(norm: float, canaries: int, alike: bool) -> None:
+    """A canary of 0.6 of the clip norm meets 0.6 of the noise, and eight that meet the same noise are one trial."""
+    rng = np.random.default_rng(3)
+    alarms = sum(less_noise(simulated(norm, canaries, alike, rng)) for _ in range(200))
+    assert alarms <= 3  # once in a thousand audits
+
+
+def test_noise_that_is_not_there_is_missed() -> None:
+    seen = simulated(0.6, 4, alike=False, rng=np.random.default_rng(4))
+    quiet = replace(seen, score=0.36 * seen.present + 0.5 * (seen.score - 0.36 * seen.present))
+    assert less_noise(quiet)
+
+
+def test_every_figure_counts_probes_with_and_without() -> None:
+    seen = simulated(1.0, 2, alike=False, rng=np.random.default_rng(5), probes=40)
+    counts = {name: (found.n_pos, found.n_neg) for name, found in figures(seen, DELTA, 0.95).items()}
+    assert {counts[name] for name in ("auc", "accuracy")} == {(40, 40)}
+    assert {counts[name] for name in ("epsilon-bonferroni", "score-sd", "epsilon-gdp")} == {(20, 20)}  # one a probe
+
+
+def test_canaries_that_meet_the_same_noise_are_not_as_many_trials() -> None:
+    """Four at a probe, all present or all absent, whose updates do not show: 0.5 must lie in the interval of the AUC
+    about 95 times of 100."""
+    rng, covered = np.random.default_rng(6), 0
+    for _ in range(200):
+        seen = simulated(1.0, 4, alike=True, rng=rng, probes=40)
+        together = np.repeat(seen.present[::4], 4)
+        nothing = replace(seen, present=together, score=seen.score - seen.present)
+        found = figures(nothing, DELTA, 0.95)["auc"]
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.5 <= found.high
+    assert covered >= 180

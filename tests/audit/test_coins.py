@@ -51,6 +51,7 @@ def test_a_run_and_its_exported_scores_give_the_same_bound(tmp_path: Path) -> No
         assert ours.kind == "proved"
         assert ours.n_pos + ours.n_neg == sum(p.members + p.evaluation for p in document.run.parties)
         assert any("epsilon-one-run is a proof" in line for line in scored.notices)
+        assert [name for name, figure in scored.epsilons.items() if figure.kind == "proved"] == [NAME]
     assert all(NAME in headline.estimates for headline in document.headlines)
     assert any(line.startswith("Fair coins:") for line in document.notices)
     # Stored, read and replayed it is the same.

@@ -36,7 +36,7 @@ def test_T5_the_band_uses_how_rounds_err_together(model: str) -> None:
         assert (curve.low[i], curve.high[i]) == pytest.approx((again.low, again.high), abs=1e-6)
     shared = auc(each[-1], 1 - 0.05 / 5)  # five rounds, an equal share of the error each
     assert (curve.low[-1] or 0) > (shared.low or 0) + 1e-3
-    assert "given how the rounds err together" in curve.method
+    assert "widened as far as the correlation of their errors requires" in curve.method
     if "tpr@0.01" in found[0].curves:
         confidences = band_confidences(by_unit([(tpr_influence(blocks, 0.01), blocks) for blocks in each]), 5)
         last = tpr_at_fpr(each[-1], 0.01, confidences[-1])

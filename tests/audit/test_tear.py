@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,16 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
+from fedaudit.adversary.signals import boundary
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
+from fedaudit.results.exposure import most_exposed
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Role
-from tests.worlds import config, null_world, watch
+from tests.worlds import config, null_world, silent, watch
 
 LABEL_ONLY = ["gap", "gap-rounds", "boundary", "tear", "tear-last"]
 TEAR = {"queries": 240, "targets": 2, "own": 120}
@@ -88,6 +93,10 @@ def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind
         assert entry.party != first or entry.attack == "blind"
         if entry.party is None and entry.attack in LABEL_ONLY:
             assert entry.estimates["auc"].n_pos == judged.sum()
+    exposed = most_exposed(prepared.auditor, audit.headlines, salt="")
+    assert exposed is not None
+    assert exposed.records
+    assert first not in {record.party for record in exposed.records}  # it knows what it trained on
 
 
 def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tuple[Prepared, Audit]) -> None:
@@ -128,6 +137,43 @@ def test_it_goes_on_in_another_process_and_from_a_trace_bit_for_bit(whole: tuple
         by_state = fresh
         assert np.array_equal(scores(by_state), scores(again), equal_nan=True)
     assert np.array_equal(scores(by_state), scores(prepared.auditor), equal_nan=True)
+
+
+def test_ctrl_c_in_the_middle_of_a_search_keeps_the_rounds_before_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third round's search is broken off after some of its labels. Taken up again, the run ends as one that nobody
+    broke off."""
+    settings = asking(LABEL_ONLY, federation={"rounds": 3})
+    whole = run(settings, tmp_path / "whole", silent, tell=lambda line: None)
+    measure, look, number, asked = Auditor.measure, boundary.Search.ask, [0], [0]
+
+    def measuring(auditor: Auditor, round: Any) -> Any:
+        number[0] = round.index
+        return measure(auditor, round)
+
+    def pressing(search: boundary.Search, *given: Any) -> Any:
+        asked[0] += number[0] == 3
+        if asked[0] == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return look(search, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Auditor, "measure", measuring)
+        patched.setattr(boundary.Search, "ask", pressing)
+        half = run(settings, tmp_path / "run", silent, tell=lambda line: None)
+    assert asked[0] == 5
+    assert half.run.status == "interrupted at round 2"
+    kept = {r.attack: r for r in half.results if r.party is None}
+    assert list(kept["tear"].curves["distance-members"].x) == [1, 2]
+    assert kept["tear"].estimates["auc"].value is not None
+    told: list[str] = []
+    on = run(settings, tmp_path / "run", silent, tell=told.append)
+    assert told == ["Resuming after round 2."]
+    for attack in LABEL_ONLY:
+        one, other = ({r.attack: r for r in d.results if r.party is None}[attack] for d in (whole, on))
+        assert one.estimates == other.estimates
+        assert one.cost.queries == other.cost.queries
 
 
 def scores(auditor: Auditor) -> np.ndarray:

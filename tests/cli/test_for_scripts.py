@@ -13,6 +13,7 @@ from xml.etree import ElementTree as Xml
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 
 from fedaudit import __version__
 from fedaudit.cli.commands import COMMANDS
@@ -99,8 +100,18 @@ def test_everything_is_readable_at_80_columns_and_in_a_log(runs: Path, arguments
 
 
 def test_version(tmp_path: Path) -> None:
-    done = fedaudit("--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"fedaudit {__version__}\n")
+    for argument, said in (("--version", f"fedaudit {__version__}\n"), ("version", f"{__version__}\n")):
+        done = fedaudit(argument, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, said)
+
+
+def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
+    """What pip put on the path, which the other tests start as `python -m fedaudit`."""
+    installed = Path(sys.executable).with_name("fedaudit")
+    for arguments in (["version"], ["list", "attacks"], ["report", "nowhere"]):
+        found = subprocess.run([installed, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+        module = fedaudit(*arguments, cwd=tmp_path)
+        assert (found.returncode, found.stdout, found.stderr) == (module.returncode, module.stdout, module.stderr)
 
 
 # ------------------------------------------------------------------ gate
@@ -199,6 +210,7 @@ def test_compare_puts_like_beside_like_and_pairs_the_records(runs: Path, tmp_pat
     page = (tmp_path / "compared.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "bare minus decay" in page
+    assert page.count('<p class="sideways">') == page.count("<table>") == 1 + len(found["alike"])
     assert "<script" not in page
 
 
@@ -230,12 +242,19 @@ def test_out_never_mixes_into_a_folder_of_somebody_else(runs: Path, tmp_path: Pa
     thesis.mkdir()
     (thesis / "chapter.tex").write_text("mine")
     (tmp_path / "a-file").write_text("mine")
+    (runs / "study.toml").write_text('base = "bare.toml"\n[grid]\n"federation.seed" = [0, 1]\n')
+    (tmp_path / "checkpoints").mkdir()
+    for round in (0, 1, 2):
+        save_file({"0.weight": np.zeros((2, 2), np.float32)}, tmp_path / f"checkpoints/round-{round}.safetensors")
     for arguments in (
         ("run", "bare.toml", "--out", str(thesis)),
         ("run", "bare.toml", "--out", str(thesis), "--force"),
         ("demo", "--out", str(thesis)),
         ("audit", "runs/bare", "--out", str(thesis)),
         ("run", "bare.toml", "--out", str(tmp_path / "a-file")),
+        ("import", str(tmp_path / "checkpoints"), "--out", str(thesis)),
+        ("study", "study.toml", "--out", str(thesis)),
+        ("advise", "bare.toml", "--limit", "auc < 0.6", "--out", str(thesis)),
     ):
         done = fedaudit(*arguments, cwd=runs)
         assert done.returncode == 2, (arguments, done.stdout, done.stderr)

@@ -43,6 +43,8 @@ def test_the_old_meaning_of_nonmembers_is_refused_with_the_new_names() -> None:
     with pytest.raises(FedauditError, match="--calibration is missing") as caught:
         command(None, members=100, nonmembers=1000)
     assert "--nonmembers and --calibration" in str(caught.value)
+    with pytest.raises(FedauditError, match="nothing says how large the audit is to be"):
+        command(None)
 
 
 def test_numbers_and_a_configuration_are_refused_together(tmp_path: Path) -> None:

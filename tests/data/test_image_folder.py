@@ -1,5 +1,8 @@
 """A folder of pictures, one folder for each class."""
 
+import struct
+import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +70,17 @@ def test_what_is_no_folder_of_pictures(folder: Path, tmp_path: Path) -> None:
         read(folder)
     with pytest.raises(FedauditError, match="there is no folder"):
         read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("side", [10_000, 60_000])  # Pillow warns of the first, and raises an error of its own
+def test_B17_a_picture_that_unpacks_to_gigabytes_is_refused(folder: Path, side: int) -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
+    whole = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    (folder / "ill" / "bomb_1.png").write_bytes(whole)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FedauditError, match=r"bomb_1.png is not a PNG or JPEG picture of at most 64 million"):
+            read(folder, size=8)

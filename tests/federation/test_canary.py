@@ -17,6 +17,7 @@ from fedaudit.federation.canary import (
     Probing,
     RandomParty,
     check_directions,
+    deal,
     directions,
     running,
     with_probes,
@@ -117,6 +118,15 @@ def test_a_canary_sends_what_the_auditor_expects() -> None:
         sent = Clip(CLIP)(model, trained, np.random.default_rng(0))
         change = -flat(difference(model, sent.state), task().architecture)
         assert change == pytest.approx(planted.updates[number], abs=1e-6)
+
+
+def test_mock_parties_share_records_only_when_there_are_too_few() -> None:
+    enough = deal(12, 3, 4, np.random.default_rng(0))
+    assert sorted(enough.ravel().tolist()) == list(range(12))
+    short = deal(7, 3, 5, np.random.default_rng(0))
+    assert short.shape == (5, 3)
+    assert all(len(set(hand)) == 3 for hand in short.tolist())  # never twice in one party
+    assert np.bincount(short.ravel(), minlength=7).max() <= 3
 
 
 def test_the_same_model_has_the_same_canaries_in_every_process() -> None:

@@ -167,6 +167,7 @@ def test_defences_stand_in_the_same_slots(defence: dict[str, Any]) -> None:
     assert_same(list(rounds(prepare(settings))), in_process(settings))
 
 
+@pytest.mark.evidence
 def test_with_ray_from_the_command_line(tmp_path: Path) -> None:
     """The one test that starts Flower's simulation: two runs of one configuration, one trace."""
     (tmp_path / "small.toml").write_text(CONFIG)

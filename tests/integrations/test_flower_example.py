@@ -55,6 +55,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     assert ours(home) == []
 
 
+@pytest.mark.evidence
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_the_example_runs_from_its_readme(tmp_path: Path, environment: dict[str, str]) -> None:
     app = tmp_path / "app"

@@ -200,6 +200,8 @@ def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> Non
     assert audit.document is not None
     assert {e.vantage for e in audit.document.results} == {"client"}
     assert "there is no result for the server" in text(audit.document)
+    assert "Costs are in seconds a round, not in epochs" in text(audit.document)
+    assert all(e.cost.epochs < 600 for e in audit.document.results)  # and not in billionths of them
 
 
 def test_F2_a_disk_that_fills_up_costs_the_files_only(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"rounds": "three"}, "rounds: Input should be a valid integer"),
         ({"rounds": None}, "rounds: Input should be a valid integer"),
         ({"vantages": ["sever"]}, "vantages.0: Input should be 'outsider'"),
-        ({"vantages": "server"}, "vantages: Input should be a valid tuple"),
+        ({"vantages": "server"}, "vantages: a list is needed, in brackets"),
         ({"confidence": float("nan")}, "confidence: Input should be a finite number"),
         ({"confidence": 1.5}, "confidence: Input should be less than 1"),
         ({"fpr": [2]}, "fpr.0: Input should be less than 1"),

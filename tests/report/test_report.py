@@ -140,6 +140,13 @@ def test_the_table_has_every_estimate_with_its_interval_and_counts() -> None:
         assert word in shown
 
 
+def test_the_frame_around_an_auc_below_chance_is_explained_where_there_is_one() -> None:
+    for area, framed in ((0.3, True), (0.7, False)):
+        shown = render(builder.minimal(0.0, area))
+        assert ('class="heat-alarm"' in shown) == framed
+        assert ("In a framed cell the whole interval lies below chance" in shown) == framed
+
+
 def test_page_and_command_line_say_the_same() -> None:
     for results in (builder.results(), builder.minimal(0.012, 0.503), builder.minimal(None, 0.56)):
         shown = " ".join(page(results).text["verdict"].split())

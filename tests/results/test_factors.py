@@ -1,5 +1,6 @@
 """What a study says about a factor, on cells whose answer is known: scores that were made for it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,12 @@ def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
     best = {row.run for row in frontier(outcomes(tmp_path), tmp_path) if row.best}
     assert best == {"a0", "b0"}
     assert "Usefulness against risk" in render(tmp_path)
+
+
+def test_differences_are_in_sight_and_not_only_among_the_data_of_a_chart(tmp_path: Path) -> None:
+    outside = re.sub(r"<details.*?</details>", "", render(made(tmp_path, SHIFTS, RIGHT)), flags=re.DOTALL)
+    assert outside.count("difference in risk") == 1
+    assert "pairs of cells" in outside
 
 
 def test_levels_in_words() -> None:

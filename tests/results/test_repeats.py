@@ -11,8 +11,10 @@ from fedaudit.report.html import render
 from fedaudit.results.document import Document, Repeat
 from fedaudit.results.repeats import spread_over
 from fedaudit.stats import over_runs
-from fedaudit.types import Estimate, Headline
+from fedaudit.types import Estimate, Headline, ModelKind
 from tests.report.builder import quotable, results
+
+KINDS: tuple[ModelKind, ...] = ("local", "global")
 
 
 def headline(vantage: Any, value: float) -> Headline:
@@ -29,6 +31,27 @@ def test_every_vantage_has_its_mean_with_the_spread_over_runs() -> None:
     assert widths["server"] == pytest.approx(0.06)  # runs that do not differ add nothing
     assert widths["client"] > 0.08
     assert spread_over(runs[:1]) == []
+
+
+def test_a_proved_bound_has_no_mean_over_runs() -> None:
+    """Both runs have a bound; it must not be said that they have no value."""
+    bound = Estimate("epsilon-one-run", 1.5, 1.5, None, 0.95, "coins", "proved", 50, 50, ceiling=3.0)
+    one = headline("client", 0.6)
+    runs = [Repeat(seed, [replace(one, estimates={**one.estimates, bound.name: bound})]) for seed in range(2)]
+    assert [list(own.estimates) for own in spread_over(runs)] == [["auc"]]
+
+
+def test_it_is_said_where_runs_quote_different_kinds_of_models() -> None:
+    """A server quotes the stronger kind in each run: the mean is then over both, and must not pass for one of them."""
+    runs = [Repeat(seed, [replace(headline("server", 0.6), model=model)]) for seed, model in enumerate(KINDS)]
+    (found,) = spread_over(runs)
+    told = "each run by what it quotes: loss on local models, loss on global models"
+    assert found.estimates["auc"].method.endswith(told)
+    document = Document.from_json(results())
+    shown = replace(document, headlines=runs[0].headlines, run=replace(document.run, repeats=runs, over_runs=[found]))
+    assert told in words.spread(quotable(shown.to_json()))[0]
+    (alike,) = spread_over([runs[0], runs[0]])
+    assert "quotes" not in alike.estimates["auc"].method
 
 
 def test_page_and_terminal_say_which_run_is_quoted() -> None:

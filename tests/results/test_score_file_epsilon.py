@@ -84,6 +84,7 @@ def test_epsilon_of_a_runs_own_scores(tmp_path: Path) -> None:
     assert 0.7 < (found.estimates["auc"].value or 0) < 0.85
     assert found.epsilons["epsilon-one-run"].value is not None
     assert any("not by fair coins" in line for line in found.notices)
+    assert "proved" not in {figure.kind for figure in found.epsilons.values()}  # the notice says that nothing is
     for attack in (None, "canary"):
         with pytest.raises(FedauditError, match="fta, loss"):
             estimate(tmp_path / "scores.parquet", None, 0.95, 1e-5, attack)

@@ -1,6 +1,7 @@
 """Advice on a small real federation, and the halving that it rests on."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,20 @@ from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge
 from fedaudit.results.rules import parse_limit
-from fedaudit.session.advise import TRIALS, Contender, advise, halved
+from fedaudit.session.advise import (
+    TRIALS,
+    Bench,
+    Contender,
+    Trial,
+    advise,
+    compared,
+    halved,
+    seconds,
+    train_until,
+)
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
-from fedaudit.types import Estimate
+from fedaudit.session.run import run
+from fedaudit.types import Estimate, Vantage
 from tests.worlds import config, silent
 
 
@@ -43,6 +55,20 @@ def test_halving_keeps_the_accurate_within_the_limit_and_the_least_risky() -> No
 def test_halving_where_nothing_is_within_the_limit_keeps_the_nearest() -> None:
     field = [contender("a", 0.9, 0.8), contender("b", 0.5, 0.1), contender("c", 0.4, 0.1), contender("d", 0.95, 0.9)]
     assert [c.change.name for c in halved(field, 0.02)] == ["b", "c"]
+
+
+def test_halving_leaves_what_is_already_above_the_limit() -> None:
+    """One change is not above the limit, and the nearest to it goes on with it."""
+    risks = {"a": 0.9, "b": 0.5, "c": 0.04, "d": 0.95, "e": 0.3, "f": 0.99}
+    field = [contender(name, risk, 0.5) for name, risk in risks.items()]
+    assert [c.change.name for c in halved(field, 0.05)] == ["c", "e"]
+
+
+def test_the_frontier_is_of_changes_that_were_trained_to_their_end() -> None:
+    field = [contender("best", 0.1, 0.8), contender("mild", 0.2, 0.9), contender("worse", 0.2, 0.8)]
+    tried = [replace(one.told(10), rounds=10) for one in field]
+    tried += [replace(one.told(10), rounds=5) for one in [contender("left", 0.01, 0.99)]]
+    assert results.frontier(tried) == {"best", "mild"}
 
 
 def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
@@ -119,6 +145,7 @@ def test_the_advice_is_confirmed_by_a_run_that_was_not_used_for_choosing(
     assert one.risk.high is not None
     assert one.risk.high < 0.6
     assert one.risk_before is not None
+    assert one.risk_before.place == one.risk.place
     assert one.risk_before.low is not None
     assert one.risk_before.low > 0.6  # without the change it leaks
     assert one.risk_difference is not None
@@ -126,9 +153,9 @@ def test_the_advice_is_confirmed_by_a_run_that_was_not_used_for_choosing(
     assert one.risk_difference.high < 0
     again = new.model_copy(update={"federation": new.federation.model_copy(update={"seed": one.seed})})
     again = again.model_copy(update={"audit": again.audit.model_copy(update={"confidence": 0.975})})
-    run = folder / TRIALS / again.hash()
-    assert judge(run, [parse_limit("auc < 0.6")]).exit_code == 0
-    assert load(run).run.accuracy["evaluation"].value == (one.accuracy.value if one.accuracy else None)
+    there = folder / TRIALS / again.hash()
+    assert judge(there, [parse_limit("auc < 0.6")]).exit_code == 0
+    assert load(there).run.accuracy["evaluation"].value == (one.accuracy.value if one.accuracy else None)
 
 
 def test_hopeless_changes_cost_little_and_what_does_not_fit_is_listed(
@@ -158,6 +185,55 @@ def test_the_advice_never_says_safe_and_its_page_shows_all(
     html = page.render(results.load(folder), "advice")
     assert all(one.name in html for one in found.tried)
     assert "safe" not in html.lower().replace("safer", "")
+
+
+def test_what_is_compared_is_the_same_attack_from_the_same_vantage(tmp_path: Path) -> None:
+    """With secure aggregation the parties are the strongest adversary that is left; without it the server is."""
+    given = leaking(tmp_path)
+    given = given.model_copy(
+        update={"audit": given.audit.model_copy(update={"vantages": (Vantage.CLIENT, Vantage.SERVER)})}
+    )
+    masked = next(change for change in changes(given) if change.name == "secure aggregation")
+    for name, one in (("before", given), ("after", changed(given, masked))):
+        run(one, tmp_path / name, silent, tell=lambda _: None)
+    limit = parse_limit("auc < 0.6")
+    found = compared("secure aggregation", tmp_path / "after", tmp_path / "before", limit)
+    assert found.risk is not None
+    assert found.risk_before is not None
+    assert found.largest_before is not None
+    assert found.risk.place == found.risk_before.place == ("fta-confidence", "client", "global", None)
+    assert found.largest_before.place == ("fta-confidence", "server", "local", None)
+    assert found.largest_before.value > found.risk_before.value
+    # Masking changes nothing in what the parties see: the global models are the same to the last bits of the sum.
+    assert found.risk.value == pytest.approx(found.risk_before.value, abs=0.01)
+    assert found.risk_difference is not None
+    assert found.risk_difference.value == pytest.approx(found.risk.value - found.risk_before.value, abs=1e-9)
+    told = " ".join(results.sentences(advice_of(found), limit, {found.name: masked.words}))
+    assert "by fta-confidence (client, global models); without the change the same attack finds" in told
+    assert "The largest without the change is" in told
+    assert "by fta-confidence (server, local models)" in told
+
+
+def advice_of(found: results.Confirmed) -> results.Advice:
+    return results.Advice(1, "auc < 0.6", 0.975, [], [], [found], None, found.name, (), None)
+
+
+def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
+    one = leaking(tmp_path)
+    other = one.model_copy(update={"federation": one.federation.model_copy(update={"seed": 1})})
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    first, second = bench.folder(one), bench.folder(other)
+    spent = []
+    for until in (2, 4):
+        train_until(Trial(first, one, until), lambda *_: None)
+        spent.append(seconds(first))
+    assert 0 < spent[0] < spent[1]
+    train_until(Trial(first, one, 4), lambda *_: None)  # it has come this far
+    assert seconds(first) == spent[1]
+    bench.needed.add(first)
+    assert bench.cost(first) == 1
+    bench.needed.add(second)  # somebody's, without its time
+    assert bench.cost(first) is None
 
 
 def test_none_is_said_where_nothing_meets_the_limit(tmp_path: Path) -> None:

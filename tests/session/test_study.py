@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedaudit.results.study import CELLS, TABLE, Outcome, load_file, outcomes
 from fedaudit.session import study as studies
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
+from fedaudit.trace import journal
 from tests.worlds import silent
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +133,44 @@ def test_a_larger_grid_keeps_what_is_there(whole: Path, tmp_path: Path) -> None:
     assert all((tmp_path / "out" / CELLS / name).stat().st_mtime_ns == when for name, when in kept.items())
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["in a group", "alone"])
+def test_a_cell_of_which_a_part_is_missing_is_audited_again(whole: Path, tmp_path: Path, number: int) -> None:
+    out, path, cell = copied(whole, tmp_path, number)
+    document = results.load(out / CELLS / cell)
+    results.save(replace(document, degraded=["attack loss"]), out / CELLS / cell)
+    assert [outcome.complete for outcome in outcomes(out)].count(False) == 1
+    lines, tell = told()
+    found = run_study(load_study(path), out, 1, silent, tell)
+    assert lines[0].startswith(f"Cell {cell} (")
+    assert lines[0].endswith("is audited again; part of the audit is missing: attack loss")
+    assert all(outcome.complete for outcome in found)
+    assert table(out) == table(whole)
+
+
+@pytest.mark.parametrize("file", ["results.json", "scores.parquet"])
+@pytest.mark.parametrize("number", [0, 1], ids=["in a group", "alone"])
+def test_F3_a_damaged_cell_is_named_and_made_again(whole: Path, tmp_path: Path, number: int, file: str) -> None:
+    out, path, cell = copied(whole, tmp_path, number)
+    blob = bytearray((out / CELLS / cell / file).read_bytes())
+    blob[len(blob) // 2] ^= 1
+    (out / CELLS / cell / file).write_bytes(blob)
+    statuses = {outcome.cell: outcome.status for outcome in outcomes(out)}  # as `fedaudit report` reads them
+    assert statuses.pop(cell).startswith(f"damaged: {out / CELLS / cell / file} is not as it was written")
+    assert set(statuses.values()) == {"complete"}
+    lines, tell = told()
+    run_study(load_study(path), out, 1, silent, tell)
+    assert f"Cell {cell} (" in lines[0]
+    assert f"{file} is not as it was written" in lines[0]
+    assert table(out) == table(whole)
+
+
+def copied(whole: Path, folder: Path, number: int) -> tuple[Path, Path, str]:
+    """A finished study of one's own, its file, and the name of a cell."""
+    shutil.copytree(whole, folder / "out")
+    path = write(folder, MIXED)
+    return folder / "out", path, load_study(path).cells[number].name
+
+
 def test_F8_another_base_is_refused_and_names_the_field(whole: Path, tmp_path: Path) -> None:
     path = write(tmp_path, MIXED, BASE.replace("lr = 3e-3", "lr = 1e-2"))
     with pytest.raises(FedauditError, match=r"another base: federation.lr was 0.003 and is now 0.01") as error:
@@ -177,15 +217,26 @@ def test_F1_killed_in_the_middle_it_ends_in_the_same_table(tmp_path: Path, grid:
     """Cells that are trained together begin again; a cell that is alone goes on from its last round."""
     path = write(tmp_path, grid, BASE.replace("rounds = 4", "rounds = 12"))
     assert all(outcome.complete for outcome in audited(path, tmp_path / "whole"))
-    child = started(path, tmp_path / "killed")
-    until(lambda: len(list((tmp_path / "killed").glob("cells/*/journal.jsonl"))) >= 1, child)
-    time.sleep(0.3)
+    killed = tmp_path / "killed"
+    child = started(path, killed)
+    until(lambda: most_rounds(killed) >= 3, child)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    assert not (tmp_path / "killed" / TABLE).exists()
-    found = audited(path, tmp_path / "killed")
+    assert len(list(killed.glob("cells/*/results.json"))) < len(load_study(path).cells)
+    assert not (killed / TABLE).exists()
+    found = audited(path, killed)
     assert all(outcome.complete for outcome in found)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+    assert table(killed) == table(tmp_path / "whole")
+    went_on = [outcome.cell for outcome in found if "resumed" in events(killed / CELLS / outcome.cell)]
+    assert bool(went_on) == ("l2" in grid)
+
+
+def events(cell: Path) -> list[str]:
+    return [event["event"] for event in journal.read(cell / "journal.jsonl").events]
+
+
+def most_rounds(out: Path) -> int:
+    return max((events(path.parent).count("round") for path in out.glob("cells/*/journal.jsonl")), default=0)
 
 
 def test_F14_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:

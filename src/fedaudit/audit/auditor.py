@@ -18,14 +18,14 @@ from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
 from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.notices import counts_differ, references_notices, sets_differ
+from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -185,6 +185,7 @@ class Auditor:
         notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
+        notices += seconds_for_epochs(list(self.panels.sights.values()))
         return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
 
     def accuracy(self) -> Estimates:
@@ -224,7 +225,7 @@ class Auditor:
                         self.bands[of].add(round, case.scores.blocks(sights, attack), seen[round])
             except TooLongError as error:
                 self.failed.setdefault(attack.name, say(error))
-            except Exception as error:  # a gap in the curve; whether the attack failed is decided at the end
+            except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
                 where = f"Round {round}, {attack.name} on {model} models has no estimate"
                 self.unjudged.setdefault(where, say(error))
 

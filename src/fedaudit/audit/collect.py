@@ -22,7 +22,7 @@ from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.patience import patience
 from fedaudit.audit.settings import Settings, own_records, reference_half
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
 # Signals whose cost is counted apart, because only some attacks need them.
@@ -59,7 +59,7 @@ class Sight:
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.filter = updates.Filtering(settings.filter)
-        self.of_first = game.of_first()[index]
+        self.first, self.of_first = game.first, game.of_first()[index]
         self.own = own_records(game, index, settings.search.own)
         self.search = self._searching(settings)
         self.families = families(settings, self.filter, self.search)
@@ -193,7 +193,7 @@ class Sight:
         try:
             with patience():
                 reduction.observe(moment, self._of_candidates(attack, moment, values))
-        except Exception as error:
+        except OF_OTHERS as error:
             return f"round {moment.round}: {say(error)}"
         return None
 
@@ -350,7 +350,7 @@ def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
     return found
 
 
-def say(error: Exception) -> str:
+def say(error: BaseException) -> str:
     """Why something failed. Other libraries' errors may quote data, so only their type is given."""
     if isinstance(error, FedauditError):
         return error.what

@@ -27,6 +27,13 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
     return [f"{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped."]
 
 
+def seconds_for_epochs(sights: Sequence[Sight]) -> list[str]:
+    """A loop without updates, or checkpoints: costs have another unit."""
+    if any(sight.epoch_seconds > 0 for sight in sights):
+        return []
+    return ["Costs are in seconds a round, not in epochs, because nobody said how long a local epoch took."]
+
+
 def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[str]:
     """A warning if some scores are NaN or infinite. They count against the attack."""
     seen = [sight for sight in sights if scores.defined(sight, attack)]

@@ -13,9 +13,7 @@ from fedaudit.stats.pooled import able
 from fedaudit.types import Curve, Estimate, Game, Stored
 
 AUC, TPR = "auc", f"tpr@{HEADLINE_FPR:g}"
-METHOD = (
-    "simultaneous over {} planned rounds; each round's interval as wide as it takes, given how the rounds err together"
-)
+METHOD = "simultaneous over {} planned rounds, widened as far as the correlation of their errors requires"
 Ends = tuple[float | None, float | None, float | None]  # value, low, high
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class Scores:
         count = (usual(sight) if k is None else k) if attack.tunes else 0
         key = id(sight), attack.name, count
         if key not in self._found:
-            self._found[key] = self._score(sight, attack, count)
+            self._found[key] = _one_each(self._score(sight, attack, count), len(sight.id), attack.name)
         return self._found[key]
 
     def _score(self, sight: Sight, attack: BaseAttack, k: int) -> Floats:
@@ -103,8 +104,8 @@ class Scores:
 
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
         """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
-        attacks_others = attack.by_first_party or (attack.learns and self.barred is not None)
-        return ~sight.of_first if attacks_others else np.ones(len(sight.id), bool)
+        attacker = sight.first if attack.by_first_party else self.barred if attack.learns else None
+        return ~sight.of_first if attacker == sight.first else np.asarray(sight.party != attacker)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
         """The scores, of one party's candidates or all, sorted into the three sets."""
@@ -138,10 +139,22 @@ class Scores:
         return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
-        """Audit time in units of the local epochs that were trained in the same rounds."""
+        """Audit time in units of the local epochs that were trained in the same rounds; where nobody says how long they
+        took, in seconds a round."""
         own = self.own.seconds if attack.learns and self.own else 0.0
         spent = sum(sight.cost(attack) + self.seconds.get(id(sight), 0.0) for sight in sights)
-        return (own + spent) / max(sum(sight.epoch_seconds for sight in sights), 1e-9)
+        return (own + spent) / (
+            sum(sight.epoch_seconds for sight in sights) or sum(sight.rounds for sight in sights) or 1
+        )
+
+
+def _one_each(scores: Any, candidates: int, attack: str) -> Floats:
+    """What an attack from outside returns may be anything; a score is one number for each candidate."""
+    found = np.asarray(scores)
+    if found.shape != (candidates,) or found.dtype.kind not in "fiub":
+        what = f"{attack} gives {found.dtype} scores of shape {found.shape} for {candidates} candidates"
+        raise FedauditError("attack-scores", what, "Let its score return one number for each row of the features.")
+    return found if found.dtype.kind == "f" else found.astype(np.float64)
 
 
 def spent(sight: Sight, attack: BaseAttack) -> Bools:

@@ -117,17 +117,25 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     from fedaudit.session.run import run
 
     trains = engine_named(engine)
+    if config.federation.seed + repeats > SEEDS:
+        what = f"{repeats} repeats from federation.seed = {config.federation.seed} on need a seed that is too large"
+        raise FedauditError("bad-value", what, "Set a smaller federation.seed.")
     run_audit = partial(
         run, progress=progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
     )
     document = run_audit(config, out)
     if repeats > 1:
         document = _repeat(document, config, out, repeats, run_audit)
-        save(document, out)
+        try:
+            save(document, out)
+        except OSError as error:
+            lost = f"The spread over the repeats could not be written to {out} ({error.strerror}): it is shown here."
+            document = replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
     _finish(document, out)
 
 
 REPEAT = "Repeat with seed "
+SEEDS = 2**63  # from here on, no seed is one
 
 
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":

@@ -52,6 +52,11 @@ def everywhere(
     """Options of all commands."""
 
 
+def version() -> None:
+    """Print the version number alone, as a script wants it."""
+    console.print(__version__, highlight=False)
+
+
 # In the order in which `--help` names them, with what it says: short enough for a line of 80 columns.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "demo": (auditing.demo, "Audit a small federation on real supermarket baskets."),
@@ -68,6 +73,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "compare": (comparing.compare, "Compare several runs."),
     "study": (studying.study, "Audit every combination of a grid of settings."),
     "advise": (studying.advise, "What to change to stay below a limit, and its price."),
+    "version": (version, "Print the version number."),
 }
 WITH_JSON = ("score", "gate", "plan", "compare")
 for name, (command, about) in COMMANDS.items():

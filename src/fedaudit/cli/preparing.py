@@ -78,6 +78,8 @@ def plan(
         given = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
         missing = next(name for name, number_of in given.items() if not number_of)
         what = f"--{missing} is missing; --nonmembers are those that are reported on, no longer those that calibrate"
+        if not (members or nonmembers or calibration):
+            what = "nothing says how large the audit is to be"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
     plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
     if printed_as_json({"schema": 1, "tables": plain}):

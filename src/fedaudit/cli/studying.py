@@ -73,8 +73,9 @@ def advise(
 
     Tries the changes that fit: DP-SGD at several noises, subject- and user-level DP, clipping, weight decay, dropout,
     fewer rounds or epochs, secure aggregation, larger parties, frozen layers. All are trained for a quarter of the
-    rounds, half of them go on to the half, half of those to the end. The best is then trained again with another seed
-    and attacked with everything: that run was not used for choosing, and its intervals are the ones to quote.
+    rounds. Those whose lower end is then above the limit are left; at most half of all go on to the half, at most half
+    of those to the end. The best is then trained again with another seed and attacked with everything: that run was
+    not used for choosing, and its intervals are the ones to quote.
 
     OUT/advice.json and advice.html say what to change, what it brings and what it costs; OUT/advised.toml is the
     changed configuration. If nothing meets the limit, they say so, and what comes nearest. "Meets" is what
@@ -83,12 +84,16 @@ def advise(
     Exit codes: 0 a change was confirmed, 3 none was.
     """
     from fedaudit.config.schema import load_config
+    from fedaudit.files import refuse_foreign
+    from fedaudit.results.advice import ADVICE
     from fedaudit.results.rules import parse_limit
+    from fedaudit.session.advise import TRIALS
     from fedaudit.session.advise import advise as search
 
     wanted = parse_limit(limit)
     loaded = load_config(config, set_ or ())
     out = out or Path("advice") / config.stem
+    refuse_foreign(out, [ADVICE, TRIALS])
     out.mkdir(parents=True, exist_ok=True)
     cores = workers or os.cpu_count() or 1
     advice, advised = search(loaded, wanted, out, cores, progress, lambda line: errors.print(escape(line)))

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedaudit.config.section import Count, Section
 from fedaudit.types import Vantage
 
 CANARY_ATTACKS = ("canife", "one-shot")
+OF_FROZEN_ROUNDS = ("probes", "every")  # keys that have no effect when mode is "running"
 
 
 class Canary(Section):
@@ -34,10 +35,17 @@ class Canary(Section):
     @classmethod
     def _probes_belong_to_frozen_rounds(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("mode") == "running":
-            for name in ("probes", "every"):
+            for name in OF_FROZEN_ROUNDS:
                 if name in given:
                     raise ValueError(f"{name} has no effect when mode is 'running': remove it")
         return given
+
+    @model_serializer(mode="wrap")
+    def _without_what_has_no_effect(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is written down must be readable again, so the default of a key without effect is not."""
+        plain: dict[str, Any] = serialise(self)
+        idle = OF_FROZEN_ROUNDS if self.mode == "running" else ()
+        return {name: value for name, value in plain.items() if name not in idle}
 
 
 def looking_at_the_sum(given: Any) -> Any:

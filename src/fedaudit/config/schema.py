@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
-from fedaudit.config.section import UNKNOWN_KEY, Count, Fraction, Positive, Section
+from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
 from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
@@ -111,7 +112,7 @@ class Federation(Section):
     algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
-    lr: Positive = Field(1e-3, description="learning rate of the parties")
+    lr: Annotated[Positive, Field(le=1e6)] = Field(1e-3, description="learning rate of the parties")
     freeze: Count | None = Field(
         None, description="how many of the model's first layers keep the weights they begin with; not set: none"
     )
@@ -165,28 +166,6 @@ class Federation(Section):
         return self.nonmember_subjects or self.held_out or 0.0
 
 
-class Reference(Section):
-    """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
-
-    models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
-        16, description="how many models; an even number, half of them are trained on each record"
-    )
-    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
-        0.8, description="how much they imitate the target: the weight of its answers in their labels"
-    )
-    variance: Literal["shared", "record"] | None = Field(
-        None, description="one variance for all records, or one for each; not set: one for all with up to 16 models"
-    )
-    defended: bool = Field(False, description="whether they train under the parties' own defence")
-
-    def bank(self) -> dict[str, Any]:
-        return {"models": self.models, "alpha": self.alpha}
-
-    @property
-    def spread(self) -> Literal["shared", "record"]:
-        return self.variance or ("shared" if self.models <= 16 else "record")
-
-
 class Fusion(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
@@ -202,31 +181,6 @@ class Fusion(Section):
         return self
 
 
-class Attribute(Section):
-    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
-
-    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
-    """
-
-    name: str = Field(description="which attribute is guessed")
-    column: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="the number of the input that holds it, if one does"
-    )
-
-
-class Matched(Section):
-    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
-
-    fit: Literal["nonmembers", "all"] = Field(
-        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
-    )
-    damping: Literal["auto"] | Positive = Field(
-        "auto",
-        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
-    )
-    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
-
-
 class Audit(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
@@ -236,7 +190,7 @@ class Audit(Section):
     unit: Literal["record", "subject"] | None = Field(
         None, description='whom the game is about; not set: people with partition "subjects", records otherwise'
     )
-    vantages: Annotated[tuple[Vantage, ...], Once] = Field(
+    vantages: Annotated[tuple[Vantage, ...], Field(min_length=1), Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
     attacks: Annotated[tuple[str, ...], Once] | None = Field(
@@ -382,8 +336,10 @@ def put(raw: dict[str, Any], path: Sequence[str], value: Any, not_a_section: Fed
 
 def explain(error: ValidationError, where: str) -> FedauditError:
     first = error.errors()[0]
-    spot = ".".join(str(part) for part in first["loc"])
+    # Of a key that may hold this or that, pydantic's place goes on with a name of its own for "this".
+    spot = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and "[" in part))
     message = first["msg"].removeprefix("Value error, ")
+    message = WORDS.get(first["type"], message)
     if todo := first.get("ctx", {}).get("todo"):  # see `section.refused`
         what = f"{message} {spot!r}" if first["type"] == UNKNOWN_KEY else f"{spot}: {message}"
         return FedauditError(first["type"], what, todo, where=where)

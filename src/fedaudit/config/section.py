@@ -14,6 +14,14 @@ Count = Annotated[int, Field(ge=1)]
 
 UNKNOWN_KEY = "unknown-key"
 
+# What a writer of TOML is told, where pydantic speaks of Python.
+WORDS = {
+    "tuple_type": "a list is needed, in brackets",
+    "model_type": "a section with keys of its own is needed",
+    "bool_parsing": "true or false is needed",
+    "too_short": "it has too few entries",
+}
+
 
 def refused(code: LiteralString, key: str, what: str, todo: str) -> ValidationError:
     """An error with our own code and remedy, as a pydantic error, which also knows the key that it is about."""

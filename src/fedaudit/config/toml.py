@@ -46,7 +46,7 @@ def written(config: Mapping[str, Any]) -> str:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """The whole file. `what` it is begins the code of an error."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except OSError as error:
         raise FedauditError(f"{what}-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

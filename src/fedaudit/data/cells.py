@@ -6,7 +6,7 @@ Errors name the file, the column and the row, and never what stands there.
 import csv
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -23,7 +23,7 @@ from fedaudit.types import Bools, Floats, Strings
 
 MAX_BYTES = 2**31
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-ABSENT = {word.lower() for word in (*MISSING, "NA", "N/A", "null", "#N/A", "?", ".")}
+ABSENT = {word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")}
 MOSTLY = 0.9  # from this share of numbers on, a column is one of numbers with mistakes in it
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 
@@ -46,10 +46,8 @@ class Column:
         """NaN where there is nothing; None: these are words. A column with few words among its numbers is refused."""
         if self.stored is not None:
             return self.stored
-        there = self.cells[~self.missing]
-        read = [_number(cell) for cell in there]
-        if not all(value is not None for value in read) and self.has_decimal_commas:
-            read = [float(cell.replace(",", ".")) for cell in there]
+        number = _number_with_comma if self.has_decimal_commas else _number
+        read = [number(cell) for cell in self.cells[~self.missing]]
         wrong = [int(row) for row, value in zip(np.flatnonzero(~self.missing), read, strict=True) if value is None]
         if not read or len(wrong) > (1 - MOSTLY) * len(read):
             return None
@@ -62,8 +60,12 @@ class Column:
 
     @cached_property
     def has_decimal_commas(self) -> bool:
-        there = self.cells[~self.missing]
-        return self.commas and bool(len(there)) and all(DECIMAL_COMMA.fullmatch(cell) for cell in there)
+        """Whether more of the cells are numbers with a decimal comma than with a decimal point."""
+
+        def readable(number: Callable[[str], float | None]) -> int:
+            return sum(number(cell) is not None for cell in self.cells[~self.missing])
+
+        return self.commas and readable(_number_with_comma) > readable(_number)
 
     def take(self, kept: Bools) -> "Column":
         stored = None if self.stored is None else self.stored[kept]
@@ -195,8 +197,8 @@ def _checked_names(path: Path, names: list[str]) -> list[str]:
             what = f"{path}: column {place} has no name"
             raise FedauditError("table-header", what, "Name it, or leave it out (in pandas: to_csv(..., index=False)).")
         if name in names[: place - 1]:
-            what = f"{path}: two columns are called {name!r}"
-            raise FedauditError("table-header", what, "Rename one of them.")
+            what = f"{path}: columns {names.index(name) + 1} and {place} have the same name"
+            raise FedauditError("table-header", what, "Rename one of them. If there is no header row, add one.")
     return names
 
 
@@ -205,6 +207,10 @@ def _number(cell: str) -> float | None:
         return None if "_" in cell else float(cell)  # Python reads 1_000 as a number; in a table it is a name
     except ValueError:
         return None
+
+
+def _number_with_comma(cell: str) -> float | None:
+    return float(cell.replace(",", ".")) if DECIMAL_COMMA.fullmatch(cell) else None
 
 
 # ------------------------------------------------------------------ parquet
@@ -242,7 +248,12 @@ def _of_arrow(where: str, column: Any, types: Any) -> Column:
 
 
 def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Column:
-    """The column that a key of [data] names."""
-    if name not in columns:
-        raise FedauditError("unknown-column", f"{path} has no column {name!r} (data.{key})", suggest(name, columns))
-    return columns[name]
+    """The column that a key of [data] names. Where "names" are numbers, the first row may be a record: not quoted."""
+    if name in columns:
+        return columns[name]
+    what, todo = f"{path} has no column {name!r} (data.{key})", suggest(name, columns)
+    if any(_number(each) is not None for each in columns):
+        todo = "Its first row has numbers where names are expected: add a row with the names of the columns, or " + (
+            f"correct data.{key}."
+        )
+    raise FedauditError("unknown-column", what, todo)

@@ -5,6 +5,7 @@ Pillow decodes them; it is an extra, because nobody else needs it: `pip install 
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -45,7 +46,9 @@ class ImageOptions(Options):
 def load(options: ImageOptions) -> Dataset:
     files = _files(options.path)
     pillow = _pillow()
-    pictures = [_opened(path, options, pillow) for path, _ in files]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # what is too large is refused
+        pictures = [_opened(path, options, pillow) for path, _ in files]
     if options.colour is None:
         depth = max(picture.shape[2] for picture in pictures)
         pictures = [np.repeat(picture, depth // picture.shape[2], axis=2) for picture in pictures]
@@ -102,7 +105,8 @@ def _opened(path: Path, options: ImageOptions, pillow: ModuleType) -> NDArray[np
             if options.size is not None:
                 picture = picture.resize((options.size, options.size), pillow.Resampling.BILINEAR)
             values = np.asarray(picture, dtype=np.uint8)
-    except (OSError, ValueError, SyntaxError):  # Pillow raises the last of a broken PNG
+    # Pillow raises the third of a broken PNG, and the last of one that is far too large.
+    except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError):
         what = f"{path} is not a PNG or JPEG picture of at most {MAX_PIXELS >> 20} million pixels"
         raise FedauditError("image-unreadable", what, "Replace it, or take it away.", exit_code=REFUSED) from None
     return values[:, :, None] if values.ndim == 2 else values

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from fedaudit.config.registry import DATA, Options, imported
 from fedaudit.data.records import dataset
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Dataset
 
 KEYS = ("x", "y", "id", "subject", "attributes")
@@ -34,7 +34,7 @@ def load(options: OwnOptions) -> Dataset:
         made = function(**options.options)
     except FedauditError:
         raise
-    except Exception as error:  # what it says may quote records
+    except OF_OTHERS as error:  # what it says may quote records
         what = f"{options.name} raised {type(error).__name__}"
         raise FedauditError("data-function", what, "Call it with these [data.options] yourself to see why.") from error
     if isinstance(made, Dataset):

@@ -150,8 +150,8 @@ def game_of_people(records: Records, parts: list[Ints], shares: tuple[float, flo
     held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts])
     short = next((number for number, counts in enumerate(held) if np.count_nonzero(counts) < len(Role)), None)
     if short is not None:
-        few = f"has records of {np.count_nonzero(held[short])} people"
-        raise _one_role_each(f"{party_name(short, len(parts))} {few}, and takes {len(Role)} at least")
+        few = f"{party_name(short, len(parts))} has records of {np.count_nonzero(held[short])} people"
+        raise _one_role_each(f"{few}, and a party needs at least {len(Role)}")
     home = held.argmax(axis=0)
     for _ in range(REDRAWS):
         role = _roles_of_people(home, len(parts), shares, rng)[person]
@@ -176,7 +176,7 @@ def _roles_of_people(home: Ints, parties: int, shares: tuple[float, float], rng:
 def _one_role_each(why: str) -> FedauditError:
     return FedauditError(
         "few-people",
-        f"a person is trained on, evaluates or calibrates, in all parties alike: {why}",
+        f"a person has one role (trained on, evaluation or calibration) in all parties: {why}",
         "Use fewer parties or another partition; or set federation.split_subjects = true, under which outsiders are "
         "other records of the same people, and the risk is understated.",
     )

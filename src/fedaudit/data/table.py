@@ -6,7 +6,7 @@ features.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from fedaudit.data.records import dataset, standardised
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
 
+LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = 100  # of a column of words: more are names, not kinds
 
 
@@ -57,11 +58,11 @@ def load(options: TableOptions) -> Dataset:
     features = {name: column for name, column in columns.items() if name not in special}
     if not features:
         raise FedauditError("no-features", f"{options.path} has no column left to learn from", "Drop fewer columns.")
-    told = [_feature(column, options) for column in features.values()]
-    notices += [note for _, notes in told for note in notes]
+    used = _features(features, options)
+    notices += _notices(options.path.name, used)
     found = dataset(
         options.path.stem,
-        np.concatenate([values for values, _ in told], axis=1),
+        np.concatenate([feature.values for feature in used.values()], axis=1),
         _label(options, columns[options.label]),
         id=_names(columns, options.id),
         subject=_names(columns, options.subject),
@@ -132,8 +133,50 @@ def _label(options: TableOptions, column: Column) -> NDArray[Any]:
 # ------------------------------------------------------------------ features
 
 
-def _feature(column: Column, options: TableOptions) -> tuple[Floats, list[str]]:
+@dataclass(frozen=True)
+class _Feature:
     """One column of the file as one feature or more, and what must be said about it."""
+
+    values: Floats
+    filled: int = 0  # cells that were empty
+    commas: bool = False  # were they read as decimal points?
+    numbered: bool = False  # does every row have another whole number?
+
+
+def _notices(file: str, features: Mapping[str, _Feature]) -> list[str]:
+    """One sentence for all columns that share it."""
+    found = []
+    if filled := {name: feature.filled for name, feature in features.items() if feature.filled}:
+        places = ", ".join(f"{name!r} ({cells})" for name, cells in filled.items())
+        found.append(f"{sum(filled.values())} empty cells of {file} were filled in: {places}.")
+    if commas := [repr(name) for name, feature in features.items() if feature.commas]:
+        found.append(f"Commas were read as decimal points in {file}: {', '.join(commas)}.")
+    if numbered := [repr(name) for name, feature in features.items() if feature.numbered]:
+        todo = "if that names records, use data.id or data.drop"
+        found.append(f"Every row of {file} has another whole number in {', '.join(numbered)}: {todo}.")
+    return found
+
+
+def _features(columns: Mapping[str, Column], options: TableOptions) -> dict[str, _Feature]:
+    """All of them. If some cannot be used, the first is explained and the others are named, so that whoever has many
+    such columns does not meet them one by one."""
+    found, wrong = {}, {}
+    for name, column in columns.items():
+        try:
+            found[name] = _feature(column, options)
+        except FedauditError as error:
+            wrong[name] = error
+    if not wrong:
+        return found
+    first, *others = wrong
+    told = wrong[first]
+    if not others:
+        raise told
+    more = f"; there is something wrong with {', '.join(map(repr, others))} as well"
+    raise FedauditError(told.code, told.what + more, told.todo)
+
+
+def _feature(column: Column, options: TableOptions) -> _Feature:
     empty = np.flatnonzero(column.missing)
     if len(empty) == len(column.cells):
         raise FedauditError("table-cell", f"{column.where} is empty", "Name it in data.drop.")
@@ -143,20 +186,18 @@ def _feature(column: Column, options: TableOptions) -> tuple[Floats, list[str]]:
             "table-cell", what, 'Fill it in, name the column in data.drop, or set data.impute = "median".'
         )
     numbers = column.numbers
-    notes = [f"{len(empty)} empty cells of {column.where} were filled in."] if len(empty) else []
     if numbers is None:
-        return _one_hot(column), notes
-    if len(endless := np.flatnonzero(np.isinf(numbers))):
-        what = f"{column.where} is infinite in {rows(endless)}"
+        return _Feature(_one_hot(column), len(empty))
+    if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
+        what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
         raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
-    if column.has_decimal_commas and any("," in cell for cell in column.cells):
-        notes.append(f"{column.where}: commas were read as decimal points.")
-    if len(numbers) > MAX_VALUES and len(np.unique(numbers)) == len(numbers) and (numbers == np.floor(numbers)).all():
-        notes.append(f"{column.where} has another whole number in every row: if it names records, use data.id or drop.")
+    different = len(np.unique(numbers)) == len(numbers) > MAX_VALUES
+    numbered = different and bool((numbers == np.floor(numbers)).all())
     if len(empty):
         middle = np.nanmedian(numbers) if options.impute == "median" else np.nanmean(numbers)
         numbers = np.where(column.missing, middle, numbers)
-    return (standardised(numbers) if options.scale else numbers)[:, None], notes
+    values = (standardised(numbers) if options.scale else numbers)[:, None]
+    return _Feature(values, len(empty), column.has_decimal_commas, numbered)
 
 
 def _one_hot(column: Column) -> Floats:

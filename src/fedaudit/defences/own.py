@@ -9,7 +9,7 @@ from pydantic import Field
 from fedaudit.config.registry import DEFENCES, imported
 from fedaudit.defences.shared import DefenceOptions, Setting
 from fedaudit.defences.slots import SLOTS, Defence, Slot
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 
 
 class OwnOptions(DefenceOptions):
@@ -28,7 +28,13 @@ class OwnOptions(DefenceOptions):
 )
 def own(asked: OwnOptions, setting: Setting) -> Defence:
     function = imported(asked.name, "defence-import")
-    made: object = function(setting, **asked.options)
+    try:
+        made: object = function(setting, **asked.options)
+    except FedauditError:
+        raise
+    except OF_OTHERS as error:
+        what = f"{asked.name} raised {type(error).__name__}"
+        raise FedauditError("defence-function", what, "Call it with these options yourself to see why.") from error
     if not isinstance(made, Defence):
         what = f"{asked.name} returned {type(made).__name__}"
         raise FedauditError("defence-function", what, "Let it return a fedaudit.defences.Defence.")

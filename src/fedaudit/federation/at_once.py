@@ -24,8 +24,9 @@ from fedaudit.types import Records, State, Trained
 
 MIN_PARTIES = 8
 MAX_PARAMETERS = 500_000
-# Weights (with Adam also two moments and a gradient) of the parties trained together: what a core's cache holds.
-CHUNK_BYTES = 8 * 2**20
+# Weights (with Adam also two moments and a gradient) of the parties trained together: the fewer the chunks, the fewer
+# the calls, as long as the processor's cache holds one.
+CHUNK_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fedaudit.federation.sampling import Sampling, scheduled
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.learn.crafting import Recipe, craft, flat
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.types import Bools, Floats, Moment, Plan, Records, State, Trained
+from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Trained
 
 # Of random numbers, beside those of the training. (34 decides which random canaries are included.)
 PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM, JOINING_STREAM = 31, 32, 33, 35
@@ -127,11 +127,15 @@ class Canaries:
 def _mock_updates(
     task: TorchTask, model: State, design: Design, pool: Records, count: int, rng: np.random.Generator
 ) -> Floats:
-    size = min(design.size, len(pool))
-    return np.stack([
-        design.sent(task, model, pool.take(np.sort(rng.choice(len(pool), size, replace=False))), rng)
-        for _ in range(count)
-    ])  # fmt: skip
+    dealt = deal(len(pool), min(design.size, len(pool)), count, rng)
+    return np.stack([design.sent(task, model, pool.take(np.sort(rows)), rng) for rows in dealt])
+
+
+def deal(records: int, size: int, count: int, rng: np.random.Generator) -> Ints:
+    """Which records each of `count` mock parties gets: no record again before all were used as often as they go."""
+    hands = records // size
+    decks = [rng.permutation(records)[: hands * size].reshape(hands, size) for _ in range(-(-count // hands))]
+    return np.concatenate(decks)[:count]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ to the last bits. These may depend on what is stacked, so the same federations m
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fedaudit.defences.slots import NONE, Defence
+from fedaudit.defences.slots import NONE
 from fedaudit.federation import at_once
 from fedaudit.federation.sampling import scheduled
 from fedaudit.federation.simulate import Trainer, exchanged, party_rng
@@ -19,13 +19,12 @@ from fedaudit.types import Party, Plan, Round, State
 
 @dataclass(frozen=True)
 class World:
-    """One of the federations."""
+    """One of the federations. None of them has a defence: those with one are trained alone."""
 
     task: TorchTask
     parties: Sequence[Party]
     plans: Sequence[Plan]
     seed: int
-    defence: Defence = field(default=NONE)
 
     def trainers(self) -> dict[str, Trainer]:
         """The parties by name, if all are honest and plain ones."""
@@ -63,8 +62,8 @@ def federate_together(worlds: Sequence[World]) -> Iterator[list[Round]]:
         rounds = []
         for world, model, (moment, plan) in zip(worlds, models, now, strict=True):
             own = {name: next(sent) for name in plan.parties}
-            if own or world.defence.aggregate:
-                rounds.append(exchanged(moment, plan, model, own, world.seed, world.defence))
+            if own:
+                rounds.append(exchanged(moment, plan, model, own, world.seed, NONE))
             else:  # nobody took part
                 rounds.append(Round(moment.round, model, {}, model, commit=False))
         yield rounds

@@ -27,7 +27,7 @@ from fedaudit.types import UNSEEN, Round, State, Trained
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
 TORCH = (".pt", ".pth")
-UNKNOWN = 1.0  # a checkpoint does not say how long an epoch took, so costs are given in seconds
+UNKNOWN = 0.0  # a checkpoint does not say how long an epoch took
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,6 @@ from fedaudit.trace.manifest import RUN
 from fedaudit.trace.store import Store
 from fedaudit.types import Game, State
 
-COSTS = "costs are in seconds a round, not in epochs, because a checkpoint does not say how long an epoch took"
-
 
 def import_checkpoints(
     directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
@@ -44,7 +42,6 @@ def import_checkpoints(
     session.watch(made(lost=lost.append))
     for what in lost:
         session.gap(what)
-    session.note(COSTS)
     return session.finish(out)
 
 

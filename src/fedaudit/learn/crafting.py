@@ -36,6 +36,7 @@ Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries 
 
 BATCH = 16  # mock updates in one step
 PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
+COOLING = 0.2  # of the steps, at the end, grow shorter: each sees other mock updates, and they pull to and fro
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
 
 
@@ -94,6 +95,12 @@ def objective(gradients: Tensor, updates: Tensor, reach: float, kind: Objective 
     return terms.get(kind, both)
 
 
+def descended(each: Tensor) -> Tensor:
+    """What Adam descends on: the logarithm. The loss falls a hundredfold within a few steps, and Adam measures its
+    steps by the gradients of the last thousand: on the loss itself they would then come nearly to a stop."""
+    return (each + 1e-12).log().sum()
+
+
 def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterator[Tensor]:
     """The mock updates of each step: few of them suffice, because every step draws others."""
     few = min(recipe.batch, len(updates))
@@ -118,11 +125,13 @@ def _craft_values(
     z = tensor(start).clone().requires_grad_()
     y = tensor(labels)
     optimizer = torch.optim.Adam([z], lr=PACE * max(float(pool.x.std()), 1e-3))
+    calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (1 - step / recipe.steps) / COOLING))
     before = _whole(gradients, z, y, updates, reach, recipe)
     for few in _steps(updates, recipe, rng):
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(objective(gradients(z, y), few, reach, recipe.objective).sum())
+        torch.autograd.backward(descended(objective(gradients(z, y), few, reach, recipe.objective)))
         optimizer.step()
+        calm.step()
     after = _whole(gradients, z, y, updates, reach, recipe)
     return Crafted(_named(z.detach().numpy(), labels), before, after)
 
@@ -208,7 +217,8 @@ def _craft_text(
         if step >= 0.75 * recipe.steps:
             hard = nn.functional.one_hot(soft.argmax(-1), task.classes).to(soft)
             soft = hard + soft - soft.detach()
-        torch.autograd.backward(objective(gradients(soft[:, :-1], soft[:, 1:]), few, reach, recipe.objective).sum())
+        found = gradients(soft[:, :-1], soft[:, 1:])
+        torch.autograd.backward(descended(objective(found, few, reach, recipe.objective)))
         optimizer.step()
     tokens = logits.detach().argmax(-1)
     after = _of_text(gradients, tokens, updates, reach, recipe, task.classes)

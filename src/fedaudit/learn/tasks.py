@@ -197,6 +197,15 @@ class TorchTask:
                 "Remove the randomness from its forward pass when `self.training` is false.",
             )
 
+    def check_trains(self, state: State, records: Records) -> None:
+        """Refuse a model that training could not change. One that is only looked at need not be trained here."""
+        if not self._load(state).eval()(tensor(records.x[:8])).requires_grad:
+            raise FedauditError(
+                "model-untrained",
+                "no weight of the model could change: it has none to train, or no gradient reaches them",
+                "Give it parameters, and return the logits without detach or no_grad.",
+            )
+
     def _load(self, state: State) -> nn.Module:
         self._module.load_state_dict(tensors(state))
         return self._module

@@ -8,7 +8,7 @@ from typing import Literal
 from fedaudit.errors import FedauditError
 from fedaudit.types import ALWAYS, Unit
 
-LEAST_NOISE = 1e-6
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e100  # beyond these, accountants lose their digits
 
 Sampler = Literal["poisson", "shuffled", "full"]
 
@@ -69,6 +69,8 @@ def check_noise(noise: float) -> None:
             f"noise {noise:g} hides nothing: its epsilon is beyond {1 / LEAST_NOISE**2:.0e}",
             f"Set noise of at least {LEAST_NOISE:g}, or use clip-only, which claims nothing.",
         )
+    if noise > MOST_NOISE:
+        raise FedauditError("dp-noise", f"noise {noise:g} leaves nothing to learn", "Set, for example, noise = 1.0.")
 
 
 @dataclass(frozen=True)

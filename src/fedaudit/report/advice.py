@@ -10,8 +10,9 @@ from fedaudit.report.figures import Point
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import clean
-from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried
+from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier
 from fedaudit.stats.wording import NONE, fpr_of, full_text, point_text
+from fedaudit.types import Estimate
 
 LONG = 600
 
@@ -41,26 +42,42 @@ CONFIRMED = (
     "These runs were not used for choosing; theirs are the intervals to quote."
 )
 TRIED = (
-    "All changes were trained for a quarter of the rounds; half of them went on to the half, half of those to the end. "
+    "All changes were trained for a quarter of the rounds. Those whose lower end was then above the limit were left; "
+    "at most half of all went on to the half, and at most half of those to the end. "
     "These figures were used for choosing, so the best of them look a little better than they are."
 )
 
 
 def _confirmed(found: Sequence[Confirmed], metric: str) -> Table:
-    head = ("change", "verdict", "risk", "as it is", "difference, same records", "accuracy", "as it is", "difference")
-    rows = []
-    for one in found:
-        difference = (one.risk_difference, one.accuracy_difference)
-        risk, accuracy = (NONE if e is None or e.value is None else _signed(e.value, e.low, e.high) for e in difference)
-        meets = "below the limit" if one.meets else f"not confirmed{f': {one.why_not}' if one.why_not else ''}"
-        before = (_risk(one.risk_before, metric), full_text("accuracy", one.accuracy_before))
-        now = (_risk(one.risk, metric), full_text("accuracy", one.accuracy))
-        rows.append([clean(one.name), clean(meets, LONG), now[0], before[0], risk, now[1], before[1], accuracy])
-    return Table(head, rows)
+    """A column for each change that was trained again."""
+    columns = [_told(one, metric) for one in found]
+    rows = [[what, *(column[what] for column in columns)] for what in (columns[0] if columns else ())]
+    return Table(("", *(clean(one.name) for one in found)), rows)
 
 
-def _signed(value: float, low: float | None, high: float | None) -> str:
-    return NONE if low is None or high is None else f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+def _told(one: Confirmed, metric: str) -> dict[str, str]:
+    why = f": {one.why_not}" if one.why_not else ""
+    return {
+        "verdict": "below the limit" if one.meets else clean(f"not confirmed{why}", LONG),
+        "largest risk": _whose(one.risk, metric),
+        "the same attack without the change": _risk(one.risk_before, metric),
+        "difference in risk": _signed(one.risk_difference),
+        "largest risk without the change": _whose(one.largest_before, metric),
+        "most by any attack": _whose(one.strongest, metric),
+        "accuracy": full_text("accuracy", one.accuracy),
+        "accuracy without the change": full_text("accuracy", one.accuracy_before),
+        "difference in accuracy": _signed(one.accuracy_difference),
+    }
+
+
+def _signed(e: Estimate | None) -> str:
+    if e is None or e.value is None or e.low is None or e.high is None:
+        return NONE
+    return f"{e.value:+.3f} ({e.low:+.3f} to {e.high:+.3f})"
+
+
+def _whose(risk: Risk | None, metric: str) -> str:
+    return NONE if risk is None else clean(f"{_risk(risk, metric)}, {risk.whose}", LONG)
 
 
 def _risk(risk: Risk | None, metric: str) -> str:
@@ -68,13 +85,13 @@ def _risk(risk: Risk | None, metric: str) -> str:
 
 
 def _tried(found: Sequence[Tried], metric: str) -> Table:
-    head = ("change", "rounds", "risk so far", "of", "accuracy so far", "what became of it")
+    head = ("change", "rounds", "risk so far", "by", "accuracy so far", "what became of it")
     rows = [
         [
             clean(one.name),
             f"{one.rounds} of {one.of}",
             _risk(one.risk, metric),
-            clean(f"{one.risk.attack}, {one.risk.vantage}") if one.risk else NONE,
+            clean(one.risk.whose) if one.risk else NONE,
             full_text("accuracy", one.accuracy),
             clean(one.status, LONG),
         ]
@@ -86,15 +103,15 @@ def _tried(found: Sequence[Tried], metric: str) -> Table:
 def _frontier(advice: Advice, metric: str) -> list[Figure]:
     """Accuracy against risk of everything that was trained, each as far as it came."""
     known = [(one, one.risk, one.accuracy) for one in advice.tried if one.risk and one.accuracy]
-    points, rows = [], []
+    points, rows, best = [], [], frontier(advice.tried)
     for one, risk, accuracy in known:
         ended = one.rounds == one.of
+        colour = "s1" if one.name in best else "s2" if ended else "s3"
         tip = f"{one.name}, {one.rounds} rounds: accuracy {full_text('accuracy', accuracy)}, risk {_risk(risk, metric)}"
         label = clean(one.name) if ended else ""
-        points.append(
-            Point(label, "s1" if ended else "s2", accuracy.value, risk.value, risk.low, risk.high, clean(tip))
-        )
-        rows.append([clean(one.name), str(one.rounds), full_text("accuracy", accuracy), _risk(risk, metric)])
+        points.append(Point(label, colour, accuracy.value, risk.value, risk.low, risk.high, clean(tip)))
+        shown = (full_text("accuracy", accuracy), _risk(risk, metric), "yes" if one.name in best else "")
+        rows.append([clean(one.name), f"{one.rounds} of {one.of}", *shown])
     if len(points) < 2:
         return []
     percent = fpr_of(metric) is not None
@@ -103,7 +120,11 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
     ends = [end for p in points for end in (p.y, p.low, p.high)]
     y = figures.linear_axis(ends, clean(metric), percent=percent, include=(chance,), most=1.0)
     svg = figures.scatter("Accuracy against risk", "One dot with its interval per change.", points, x, y, chance)
-    legend = [("s1", "trained to the end"), ("s2", "left before"), ("chance", "chance")]
-    caption = "Lower right is better. Point at an unlabelled dot to see its name."
-    table = Table(("change", "rounds", "accuracy", "risk"), rows)
+    colours = [("s1", "on the frontier"), ("s2", "another is better in both"), ("s3", "left before its end")]
+    caption = (
+        "Lower right is better. The frontier is drawn among changes that were trained to their end, by their values; "
+        "intervals may overlap. Point at an unlabelled dot to see its name."
+    )
+    legend = [*colours, ("chance", "chance")]
+    table = Table(("change", "rounds", "accuracy", "risk", "on the frontier"), rows)
     return [Figure(svg, legend, caption, table)]

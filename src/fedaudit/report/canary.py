@@ -19,7 +19,6 @@ KINDS = {
     "model-based": "model-based: right if the scores are Gaussian",
     "heuristic": "heuristic: neither a bound nor an estimate of anything",
     "claimed": "claimed: what the accountant says; nothing was measured for it",
-    "measured": "measured",
 }
 OVER_ROUNDS = (
     ("epsilon-gdp", "Gaussian fit", "s1"),
@@ -57,7 +56,9 @@ def _panel(entry: AuditResult) -> CanaryPanel:
         "directions that were never sent, says what one run gives away about a party."
     )
     rows = [_row(name, estimate) for name, estimate in entry.estimates.items()]
-    table = Table(("figure", "value", "interval", "kind", "with", "without", "method", "remark"), rows)
+    kinds = dict.fromkeys(KINDS[e.kind] for e in entry.estimates.values() if e.kind in KINDS)
+    note = f"{'. '.join(f'{kind[0].upper()}{kind[1:]}' for kind in kinds)}."
+    table = Table(("figure", "value", "interval", "kind", "with", "without", "method", "remark"), rows, note)
     charts = [chart for chart in (_scores(entry), _epsilons(entry)) if chart is not None]
     shown = entry.canary
     picture = _picture(shown) if shown and shown.kind == "image" else None
@@ -70,10 +71,9 @@ def _row(name: str, one: Estimate) -> list[str]:
     value = NONE if one.value is None else f"{one.value:.4g}"
     low, high = ("…" if end is None else f"{end:.4g}" for end in (one.low, one.high))
     span = NONE if one.low is None and one.high is None else f"{low} to {high}"
-    kind = KINDS.get(one.kind, one.kind)
     most = "" if one.ceiling is None else f"at most {one.ceiling:.3g} with so many"
     remark = "; ".join(part for part in (one.reason, most) if part)
-    return [name, value, span, kind, count(one.n_pos), count(one.n_neg), one.method, remark]
+    return [name, value, span, one.kind, count(one.n_pos), count(one.n_neg), one.method, remark]
 
 
 def _scores(entry: AuditResult) -> Figure | None:

@@ -113,7 +113,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
         series, x, y, [(x.low, x.low), (1, 1)],
     )  # fmt: skip
     method = _method(found[:1], "roc")
-    caption = f"{names}. Far left is what counts: accusations nobody can shrug off. Band: {method}."
+    caption = f"{names}. The far left matters most: hardly any accusation is wrong there. Band: {method}."
     return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
 
 

@@ -1,32 +1,36 @@
 """The page of `fedaudit compare`: the runs, and like beside like. One HTML string with nothing to fetch, no script."""
 
 from fedaudit.report.html import page
+from fedaudit.report.shapes import Table
+from fedaudit.results.alike import Like
 from fedaudit.results.compare import Comparison, Row, Span
 from fedaudit.results.differences import Difference
 from fedaudit.types import Estimate
 
 ABSENT = "–"
+RUNS = ("run", "defences", "accuracy", "TPR at 1 % FPR", "of", "epsilon", "it allows")
+STAR = "A star: no other run is better in both accuracy and risk. Intervals are conditional on one training run each."
 
 
 def render(found: Comparison) -> str:
     """Names come from outside; the template engine escapes them."""
     return page(
         "comparison.html",
-        runs=[_cells(row) for row in found.rows],
-        alike=[
-            (
-                f"{like.attack}, {like.vantage}, {like.model} models",
-                [(run, _risk(estimate)) for run, estimate in like.risks.items()],
-                [
-                    (f"{gap.first} minus {gap.second}", *_difference(gap))
-                    for gap in found.differences
-                    if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model)
-                ],
-            )
-            for like in found.alike
-        ],
+        runs=found.rows,
+        overview=Table(RUNS, [_cells(row) for row in found.rows], STAR),
+        alike=[(f"{like.attack}, {like.vantage}, {like.model} models", _beside(found, like)) for like in found.alike],
         notes=found.notes,
     )
+
+
+def _beside(found: Comparison, like: Like) -> Table:
+    rows = [(run, _risk(estimate), "") for run, estimate in like.risks.items()]
+    rows += [
+        (f"{gap.first} minus {gap.second}", *_difference(gap))
+        for gap in found.differences
+        if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model)
+    ]
+    return Table(("run", "TPR at 1 % FPR", ""), rows)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
         text = (
             "The one measure that bounds every attack, also those that were not tried here: at a delta of 1e-5 nobody "
             f"picks out more than {bounds} ({rate(fpr)} false accusations). Its price is accuracy: add [[defences]] "
-            'name = "dp-sgd" and compare the two runs with `fedaudit compare`.'
+            'name = "dp-sgd" and compare the two runs.'
         )
         return Help("Differential privacy", text, "rule")
     if claim.epsilon is None or allowed(claim.epsilon, claim.delta, fpr) <= TARGET:
@@ -156,7 +156,7 @@ def _larger_audit(results: Results, found: list[Finding], name: str | None) -> H
         open_end = f"up to {share(tpr.high)} remains possible" if tpr.high is not None else tpr.reason or "no value"
         text = (
             f"Nothing needs repair on this evidence, but it is limited: {open_end}, with {count(tpr.n_pos)} members "
-            f"and {count(tpr.n_cal)} records to set the threshold. `fedaudit plan` says how many more would settle it."
+            f"and {count(tpr.n_cal)} records to set the threshold. “fedaudit plan” says how many more would settle it."
         )
         return Help("A larger audit", text, "measured")
     return None

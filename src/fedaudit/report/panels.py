@@ -111,7 +111,7 @@ def exposed(results: Results) -> Panel | None:
                 u.id_hash,
                 u.party,
                 share(u.share_of_calibration_above),
-                NONE if u.score is None else f"{u.score:.4g}",
+                NONE if u.score is None else f"{u.score:#.4g}".rstrip("."),
             ]
             for place, u in enumerate(ranked[:MOST_ROWS], start=1)
         ]

@@ -151,7 +151,7 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
             f"Training was run {len(repeats)} times. {words.QUOTED.format(repeats[0].seed)} What is said of records "
             "rests on the first run."
         )
-    tested = {f.vantage for f in found} | {e.vantage for e in words.pooled(results)}
+    tested = {f.vantage for f in found} | {e.vantage for e in results.results if e.attack != "blind"}
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
     untried = "" if words.attributes(results) else " and attribute"
     attacks = {e.attack for e in words.pooled(results)}

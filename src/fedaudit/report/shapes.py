@@ -35,6 +35,10 @@ class Matrix:
     table: Table
     blind: bool = False
 
+    @property
+    def below_chance(self) -> bool:
+        return any(cell.shade == "heat-alarm" for _, _, cells in self.rows for cell in cells)
+
 
 @dataclass(frozen=True)
 class Panel:

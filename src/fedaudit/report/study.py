@@ -68,12 +68,20 @@ def _by_factor(found: Sequence[Factor]) -> Part | None:
     if not found:
         return None
     lead = (
-        "The risk at each value of a factor: the mean over the cells that have it, for the marked attack of each "
-        "vantage. A difference is taken between cells that are equal in everything else, on the same records."
+        "The risk at each value of a factor: the mean over the cells that have it, for the quoted attack of each "
+        "vantage. A difference is taken between cells that are equal in everything else, on the same records. The "
+        "table has them all, each minus the first value of its factor."
     )
     keys = dict.fromkeys(factor.key for factor in found)
     drawn = [_factor(key, [factor for factor in found if factor.key == key]) for key in keys]
-    return "factors", "Risk by factor", lead, drawn, []
+    head = ("factor", "value", "minus", "seen by", "difference in risk", "pairs of cells")
+    rows = [
+        [clean(f.key), level_text(level.value), level_text(f.levels[0].value), adversary(f.vantage).title, *told]
+        for f in found
+        for level in f.levels[1:]
+        if (told := _difference(f.metric, level))[0] != NONE
+    ]
+    return "factors", "Risk by factor", lead, drawn, [Table(head, rows)] if rows else []
 
 
 def _factor(key: str, views: Sequence[Factor]) -> Figure:

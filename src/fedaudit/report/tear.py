@@ -13,7 +13,6 @@ from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, count, full_text
 from fedaudit.types import AuditResult
 
-LABEL_ONLY = "label-only-client"
 SIDES = {"distance-members": ("members", "s1"), "distance-nonmembers": ("non-members", "s2")}
 
 

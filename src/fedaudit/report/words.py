@@ -15,6 +15,7 @@ from fedaudit.stats.wording import (
     full_text,
     interval_text,
     rate,
+    several_kinds,
     share,
     since_round,
     value_of,
@@ -152,11 +153,14 @@ def preface(results: Results) -> list[str]:
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
     if not headlines(results):
+        canaries = any(entry.unit == "user" for entry in results.results)
         parts.append(
             "No attack on membership has a result, so there is no statement about who was trained on."
-            if attributes(results)
+            if attributes(results) or canaries
             else "No attack has a result, so there is no statement about what this federation gives away."
         )
+        if canaries:
+            parts.append("What canaries show about one party is a section of its own.")
     return parts
 
 
@@ -297,5 +301,7 @@ def spread(results: Results) -> list[str]:
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
         mean = together.get(headline.vantage)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
+        mixed = several_kinds(found)
+        over += f"; {mixed}" if mixed else ""
         lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}{over}")
     return [*lines, QUOTED.format(runs[0].seed)] if lines else []

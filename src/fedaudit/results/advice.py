@@ -32,6 +32,16 @@ class Risk:
     low: float | None
     high: float | None
 
+    @property
+    def place(self) -> tuple[str, str, str, str | None]:
+        return self.attack, self.vantage, self.model, self.party
+
+    @property
+    def whose(self) -> str:
+        """Which attack it is, by whom, on what: for a reader."""
+        party = f" of {self.party}" if self.party is not None else ""
+        return f"{self.attack} ({self.vantage}, {self.model} models{party})"
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -61,7 +71,9 @@ class Confirmed:
     meets: bool  # every upper end is below the limit, and nothing speaks against believing it
     why_not: str
     risk: Risk | None
-    risk_before: Risk | None
+    risk_before: Risk | None  # of the same attack from the same vantage; None: there is none without the change
+    largest_before: Risk | None  # which may be another attack's, or another vantage's
+    strongest: Risk | None  # of all attacks, also of those that the limit does not speak of
     guarantee: Statement | None
     # accuracy, accuracy-before, accuracy-difference, risk-difference
     estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
@@ -81,6 +93,20 @@ class Confirmed:
     @property
     def risk_difference(self) -> Estimate | None:
         return self.estimates.get("risk-difference")
+
+
+def frontier(tried: Sequence[Tried]) -> set[str]:
+    """The changes that were trained to their end and that no other such change beats in both accuracy and risk."""
+    ended = {
+        one.name: (one.accuracy.value, one.risk.value)
+        for one in tried
+        if one.rounds == one.of and one.risk and one.accuracy and one.accuracy.value is not None
+    }
+
+    def beaten(mine: tuple[float, float]) -> bool:
+        return any(other != mine and other[0] >= mine[0] and other[1] <= mine[1] for other in ended.values())
+
+    return {name for name, mine in ended.items() if not beaten(mine)}
 
 
 def named(**estimates: Estimate | None) -> dict[str, Estimate]:
@@ -130,6 +156,9 @@ def sentences(advice: Advice, limit: Rule, words: Mapping[str, str]) -> list[str
     one = next(c for c in advice.confirmed if c.name == chosen)
     told = [_verdict(one, limit, words[one.name], advice.recommended is not None)]
     told += [_risk(one, limit, advice.confidence)] if one.risk else []
+    if one.risk and one.strongest and one.strongest.place != one.risk.place:
+        found = _span(limit.metric, one.strongest)
+        told.append(f"Of all attacks that were made on it, {one.strongest.whose} finds most: {found}.")
     told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
     if one.guarantee and one.guarantee.epsilon is not None:
         g = one.guarantee
@@ -155,13 +184,23 @@ def _verdict(one: Confirmed, limit: Rule, words: str, meets: bool) -> str:
 
 def _risk(one: Confirmed, limit: Rule, confidence: float) -> str:
     assert one.risk is not None
-    what = "the AUC is" if limit.metric == "auc" else f"the share of training records picked out ({limit.metric}) is"
-    text = f"In that run {what} {_span(limit.metric, one.risk)} for {one.risk.attack} ({one.risk.vantage})"
-    if one.risk_before is not None and one.name != NO_CHANGE:
-        text += f"; without the change it is {_span(limit.metric, one.risk_before)}"
-    if one.risk_difference is not None and one.risk_difference.value is not None and one.name != NO_CHANGE:
-        text += f", a difference of {_points(limit.metric, one.risk_difference)} on the same records"
+    what = "AUC" if limit.metric == "auc" else f"share of training records picked out ({limit.metric})"
+    text = f"In that run the largest {what} is {_span(limit.metric, one.risk)}, by {one.risk.whose}"
+    if one.name != NO_CHANGE:
+        text += _without(one, limit.metric)
     return f"{text}. All intervals are at {100 * confidence:.4g} %."
+
+
+def _without(one: Confirmed, metric: str) -> str:
+    """What the same attack finds without the change, and what the strongest one does if that is another."""
+    text, before, largest = "", one.risk_before, one.largest_before
+    if before is not None:
+        text += f"; without the change the same attack finds {_span(metric, before)}"
+    if one.risk_difference is not None and one.risk_difference.value is not None:
+        text += f", a difference of {_points(metric, one.risk_difference)}"
+    if largest is not None and (before is None or largest.place != before.place):
+        text += f". The largest without the change is {_span(metric, largest)}, by {largest.whose}"
+    return text
 
 
 def _accuracy(one: Confirmed) -> str:

@@ -4,9 +4,10 @@ import math
 from pathlib import Path
 
 from fedaudit.results.document import Document
-from fedaudit.results.scores import blocks_of, load_scores
-from fedaudit.stats import auc_difference, tpr_difference
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
 from fedaudit.stats.pooled import able
+from fedaudit.stats.wording import fpr_of
 from fedaudit.types import AuditResult, Estimate
 
 EVALUATION = "evaluation"
@@ -14,18 +15,29 @@ EVALUATION = "evaluation"
 
 def risk_difference(first: tuple[Path, AuditResult], second: tuple[Path, AuditResult], metric: str) -> Estimate | None:
     """The first minus the second: an AUC, or a TPR at an FPR. Records that only one run has count as independent.
-    None where the scores were not kept, or are not those of the results (answers that a defence has bent)."""
-    blocks = []
-    for run, entry in (first, second):
-        scores = load_scores(run)
-        if scores is None or entry.vantage == "outsider" or entry.estimates[metric].value is None:
-            return None
-        blocks.append(blocks_of(scores, entry.attack, entry.model, entry.party))
+    None where the scores were not kept, or are not those of the results."""
+    ours, theirs = (
+        blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
+        for run, entry in (first, second)
+    )
+    if not ours or not theirs:
+        return None
     confidence = max(entry.estimates[metric].confidence for _, entry in (first, second))
-    if metric == "auc":
-        return auc_difference(blocks[0], blocks[1], confidence)
-    fpr = float(metric.removeprefix("tpr@"))
-    return tpr_difference(able(blocks[0], fpr), able(blocks[1], fpr), fpr, confidence)
+    fpr = fpr_of(metric)
+    return auc_difference(ours, theirs, confidence) if fpr is None else tpr_difference(ours, theirs, fpr, confidence)
+
+
+def blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
+    """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
+    does not have them: a defence that changes the answers for outsiders is not in it."""
+    blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
+    if not blocks:
+        return []
+    fpr = fpr_of(risk.name)
+    again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
+    if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
+        return []
+    return list(blocks) if fpr is None else able(blocks, fpr)
 
 
 def accuracy_difference(first: Document, second: Document) -> Estimate | None:

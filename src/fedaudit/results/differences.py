@@ -5,17 +5,15 @@ What is compared is like with like (`alike`): what either run quotes in a headli
 together: they share the error, and so do the kinds of models that a headline was chosen from.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.results.alike import Like, alike
+from fedaudit.results.alike import alike
+from fedaudit.results.between import blocks_behind
 from fedaudit.results.document import Document
-from fedaudit.results.scores import Scores, blocks_of, load_scores
-from fedaudit.stats import Block, pooled_tpr, tpr_difference
-from fedaudit.stats.pooled import able
-from fedaudit.types import Estimate
+from fedaudit.results.scores import load_scores
+from fedaudit.stats import Block, tpr_difference
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], 
     found = []
     for one, two, like in pairs:
         confidence = 1 - error / len(pairs) / chosen
-        blocks = [_blocks(scores[name], like, like.risks[name], metric) for name in (one, two)]
+        blocks = [blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)]
         if blocks[0] and blocks[1]:
             gap = tpr_difference(blocks[0], blocks[1], float(metric.removeprefix("tpr@")), confidence)
             if gap.value is not None and gap.low is not None and gap.high is not None:
@@ -68,17 +66,3 @@ def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], 
 
 def _ids(blocks: Sequence[Block]) -> set[str]:
     return {str(name) for block in blocks for names in block.ids or () for name in names.tolist()}
-
-
-def _blocks(scores: Scores | None, like: Like, risk: Estimate, metric: str) -> list[Block]:
-    """The scores behind a risk; none where the file does not have them (a defence that changes the answers for
-    outsiders is not in it)."""
-    if scores is None:
-        return []
-    blocks = blocks_of(scores, like.attack, like.model)
-    if not blocks:
-        return []
-    fpr, stored = float(metric.removeprefix("tpr@")), risk.value
-    again = pooled_tpr(blocks, fpr).value
-    same = again is not None and stored is not None and math.isclose(again, stored, rel_tol=0, abs_tol=1e-9)
-    return able(blocks, fpr) if same else []

@@ -55,7 +55,7 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> 
         above = 1 - np.searchsorted(calibration, scores, side="left") / max(len(calibration), 1)
         names = sight.candidates.subject
         subject = sight.id if names is None else names[sight.index]
-        reported = sight.role == Role.MEMBER.value
+        reported = (sight.role == Role.MEMBER.value) & found.judged(sight, attack)
         if attack.tunes:
             reported &= ~known(sight, usual(sight))[0]  # known before the attack, which exposed nothing of theirs
         for i in np.flatnonzero(reported):

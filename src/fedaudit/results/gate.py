@@ -5,7 +5,7 @@ A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower e
 A rule of several conditions, joined by `and`, is violated when all of them are, and safe when one of them is.
 
 `accuracy` is that of the released model on records it was not trained on; `epsilon` is what the run claims, and a run
-that claims nothing has none that could be within a limit.
+that claims nothing has none that could be within a limit. A claim that the run's own audit refutes leaves nothing safe.
 
 The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
 a blind guess beats chance, nothing is violated, because the sets differ without any model.
@@ -26,7 +26,9 @@ from pathlib import Path
 from fedaudit.audit.settings import STRONGEST_FIRST
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
+from fedaudit.privacy.statement import Statement
 from fedaudit.results import document as results
+from fedaudit.results.against import Against, against
 from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
@@ -188,12 +190,21 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts) -> list[Finding]
     found = []
     for each in (claim, *claim.further):
         of = (each.defence, "", each.unit or "unit not said", None)
-        value, note = each.epsilon, each.problems[0] if each.problems else ""
-        verdict = Verdict.UNDECIDED
-        if not note:
-            verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
-        found.append(Finding(rule, *of, value, value, value, verdict, note))
+        found.append(_of_a_claim(rule, each, of, against(each, document), doubts))
     return found
+
+
+def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Finding:
+    """A claim is taken at its word, unless its accountant or the audit of the same run speaks against it."""
+    value, note = claim.epsilon, claim.problems[0] if claim.problems else ""
+    if found is not None:
+        low = max(found.at_least, value or 0.0)
+        proved = rule.broken_for_sure(low, None)
+        return Finding(rule, *of, value, low, None, Verdict.VIOLATED if proved else Verdict.UNDECIDED, found.why)
+    verdict = Verdict.UNDECIDED
+    if not note:
+        verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
+    return Finding(rule, *of, value, value, value, verdict, note)
 
 
 def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Verdict, str]:
@@ -208,18 +219,22 @@ def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) 
 def _select(document: Document, rule: Rule) -> list[AuditResult]:
     primary = {headline.vantage: headline.attack for headline in document.headlines}
     entries = document.results
-    _known("vantage", rule.vantage, primary)
+    # What no headline's vantage sees, as canaries in a sum, has results for whoever names the attack.
+    beside = {e.vantage for e in entries if e.attack != "blind" and not any(sees(vantage, e) for vantage in primary)}
+    vantages: dict[str, str | None] = {**primary, **dict.fromkeys(sorted(beside))}
+    _known("vantage", rule.vantage, vantages)
     failed = {failure.attack for failure in document.failed}
     _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, AuditResult] = {}
-    for vantage, attack in primary.items():
+    for vantage, attack in vantages.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in entries:
                 if sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
                     found[_place(entry)] = entry
-    measured = sorted({name for entry in found.values() for name in entry.estimates})
-    if rule.metric not in measured and rule.metric not in _asked_for(document) and rule.attack not in failed:
+    measured = sorted({name for entry in found.values() or entries for name in entry.estimates})
+    expected = [*measured, "auc", *_asked_for(document)]
+    if rule.metric not in expected and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
 
@@ -241,8 +256,8 @@ def sees(vantage: str, entry: AuditResult) -> bool:
     return entry.vantage == vantage or also
 
 
-def _attacks(attack: str, entry: AuditResult) -> bool:
-    """`*` is every attack; blind is none, because it sees no model."""
+def _attacks(attack: str | None, entry: AuditResult) -> bool:
+    """`*` is every attack; blind is none, because it sees no model. None: a vantage that has no primary attack."""
     return entry.attack == attack or (attack == ANY and entry.attack != "blind")
 
 
@@ -275,7 +290,8 @@ def _find(
 
 
 def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
-    """A verdict rests on the ends that are proved for every distribution of the scores, where an estimate has them."""
+    """A verdict rests on the guaranteed ends, where an estimate has them: they hold for every distribution of scores of
+    independent records; where people have several records, they rest on estimated design effects."""
     return estimate.guaranteed or (estimate.low, estimate.high)
 
 
@@ -296,6 +312,8 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
+    if not blocks:
+        return None  # canaries: scores.parquet holds those of records
     stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))

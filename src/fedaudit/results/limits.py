@@ -9,6 +9,7 @@ from fedaudit.audit.settings import calibrating
 from fedaudit.errors import FedauditError
 from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import needed_for_lower_end
+from fedaudit.stats.wording import fpr_of
 from fedaudit.types import Estimate, Game
 
 
@@ -20,15 +21,15 @@ def party_rule(text: str | None) -> Rule | None:
     if rule.attack or rule.vantage or rule.party:
         what = f"{text!r}: a party's limit is always about the primary attack on what it sends, so it takes no brackets"
         raise FedauditError("limit-selector", what, 'Write "tpr@0.01 > 0.05", without brackets.')
-    rate = _rate(rule)
-    if not 0 <= rule.limit < 1 or (rule.metric != "auc" and (rate is None or not 0 < rate < 1)):
+    rate = fpr_of(rule.metric)
+    if not 0 <= rule.limit < 1 or (rule.metric != "auc" and rate is None):
         what = f"{text!r} is not a limit on an AUC or on a TPR at an FPR between 0 and 1"
         raise FedauditError("limit-metric", what, 'Write "tpr@0.01 > 0.05" or "auc > 0.6".')
     return rule
 
 
 def rates(rules: list[Rule | None]) -> set[float]:
-    return {rate for rule in rules if rule is not None and (rate := _rate(rule)) is not None}
+    return {rate for rule in rules if rule is not None and (rate := fpr_of(rule.metric)) is not None}
 
 
 def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
@@ -44,7 +45,7 @@ def check_reachable(rule: Rule | None, game: Game, confidence: float, attack: Ba
 
     `attack`: the one that the limit is about; one that is fitted spends half of the calibration records on that.
     """
-    rate = None if rule is None else _rate(rule)
+    rate = None if rule is None else fpr_of(rule.metric)
     if rule is None or rate is None:
         return
     everyone = [np.arange(len(game.candidates))]
@@ -59,7 +60,3 @@ def check_reachable(rule: Rule | None, game: Game, confidence: float, attack: Ba
             "needed",
             "Set more records aside, plan fewer rounds, or limit the AUC or the TPR at a larger FPR.",
         )
-
-
-def _rate(rule: Rule) -> float | None:
-    return float(rule.metric.removeprefix("tpr@")) if rule.metric.startswith("tpr@") else None

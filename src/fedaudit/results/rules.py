@@ -86,7 +86,21 @@ def parse_rule(part: str, text: str | None = None) -> Rule:
         raise _bad_rule(text, f"{sign!r} is for accuracy: no risk is too small")
     if chosen and metric in OF_THE_RUN:
         raise _bad_rule(text, f"{metric} is the run's, so that it takes no brackets")
-    return Rule(text, metric, _limit(text, match[3]), **chosen, sign=sign)
+    rule = Rule(text, metric, _limit(text, match[3]), **chosen, sign=sign)
+    if why := _out_of_reach(rule):
+        raise _bad_rule(text, why)
+    return rule
+
+
+def _out_of_reach(rule: Rule) -> str:
+    """Why a rule could never fail, or never pass: most often its limit is written in percent."""
+    if rule.metric not in (ACCURACY, "auc") and not rule.metric.startswith("tpr@"):
+        return ""
+    if not 0 <= rule.limit <= 1:
+        return f"{rule.metric} lies between 0 and 1, so that the limit must, too (0.05 for 5 %)"
+    if (rule.sign, rule.limit) in ((">", 1), ("<", 0)):
+        return f"{rule.metric} cannot be {'above 1' if rule.sign == '>' else 'below 0'}: this could never fail"
+    return ""
 
 
 def _sign(word: str) -> Sign:

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def estimate(
         warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
     claimed: list[Estimate] = []
     if delta is not None:
-        claimed = epsilons(scores, member, delta, confidence)
+        claimed = [unproved(one) if of_a_run else one for one in epsilons(scores, member, delta, confidence)]
         if coins == TOLD:
             claimed = claimed[:-1]
         elif coins:
@@ -168,6 +168,11 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
         maximised_epsilon(inside, outside, delta, confidence),
         one_run_epsilon(scores, member, delta, confidence),
     ]
+
+
+def unproved(found: Estimate) -> Estimate:
+    """Rows of one run are no independent runs, and no coins decided about them unless it is known that they did."""
+    return replace(found, kind="heuristic") if found.kind == "proved" else found
 
 
 def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool, str | None]:

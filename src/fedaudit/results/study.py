@@ -16,6 +16,7 @@ from fedaudit.files import atomic, write_atomically
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
 from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.trace import checksums
 from fedaudit.types import ALWAYS, Estimate
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STUDY, TABLE, CELLS = "study.json", "study.parquet", "cells"
+COMPLETE = "complete"  # the status of a cell in which everything was audited that was asked for
+DAMAGED = ("file-changed", "results-unreadable", "results-size")  # codes of errors about files that are made again
 ACCURACY = "accuracy-"  # rows without an attack: how often the released model is right, on members and on outsiders
 
 
@@ -57,7 +60,7 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        return self.status == "complete"
+        return self.status == COMPLETE
 
 
 def save_file(file: StudyFile, directory: Path) -> None:
@@ -88,13 +91,23 @@ def load_file(directory: Path) -> StudyFile:
         ) from None
 
 
-def finished(directory: Path, cell: str) -> Document | None:
-    """The results of a cell that was trained to its end."""
+def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
+    """The results of a cell that was trained to its end, and their status; an empty one if there are none yet."""
     folder = directory / CELLS / cell
     if not (folder / results.RESULTS).is_file():
-        return None
-    found = results.load(folder)
-    return found if found.run.status == "complete" else None
+        return None, ""
+    try:
+        found, scores = results.load(folder), folder / results.SCORES
+        if scores.is_file():
+            checksums.verify(scores, checksums.checksum_of(scores))
+    except FedauditError as error:
+        if error.code not in DAMAGED:
+            raise
+        return None, f"damaged: {error.what}"
+    if found.run.status.startswith("interrupted"):
+        return None, ""
+    missing = next(iter(found.degraded), found.run.status)
+    return found, COMPLETE if found.complete else f"part of the audit is missing: {missing}"
 
 
 def outcomes(directory: Path) -> list[Outcome]:
@@ -102,11 +115,10 @@ def outcomes(directory: Path) -> list[Outcome]:
     file = load_file(directory)
     found = []
     for entry in file.cells:
-        document = finished(directory, entry.cell)
-        status = f"failed: {file.failed[entry.cell]}" if entry.cell in file.failed else "not run"
-        if document is not None:
-            status = f"part of the audit is missing: {document.degraded[0]}" if document.degraded else "complete"
-        found.append(Outcome(entry.cell, entry.overrides, document, status))
+        document, status = found_in(directory, entry.cell)
+        if document is None and entry.cell in file.failed:
+            status = f"failed: {file.failed[entry.cell]}"
+        found.append(Outcome(entry.cell, entry.overrides, document, status or "not run"))
     return found
 
 

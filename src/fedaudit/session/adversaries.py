@@ -13,6 +13,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Settings
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
+from fedaudit.config.canary import Canary
 from fedaudit.config.schema import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
@@ -20,6 +21,8 @@ from fedaudit.types import Dataset, Game, Records
 
 if TYPE_CHECKING:
     from fedaudit.defences.slots import Defence
+
+LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
@@ -102,15 +105,26 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
 
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
-    """Sets aside records for an adversary outside the federation, as many as a party gets."""
+    """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
-    outside = outside or any(attack.name == "canife" for attack in using)  # its design pool
-    if not outside and config.audit.adversary not in ("agg-sh", "agg-mal"):
+    crafting = any(attack.name == "canife" for attack in using)
+    if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation
     rng = np.random.default_rng([federation.seed, 1])
-    records, own = reserve(dataset.records, federation.parties + 1, rng)
+    share = 1 / (federation.parties + 1)
+    records, own = reserve(dataset.records, max(share, design_share(config)) if crafting else share, rng)
     return replace(dataset, records=records), own
+
+
+def design_share(config: Config) -> float:
+    """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
+    that is too much, mock parties have records in common."""
+    from fedaudit.federation.canary import OUTSIDE
+
+    federation, asked = config.federation, config.audit.canary or Canary()
+    mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
+    return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
 
 
 def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:

@@ -1,10 +1,10 @@
 """`fedaudit advise`: which change brings a federation below a limit, and what does it cost?
 
 1. Every change that fits is trained for a quarter of the rounds, with the attacks that the limit speaks of.
-2. Successive halving: half of them go on to half of the rounds, half of those to the end. Half of the places go to the
-   most accurate among those within the limit, half to those with the lowest risk: early on, risks are lower than they
-   will be, and a ranking by accuracy alone would keep only defences that are too weak. A run that goes on is resumed,
-   so no round is trained twice.
+2. Successive halving. A change whose lower end is already above the limit is left: early on, risks are lower than they
+   will be. At most half of all go on to half of the rounds, at most half of those to the end. Half of the places go to
+   the most accurate among those within the limit, half to those with the lowest risk: a ranking by accuracy alone would
+   keep only defences that are too weak. A run that goes on is resumed, so no round is trained twice.
 3. The most accurate change whose upper end is below the limit is trained again with another seed, with all attacks;
    if that run does not confirm it, the next one is, and no more. These intervals are the ones to quote: choosing among
    many favours what looked good by chance. They share their error among the confirming runs that may be made.
@@ -24,22 +24,24 @@ from pathlib import Path
 
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
+from fedaudit.files import write_atomically
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
-from fedaudit.results.gate import PASSED, Gate, Verdict, judge
+from fedaudit.results.gate import PASSED, Gate, Verdict, judge, proved_ends, sees
 from fedaudit.results.rules import ANY, Rule
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import Progress, run
 from fedaudit.session.workers import Tell, work
+from fedaudit.stats.wording import fpr_of
 from fedaudit.types import AuditResult, Estimate, Moment, Round, State
 
 CONFIRMING = 2  # changes that are tried again with another seed, at most
 TRIALS = "trials"  # a run for each, in the advice's folder
-COST = "cost"
+SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,13 @@ class Contender:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where trials are run: the folder, the processes, the progress so far, and what all of it cost."""
+    """Where trials are run: the folder, the processes, the progress so far, and which runs were needed."""
 
     out: Path
     workers: int
     step: Callable[[], None]
     tell: Callable[[str], None]
-    costs: dict[str, float] = field(default_factory=dict)  # seconds of processor time by folder
+    needed: set[Path] = field(default_factory=set)
 
     def folder(self, config: Config) -> Path:
         return self.out / TRIALS / config.hash()
@@ -86,33 +88,52 @@ class Bench:
     def run(self, trials: Sequence[Trial]) -> dict[Path, str]:
         """Runs them all. Returns those that failed, with the reason."""
         failed: dict[Path, str] = {}
+        self.needed.update(trial.folder for trial in trials)
         with contextlib.closing(work(trials, train_until, self.workers)) as news:
             for one in news:
-                folder = trials[one.piece].folder
                 if one.kind == "failed":
-                    failed[folder] = one.why
-                elif one.what == COST:
-                    self.costs[folder.name] = self.costs.get(folder.name, 0.0) + float(one.why)
+                    failed[trials[one.piece].folder] = one.why
                 elif one.kind == "step":
                     self.step()
         return failed
+
+    def cost(self, own: Path) -> float | None:
+        """Of all runs, in units of one of them. None if the time that one took is not known."""
+        spent = [seconds(folder) for folder in self.needed]
+        unit = seconds(own)
+        return sum(spent) / unit if unit and math.isfinite(sum(spent)) else None
 
 
 def train_until(trial: Trial, tell: Tell) -> None:
     """In a process of its own. A run that has come this far is left as it is."""
     if _rounds(trial.folder) >= trial.until:
-        tell("step", COST, "nan")  # what it cost is not known any more
         return
-    started = time.process_time()
+    before, started = seconds(trial.folder) if trial.folder.exists() else 0.0, time.process_time()
+
+    def spent() -> None:
+        write_atomically(trial.folder.with_suffix(SECONDS), f"{before + time.process_time() - started:.3f}\n")
+
+    def step() -> None:
+        spent()  # after every round: a search that is killed and begun again still knows what it cost
+        tell("step", "", "")
 
     def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
         return islice(rounds(prepared, after, model), max(0, trial.until - after.round))
 
     def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        return contextlib.nullcontext((lambda: tell("step", "", "")) if steps else (lambda: None))
+        return contextlib.nullcontext(step if steps else (lambda: None))
 
+    spent()  # from now on the time is known, whenever it is killed
     run(trial.config, trial.folder, progress, tell=lambda _: None, engine=engine)
-    tell("step", COST, str(time.process_time() - started))
+    spent()
+
+
+def seconds(folder: Path) -> float:
+    """Of processor time that a run took; NaN if nobody wrote it down."""
+    try:
+        return float(folder.with_suffix(SECONDS).read_text())
+    except (OSError, ValueError):
+        return math.nan
 
 
 def _rounds(folder: Path) -> int:
@@ -149,8 +170,8 @@ def advise(
 
 def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]:
     """The attacks that the limit speaks of (None: all), and its false-positive rate."""
-    rate = float(limit.metric.removeprefix("tpr@")) if limit.metric.startswith("tpr@") else None
-    if limit.metric != "auc" and (rate is None or not 0 < rate < 1):
+    rate = fpr_of(limit.metric)
+    if limit.metric != "auc" and rate is None:
         what = f"--limit {limit.text!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
         raise FedauditError("limit-metric", what, 'Write "tpr@0.01 < 0.02" or "auc < 0.6".')
     if limit.attack == ANY:
@@ -221,17 +242,20 @@ def worst(gate: Gate) -> Risk | None:
 
 
 def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
-    """Half of them. Places go in turn to the most accurate within the limit and to the lowest risk."""
+    """At most half of them. Those whose lower end is above the limit are left, because later their risk will hardly be
+    lower. Places go in turn to the most accurate within the limit and to the lowest risk. Two go on at least."""
     places = math.ceil(len(alive) / 2)
     by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
-    accurate = sorted((c for c in alive if _value(c.risk) <= limit), key=lambda c: -_right(c))
-    orders = [iter(accurate), iter(by_risk)]
+    promising = [c for c in by_risk if not (c.risk and c.risk.low is not None and c.risk.low > limit)]
+    accurate = sorted((c for c in promising if _value(c.risk) <= limit), key=lambda c: -_right(c))
+    orders = [iter(accurate), iter(promising)]
     kept: list[Contender] = []
     turn = 0
-    while len(kept) < places:
+    while len(kept) < min(places, len(promising)):
         chosen = next((c for c in orders[turn % 2] if c not in kept), None)
         kept += [chosen] if chosen else []
         turn += 1
+    kept += [c for c in by_risk if c not in kept][: max(0, CONFIRMING - len(kept))]
     return [contender for contender in alive if contender in kept]
 
 
@@ -261,7 +285,7 @@ def _confirm(
         if failed:
             bench.tell(f"{contender.change.name} could not be trained again: {next(iter(failed.values()))}")
             continue
-        found.append(_compared(contender.change.name, bench.folder(after), bench.folder(before), limit))
+        found.append(compared(contender.change.name, bench.folder(after), bench.folder(before), limit))
         if found[-1].meets:
             break
     return found
@@ -276,25 +300,26 @@ def _again(config: Config, change: Change, rate: float | None) -> Config:
     return new.model_copy(update={"federation": federation, "audit": audit})
 
 
-def _compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
-    gates = {folder: judge(folder, [limit]) for folder in (after, before)}
-    documents = {folder: load(folder) for folder in (after, before)}
-    risks = {folder: worst(gate) for folder, gate in gates.items()}
-    verdicts = {finding.verdict for finding in gates[after].findings}
+def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
+    """The largest risk after the change, beside what the same attack finds from the same vantage without it. The
+    largest risk without the change may be another attack's, and is told for itself."""
+    gate, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
+    verdicts = {finding.verdict for finding in gate.findings}
     verdict = next(v for v in (Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.SAFE) if v in verdicts)
-    difference = None
-    results_of = {folder: _result(documents[folder], risks[folder]) for folder in (after, before)}
-    if (one := results_of[after]) and (two := results_of[before]):
-        difference = risk_difference((after, one), (before, two), limit.metric)
-    notes = [finding.note for finding in gates[after].findings if finding.note]
+    risk = worst(gate)
+    ours, theirs = (_result(documents[folder], risk) for folder in (after, before))
+    difference = risk_difference((after, ours), (before, theirs), limit.metric) if ours and theirs else None
+    notes = [finding.note for finding in gate.findings if finding.note]
     return Confirmed(
         name=name,
         seed=documents[after].run.seed,
         verdict=verdict.value,
-        meets=gates[after].exit_code == PASSED,
+        meets=gate.exit_code == PASSED,
         why_not=notes[0] if notes else "",
-        risk=risks[after],
-        risk_before=risks[before],
+        risk=risk,
+        risk_before=_risk_of(theirs, limit.metric),
+        largest_before=worst(judge(before, [limit])),
+        strongest=strongest(documents[after], limit),
         guarantee=documents[after].run.guarantee,
         estimates=results.named(
             accuracy=documents[after].run.accuracy.get(EVALUATION),
@@ -306,10 +331,22 @@ def _compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
 
 
 def _result(document: Document, risk: Risk | None) -> AuditResult | None:
-    if risk is None:
+    """What this run found at the place of a risk. None if it has no such place: no server that sees only a sum."""
+    return next((r for r in document.results if risk and (r.attack, r.vantage, r.model, r.party) == risk.place), None)
+
+
+def strongest(document: Document, limit: Rule) -> Risk | None:
+    """The largest risk from the vantages of the limit by whatever attack, also by one that the limit does not name."""
+    seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
+    seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
+    return max((risk for r in seen if (risk := _risk_of(r, limit.metric))), key=_value, default=None)
+
+
+def _risk_of(result: AuditResult | None, metric: str) -> Risk | None:
+    estimate = result.estimates.get(metric) if result else None
+    if result is None or estimate is None or estimate.value is None:
         return None
-    place = (risk.attack, risk.vantage, risk.model, risk.party)
-    return next(r for r in document.results if (r.attack, r.vantage, r.model, r.party) == place)
+    return Risk(result.attack, result.vantage, result.model, result.party, estimate.value, *proved_ends(estimate))
 
 
 # ------------------------------------------------------------------ the advice
@@ -326,8 +363,6 @@ def _advice(
     by_name = {contender.change.name: contender.change for contender in contenders}
     recommended = next((one for one in confirmed if one.meets), None)
     nearest = recommended or min(confirmed, key=lambda one: _upper(one.risk), default=None)
-    total = sum(bench.costs.values())
-    own = bench.costs.get(bench.folder(_again(config, NO_CHANGE, _asked_rate(limit))).name, 0.0)
     advice = Advice(
         schema=results.SCHEMA,
         limit=limit.text.replace(">", "<"),
@@ -338,15 +373,11 @@ def _advice(
         recommended=recommended.name if recommended else None,
         nearest=nearest.name if nearest else None,
         sentences=(),
-        cost=total / own if own and math.isfinite(total / own) else None,
+        cost=bench.cost(bench.folder(_again(config, NO_CHANGE, fpr_of(limit.metric)))),
     )
     words: Mapping[str, str] = {name: change.words for name, change in by_name.items()}
     advice = replace(advice, sentences=results.sentences(advice, limit, words))
     return advice, changed(config, by_name[nearest.name]) if nearest else None
-
-
-def _asked_rate(limit: Rule) -> float | None:
-    return float(limit.metric.removeprefix("tpr@")) if limit.metric.startswith("tpr@") else None
 
 
 def _upper(risk: Risk | None) -> float:

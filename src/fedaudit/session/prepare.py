@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit import data
+from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.settings import Coins
-from fedaudit.config.schema import Config, Matched
+from fedaudit.audit.settings import Coins, reference_half
+from fedaudit.config.attacks import Matched
+from fedaudit.config.schema import Config
 from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import adversaries, attributes, canaries, label_only
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, Role, Task
+from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, Role, Task, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -184,6 +186,7 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     task = build(staged)
     initial = task.initial(federation.seed)
     task.check(initial, dataset.records)
+    task.check_trains(initial, dataset.records)
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
@@ -229,9 +232,30 @@ def search_options(config: Config) -> SearchOptions:
 def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
-    suited = replace(suited, notices=(*suited.notices, *label_only.told(suited, task, game, seed)))
+    told = (*label_only.told(suited, task, game, seed), *too_few_to_whiten(suited, game))
+    suited = replace(suited, notices=(*suited.notices, *told))
     by_coins = settings.coins is not None
     return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
+
+
+def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
+    """Says so where the matched filter has so few records to fit on that it is the plain cosine."""
+    filters = [attack for attack in settings.attacks if isinstance(attack, MatchedFilter)]
+    if not filters:
+        return []
+    from fedaudit.adversary.signals.matched import FEWEST
+
+    parties = [game.candidates.of_party(party) for party in game.parties]
+    panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
+    known = settings.filter.fit == "nonmembers"
+    fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
+    if fewest >= FEWEST:
+        return []
+    whose = 'known non-members; audit.matched.fit = "all" needs none' if known else "candidates"
+    return [
+        f"{filters[0].name} is the plain cosine where it has fewer than {FEWEST} records to fit its whitening on, and "
+        f"the smallest set has {fewest} ({whose})."
+    ]
 
 
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:

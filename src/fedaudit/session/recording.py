@@ -16,6 +16,8 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.exposure import SALT
+from fedaudit.trace import journal
+from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
@@ -93,6 +95,17 @@ def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any
             raise _refused(directory, what, str(there.get(field))[:12], str(here[field])[:12])
 
 
+def refuse_orphans(directory: Path) -> None:
+    """A folder without run.json may hold recorded rounds, or an audit of another run: a new run would remove both."""
+    recorded = any(event["event"] == "round" for event in journal.read(directory / JOURNAL).events)
+    if recorded or (directory / results.RESULTS).exists():
+        there = "recorded rounds" if recorded else results.RESULTS
+        what = f"{directory} holds {there}, but no {RUN}: it cannot be gone on with"
+        raise FedauditError(
+            "orphaned", what, "Choose another folder with --out; --force replaces what is there.", exit_code=REFUSED
+        )
+
+
 def _refused(directory: Path, field: str, there: object, here: object) -> FedauditError:
     return FedauditError(
         "other-run",
@@ -128,6 +141,8 @@ class Recording:
                     store.close()
                     raise
                 return cls(store, begun=True)
+            if not force:
+                refuse_orphans(directory)
             store = Store.create(directory, manifest)
             # Of the run that is being replaced.
             for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):

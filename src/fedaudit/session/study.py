@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import Lock
+from fedaudit.files import Lock, refuse_foreign
 from fedaudit.results import study as results
-from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile
+from fedaudit.results.document import RESULTS, SCORES
+from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
 from fedaudit.session.recording import Recording, differing
 from fedaudit.session.run import Progress, run
-from fedaudit.session.workers import News, Tell, in_words, work
+from fedaudit.session.workers import News, Tell, reason, work
 
 if TYPE_CHECKING:
     from fedaudit.federation.together import World
@@ -48,6 +49,7 @@ class Piece:
 
 def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
+    refuse_foreign(out, [results.STUDY, CELLS])
     try:
         (out / CELLS).mkdir(parents=True, exist_ok=True)
         lock = Lock(out)
@@ -117,7 +119,13 @@ def _audit(
 ) -> dict[str, str]:
     """Does what is left to do. Returns which cells failed, and why."""
     cells = {cell.name: cell for cell in study.cells}
-    done = {name for name in cells if results.finished(out, name)}
+    done = set()
+    for name, cell in cells.items():
+        _, status = results.found_in(out, name)
+        if status == COMPLETE:
+            done.add(name)
+        elif status:
+            tell(f"Cell {name} ({cell.title}) is audited again; {status}")
     groups = [[name for name in group if name in cells] for group in file.groups]
     pieces = [Piece([(name, cells[name].config) for name in names], out) for names in groups if not done >= set(names)]
     left = Counter({name: cells[name].config.federation.rounds for piece in pieces for name, _ in piece.cells})
@@ -139,7 +147,7 @@ def _audit(
                 for _ in range(left[name]):  # rounds that were recorded before, or never will be
                     step()
                 left[name] = 0
-                if one.kind == "failed" and name not in failed and not results.finished(out, name):
+                if one.kind == "failed" and name not in failed and results.found_in(out, name)[1] != COMPLETE:
                     failed[name] = one.why
                     tell(f"Cell {name} ({cells[name].title}) failed: {one.why}")
     return failed
@@ -159,7 +167,7 @@ def audit_piece(piece: Piece, tell: Tell) -> None:
         try:
             prepared = _prepared(config)
         except Exception as error:
-            tell("failed", name, in_words(error))
+            tell("failed", name, reason(error))
             continue
         waiting.append((name, config, prepared))
         size += prepared.dataset.records.x.nbytes
@@ -179,7 +187,13 @@ def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
     def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
         return nullcontext((lambda: tell("step", name, "")) if steps else (lambda: None))
 
-    run(config, out / CELLS / name, progress, tell=lambda _: None)
+    folder = out / CELLS / name
+    document, status = results.found_in(out, name)
+    if status and document is None:  # damaged results; its rounds may be there still
+        for file in (RESULTS, SCORES):
+            (folder / file).unlink(missing_ok=True)
+    again = document is not None and status != COMPLETE
+    run(config, folder, progress, force=again, tell=lambda _: None)
 
 
 def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, tell: Tell) -> None:
@@ -191,7 +205,7 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, t
     kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
     for name, config, prepared in waiting:
         seed = prepared.config.federation.seed
-        world = World(prepared.task, prepared.parties, planned(prepared), seed, prepared.defence)
+        world = World(prepared.task, prepared.parties, planned(prepared), seed)
         kinds.setdefault(alike(world) or name, []).append((name, config, prepared, world))
     for members in kinds.values():
         if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= at_once.MIN_PARTIES:
@@ -201,7 +215,7 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, t
             try:
                 _alone(name, config, out, tell)
             except Exception as error:
-                tell("failed", name, in_words(error))
+                tell("failed", name, reason(error))
 
 
 def _in_step(members: Sequence[tuple[str, Prepared, World]], out: Path, tell: Tell) -> None:
@@ -221,7 +235,7 @@ def _in_step(members: Sequence[tuple[str, Prepared, World]], out: Path, tell: Te
             yield
         except Exception as error:
             failed.add(name)
-            tell("failed", name, in_words(error))
+            tell("failed", name, reason(error))
 
     with ExitStack() as stack:
         sessions: dict[str, Session] = {}

@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
-from fedaudit.results.document import RESULTS, SCORES
+from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
+from fedaudit.results.exposure import SALT
 from fedaudit.results.study import CELLS
-from fedaudit.session.workers import News, in_words
+from fedaudit.session.workers import News, reason
+from fedaudit.trace import checksums
 from fedaudit.trace.manifest import RUN
+from fedaudit.trace.segments import checksum
+from fedaudit.trace.store import clear
 
 if TYPE_CHECKING:
     from fedaudit.session.study import Piece
@@ -46,14 +50,25 @@ def on_ray(pieces: Sequence[Piece], address: str | None) -> Generator[News, None
             try:
                 files, failed = ray.get(ready[0])
             except ray.exceptions.RayError as error:
-                yield News(number, "failed", "", in_words(error))
+                yield News(number, "failed", "", reason(error))
                 continue
             for cell, parts in files.items():
-                for name, content in parts.items():
-                    write_atomically(pieces[number].out / CELLS / cell / name, content)
+                keep(pieces[number].out / CELLS / cell, parts)
             for cell, why in failed.items():
                 yield News(number, "failed", cell, why)
             yield News(number, "done")
+
+
+def keep(folder: Path, parts: dict[str, bytes]) -> None:
+    """Writes what came back, with its checksums in a journal. The journal of the run stayed on the node, with the
+    rounds that it lists; one that an earlier attempt left here would not vouch for these files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (RESULTS, SCORES, REPORT, REDACTED, SALT):
+        (folder / name).unlink(missing_ok=True)
+    clear(folder)
+    checksums.append(folder, {name: checksum(content) for name, content in parts.items()})
+    for name, content in parts.items():
+        write_atomically(folder / name, content)
 
 
 @contextlib.contextmanager
@@ -94,7 +109,7 @@ def audit_remotely(cells: Sequence[tuple[str, Config]]) -> tuple[Files, dict[str
         try:
             audit_piece(Piece(cells, Path(folder)), tell)
         except Exception as error:  # a piece of one cell raises what went wrong
-            failed |= {name: in_words(error) for name, _ in cells}
+            failed |= {name: reason(error) for name, _ in cells}
         found: Files = {}
         for name, _ in cells:
             own = Path(folder) / CELLS / name

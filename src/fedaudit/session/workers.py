@@ -10,13 +10,12 @@ import multiprocessing
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Literal
 
+from fedaudit.audit.collect import say
 from fedaudit.errors import FedauditError
 from fedaudit.learn.process import tune_process
 
@@ -73,13 +72,9 @@ def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None,
             _end(worker)
 
 
-def in_words(error: BaseException) -> str:
-    """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
-    if isinstance(error, FedauditError):
-        return f"[{error.code}] {error.what}. {error.todo}"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
+def reason(error: Exception) -> str:
+    """Why a piece failed, and what to do about it."""
+    return f"[{error.code}] {error.what}. {error.todo}" if isinstance(error, FedauditError) else say(error)
 
 
 def _started(do: Work) -> Worker:
@@ -123,7 +118,7 @@ def _serve(pipe: Connection, do: Work) -> None:
         try:
             do(piece, tell)
         except Exception as error:
-            tell("failed", "", in_words(error))
+            tell("failed", "", reason(error))
         else:
             tell("done", "", "")
 

@@ -1,11 +1,12 @@
-"""A band over rounds: intervals that hold for all of them together, with as little error spent on each as it takes.
+"""A band over rounds: intervals that hold for all rounds together, each no wider than that requires.
 
-The same records are scored again in every round, so that the estimates of neighbouring rounds err almost together, and
+The same records are scored again in every round, so that the errors of neighbouring rounds are almost the same, and
 sharing the error equally among R planned rounds (alpha / R each) wastes most of it. Here alpha r / R may be spent by
-round r: after each round the band is made just so wide that the chance of having left it by then, *given how the
-rounds seen so far err together*, is that much. What one round did not spend, because whoever leaves its band had left
-an earlier one, is left for the next. A round's band is settled when it is seen and never changes afterwards, so that a
-live audit and one that replays stored rounds draw the same. No round's band is ever wider than alpha / R makes it.
+round r: after each round the band is made just wide enough that the chance of having left it by then, *given how the
+errors of the rounds so far are correlated*, is that much. Paths that leave the band in one round have mostly left it
+in an earlier one, and what a round therefore does not spend remains for the next. A round's band is settled when it
+is seen and never changes afterwards, so that a live audit and one that replays stored rounds draw the same. No
+round's band is ever wider than alpha / R makes it.
 
 How rounds err together is estimated from what each record (or subject) adds to each round's error, see `influence`;
 the chance of leaving the band is that of Gaussian paths with these correlations, drawn once from a fixed seed. Of very

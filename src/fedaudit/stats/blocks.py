@@ -99,9 +99,9 @@ def numbered(names: Sequence[Groups | None]) -> list[Ints | None]:
 
 
 def effective_subjects(sets: Sequence[Ints], weights: Sequence[Floats] | None = None) -> float | None:
-    """As many subjects of equal size would be worth as much as those of the set that is worth least (Kish).
+    """How many subjects of equal size would tell as much as these (Kish); of several sets, the smallest such number.
 
-    None where nobody has two records, so that each stands for itself. `weights`: how much each record counts.
+    None where nobody has two records, so that each record stands for itself. `weights`: how much each record counts.
     """
     found, repeated = [], False
     for i, numbers in enumerate(sets):
@@ -128,8 +128,8 @@ def too_few(people: float | None) -> str | None:
 def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:
     """How many times larger the variance of a count is than if every record stood for itself; at least 1.
 
-    `accused` are 0 or 1, or weights between: the chances of coins, which vary besides. `numbers` count subjects through
-    all blocks: what one subject adds in several of them is summed before squaring.
+    `accused` are 0 or 1, or, for scores about which a coin decides, its chance; the variance of the coins is added.
+    `numbers` count subjects through all blocks: what one subject adds in several of them is summed before squaring.
     """
     measured = nominal = 0.0
     parts, whose = [], []

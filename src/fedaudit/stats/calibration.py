@@ -11,7 +11,8 @@ from fedaudit.types import Floats, Ints
 
 
 def judged(numbers: Ints) -> int:
-    """Scores beyond a threshold from which on their clustering can be judged: forty, and those of two whole subjects.
+    """How many scores must lie beyond a threshold before their clustering can be judged: at least forty, and as many as
+    two whole subjects have.
 
     Found by simulation, with correlations of 0 to .9 within subjects of 9 or 30 records or of heavy-tailed sizes.
     """
@@ -20,13 +21,14 @@ def judged(numbers: Ints) -> int:
 
 
 def needed_for_value(fpr: float) -> int:
-    """Calibration non-members below which no threshold has an expected FPR of at most `fpr`."""
+    """With fewer calibration non-members than this, no threshold has an expected FPR of at most `fpr`."""
     return math.ceil(1 / fpr - 1e-9)
 
 
 def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, guaranteed: bool = False) -> int:
-    """Independent calibration non-members in each of so many equal blocks from which a TPR's lower end, or the
-    guaranteed one, can be above 0: so many that hardly ever none of them all lies above its block's true threshold."""
+    """How many independent calibration non-members each of `blocks` equal blocks must have before the lower end of a
+    TPR, or its guaranteed one, can be above 0. With that many in all, there is hardly any chance that not a single one
+    lies above the true threshold of its block."""
     alpha = (1 - confidence) / (4 if guaranteed else 2)
     together = math.ceil(math.log(alpha) / math.log1p(-fpr) - 1e-9)
     return max(math.ceil(together / blocks), needed_for_value(fpr))
@@ -47,7 +49,7 @@ class Ranked:
 
     @property
     def effective(self) -> int:
-        """As many independent scores would be worth as much."""
+        """How many independent scores would tell as much as these."""
         return int(self.size / self.spread)
 
     def first_hit(self) -> int:
@@ -56,26 +58,28 @@ class Ranked:
         return 1 + int(np.count_nonzero(self.block.calibration > best))
 
     def at_least(self, ahead: Ints) -> Floats:
-        """Members above the true quantile, at least, if so many effective calibration scores lie above it."""
+        """The least number of members above the true quantile if `ahead` effective calibration scores lie above it."""
         return self.block.hits(np.floor(ahead * self.spread).astype(np.int64))
 
     def at_most(self, ahead: Ints) -> Floats:
-        """The same from above: the next calibration score lies below the quantile."""
+        """The largest number of them: the next calibration score already lies below the quantile."""
         beyond = np.ceil((ahead + 1) * self.spread).astype(np.int64)
         return self.block.hits(np.minimum(beyond, self.size + 1))
 
 
 def threshold_rank(n: int, fpr: float, spread: float = 1.0) -> int:
-    """Fewer than so many of n calibration scores may be ahead of an accused one: the expected FPR is at most `fpr`.
+    """A score is accused if fewer than this many of the n calibration scores are ahead of it. The expected FPR is then
+    at most `fpr`.
 
-    Of n / spread effective scores floor(fpr (n / spread + 1)) - 1 may be, and each of them stands for `spread`. 0 or
-    less where there are not 1 / fpr effective ones.
+    Of the n / spread effective scores, floor(fpr (n / spread + 1)) - 1 may be ahead, and each of them stands for
+    `spread`. The rank is 0 or less where there are fewer than 1 / fpr effective scores.
     """
     return math.floor(fpr * (n + spread) - (spread - 1) + 1e-9)
 
 
 def ranked(block: Block, fpr: float) -> Ranked:
-    """So few scores lie beyond a small FPR that their clustering is also judged where there are more."""
+    """The threshold of one block. Few scores lie beyond a small FPR, so their clustering is also judged at a rank
+    beyond which there are more, and the larger design effect counts."""
     n, spread = len(block.calibration), 1.0
     if n and block.calibration_numbers is not None:
         rank = threshold_rank(n, fpr)

@@ -8,7 +8,7 @@ interval. Nothing is drawn at random.
 
 This is a generalised (fiducial) interval, not a proved one. For several parties it counts on their errors to average
 out, which they do where the ROC curve is smooth at the FPR. For one party, too, it misses more often than it may where
-the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` needs no assumption.
+the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` does not.
 """
 
 import math
@@ -52,8 +52,9 @@ class Spread:
 
 
 def _sum_of_hits(parts: Sequence[Ranked], hits: Callable[[Ranked, Ints], Floats], spread: float, side: int) -> Spread:
-    """Where the hits bend with the rank, averaging over it moves their mean, and what is small in one party adds up
-    over many: the sum is moved back, if that makes the interval wider."""
+    """The distribution of the hits of all parties together. Where the hits are not linear in the rank, averaging over
+    the rank shifts their mean. The shift is small in one party but adds up over many, so the sum is shifted back where
+    that makes the interval wider."""
     found, moved = [], 0.0
     for part in parts:
         ranks, chances = rank_chances(part.effective, part.fpr)

@@ -1,4 +1,7 @@
-"""Ends of a TPR's interval that are proved for every distribution of the scores, one party or many.
+"""Ends of a TPR's interval that are proved for every distribution of independent scores, one party or many.
+
+Where several records belong to one person, counts and ranks are divided by design effects, which are estimated: the
+ends are then as good as these are (docs/coverage.md simulates it), and not proved.
 
 Half of the error goes to the ranks of the thresholds, half to the members' count (Clopper-Pearson; a sum of binomials
 with different chances is never wider spread than one binomial).

@@ -1,11 +1,11 @@
 """One estimate minus another on the same records: attack against attack, defence against defence, round against round.
 
-Two intervals that overlap say nothing of a difference: both err on the same records, and mostly together. The interval
-of a difference follows from the two intervals and from the correlation of their errors (Zou and Donner's MOVER), which
-is known from what each record, or each subject, adds to either. With half-widths a and b the difference's is the root
-of a^2 + b^2 - 2 r a b. Where the intervals are lopsided, the part of it that r takes away is reckoned with their mean
-half-widths: two estimates that err together in everything differ by 0, however lopsided they are. Records are joined
-by id; what only one side has counts as independent.
+Whether two intervals overlap does not decide whether the estimates differ: both err on the same records, and mostly
+in the same direction. The interval of a difference follows from the two intervals and from the correlation r of their
+errors (Zou and Donner's MOVER), which is known from what each record, or each subject, adds to either. If a and b are
+their half-widths, that of the difference is the root of a^2 + b^2 - 2 r a b. Where the intervals are lopsided, the
+term with r is computed from their mean half-widths, so that two estimates with identical errors differ by 0, however
+lopsided their intervals are. Records are joined by id; what only one side has counts as independent.
 """
 
 import math

@@ -9,7 +9,7 @@ from fedaudit.stats.intervals import clopper_pearson, few_subjects_factor
 from fedaudit.types import Bools, Estimate, Floats
 
 BY_SUBJECT = "; clustered by subject"
-_PRIOR = 0.15  # of a subject of average size, that errs as one: what is taken for known before any error is seen
+_PRIOR = 0.15  # the share of one average subject, all of whose records err together, that is assumed before any is seen
 
 
 def proportion(

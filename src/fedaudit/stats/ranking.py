@@ -76,8 +76,9 @@ def _part(block: Block, whose: Ints | None) -> Part:
 
 
 def _without_oneself(whose: Ints, members: int) -> Floats:
-    """A subject draws the mean to itself, the more the more records it has: as if it had been left out of the mean
-    that it is measured against (the jackknife's correction). Who has half of all records counts four times at most."""
+    """The factor by which a subject's deviation from the mean grows if the subject is left out of that mean (the
+    jackknife's correction): a subject with many records draws the mean towards itself. The factor is at most 2, which a
+    subject with half of all records has, so that its square counts at most four times."""
     shares = []
     for side in (whose[:members], whose[members:]):
         shares.append(np.bincount(side)[side] / len(side))

@@ -1,9 +1,9 @@
 """What training again would change: an interval that includes the spread over runs, beside that of a single run.
 
 Random effects: a run's estimate is the mean over all runs that could have been, plus what is particular to this run,
-plus the error of measuring it on so many records. The interval of one run covers the last alone. Repeated runs may
-measure on the same records, in which case that error does not average out over them; nothing is counted on here: the
-half-width of a single run's interval and Student's t for the spread over runs are added as squares.
+plus the error of measuring it on so many records. The interval of one run covers only the last of these. Repeated runs
+may be measured on the same records, and that error then does not average out over them. So it is not assumed to: the
+half-width of a single run's interval and that of the spread over runs (Student's t) are added as squares.
 """
 
 import math

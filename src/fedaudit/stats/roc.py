@@ -156,7 +156,7 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
         most *= 2
         if most > _MOST_MISSING:
             return None
-    missing = bisect.bisect_left(range(most), True, key=lambda more: chance_of_none(more) < alpha / 2)
+    missing = max(1, bisect.bisect_left(range(most), True, key=lambda more: chance_of_none(more) < alpha / 2))
     where = " in every party" if len(parts) > 1 else ""
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 

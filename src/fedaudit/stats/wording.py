@@ -129,3 +129,10 @@ def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | 
     pooled = [r for r in results if r.party is None and r.attack != "attribute"]
     same = [r for r in pooled if (r.attack, r.model) == (headline.attack, headline.model)]
     return next((r for r in same if r.vantage == headline.vantage), same[0] if same else None)
+
+
+def several_kinds(quoted: Sequence[Headline]) -> str:
+    """A server quotes the stronger of two kinds of models in each run, so that the runs may quote different ones. Empty
+    where all quote the same."""
+    kinds = [f"{headline.attack} on {headline.model} models" for headline in quoted]
+    return f"each run by what it quotes: {', '.join(kinds)}" if len(set(kinds)) > 1 else ""

@@ -48,15 +48,20 @@ def checksum_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def verify(path: Path, found: str) -> bool:
+AGAIN = (
+    "make it again: `fedaudit audit` needs the recorded rounds alone, and `fedaudit run` with the same configuration "
+    "goes on once the damaged results are deleted."
+)
+
+
+def verify(path: Path, found: str, remedy: str = AGAIN) -> bool:
     """Is the file with this checksum as it was written? False where no journal says so, refused if it differs."""
     recorded = _recorded(path)
     if recorded and found not in recorded:
         raise FedauditError(
             "file-changed",
             f"{path} is not as it was written: its checksum differs from the one in {JOURNAL}",
-            f"Restore {path.name} from a copy, or make it again: `fedaudit audit` needs the recorded rounds alone, and "
-            "`fedaudit run` with the same configuration goes on once the damaged results are deleted.",
+            f"Restore {path.name} from a copy, or {remedy}",
             exit_code=REFUSED,
         )
     return bool(recorded)

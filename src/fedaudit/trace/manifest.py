@@ -36,7 +36,7 @@ def load_manifest(directory: Path) -> Manifest:
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("run-size", f"{path} is larger than 64 MiB", "Run again with --force.", exit_code=REFUSED)
     blob = path.read_bytes()
-    checksums.verify(path, checksum(blob))
+    checksums.verify(path, checksum(blob), "train again with --force, which replaces the run and what it recorded.")
     try:
         manifest = json.loads(blob)
     except (ValueError, RecursionError):

@@ -49,7 +49,9 @@ class Estimate:
     realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
     reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
     ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
-    guaranteed: Annotated[tuple[float, float] | None, "TPR: ends that hold whatever the scores' distribution is"] = None
+    guaranteed: Annotated[
+        tuple[float, float] | None, "TPR: ends that hold for independent records whatever their scores' distribution is"
+    ] = None
 
 
 _ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"

@@ -99,6 +99,19 @@ def test_how_it_is_set_follows_from_the_configuration() -> None:
     assert options(audit=asked) == FilterOptions("nonmembers", 0.5, "3", True)
 
 
+def test_too_few_known_non_members_to_whiten_are_said() -> None:
+    """It was the plain cosine then, and nobody was told."""
+
+    def notices(fit: str) -> list[str]:
+        shares = {"parties": 4, "members": 0.6, "nonmembers": 0.35}
+        prepared = prepare(config(federation=shares, audit={"attacks": ["matched-filter"], "matched": {"fit": fit}}))
+        return [notice for notice in prepared.settings.notices if "plain cosine" in notice]
+
+    assert notices("all") == []
+    (notice,) = notices("nonmembers")
+    assert "fewer than 16 records" in notice
+
+
 def test_a_layer_that_does_not_exist_is_refused_before_training() -> None:
     with pytest.raises(FedauditError, match="no matched filter for layer 'fc'"):
         prepare(config(audit={"attacks": ["matched-filter"], "matched": {"layer": "fc"}}))

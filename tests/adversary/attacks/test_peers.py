@@ -15,7 +15,7 @@ from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.session.about import About
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
-from fedaudit.types import Audit, Estimate, Floats, Moment
+from fedaudit.types import Audit, Estimate, Floats, Moment, Role
 from tests.views import local_views, signals
 from tests.worlds import config, null_world, watch
 
@@ -125,11 +125,14 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
 def test_naming_the_party_counts_for_what_it_exceeds() -> None:
     """Where labels alone say whose a record is, "names the party in 100 %" was quoted as if training had told it."""
     skewed = {"parties": 2, "rounds": 3, "partition": "column", "column": "label"}
-    audit = watch(prepare(config(federation=skewed, audit={"attacks": ["loss", "source"]})))
+    prepared = prepare(config(federation=skewed, audit={"attacks": ["loss", "source"]}))
+    audit = watch(prepared)
     found = entries(audit, "source")[None]
-    members = found["accuracy"].n_pos + found["accuracy"].n_neg
     assert found["label-accuracy"].value == 1
-    assert found["label-accuracy"].n_pos == members
+    sizes = [int(prepared.game.truth.mask(role).sum()) for role in (Role.MEMBER, Role.EVALUATION)]
+    for name in ("accuracy", "label-accuracy", "largest-accuracy"):  # about members, however many were named rightly
+        assert (found[name].n_pos, found[name].n_neg) == (sizes[0], 0)
+    assert (found["nonmembers-accuracy"].n_pos, found["nonmembers-accuracy"].n_neg) == (0, sizes[1])
     largest = found["largest-accuracy"].value
     assert largest is not None
     assert 0.5 <= largest < 0.6

@@ -91,13 +91,13 @@ def test_reserved_data_shares_no_subject_with_the_federation() -> None:
     rng = np.random.default_rng(0)
     subject = rng.integers(0, 60, 500).astype(str)
     records = Records(rng.normal(size=(500, 2)), np.zeros(500, int), np.arange(500).astype(str), subject)
-    kept, own = reserve(records, 4, np.random.default_rng(1))
+    kept, own = reserve(records, 0.25, np.random.default_rng(1))
     assert records.subject is not None
     assert len(kept) + len(own) == 500
     assert 125 <= len(own) <= 145
     assert not set(kept.subject.tolist()) & set(own.subject.tolist())  # type: ignore[union-attr]
     without = Records(records.x, records.y, records.id)
-    assert len(reserve(without, 5, rng)[1]) == 100
+    assert len(reserve(without, 0.2, rng)[1]) == 100
 
 
 class Stop(BaseException):

@@ -1,6 +1,7 @@
 """Small networks whose distance to the decision boundary is known exactly."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from scipy.optimize import nnls
 from torch import nn
 
-from fedaudit.types import Floats, Ints
+from fedaudit.adversary.signals.searching import DISTANCE, QUERIES, Searching, SearchOptions
+from fedaudit.adversary.vantage import View
+from fedaudit.types import Bools, Floats, Grant, Ints, Moment, Records, Vantage
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,14 @@ def projection(a: Floats, b: Floats, x: Floats) -> float:
 
 def trained(inputs: int, hidden: tuple[int, ...], classes: int, seed: int) -> tuple[Net, np.ndarray]:
     """A network trained on clusters, several to a class; and records like those it was trained on."""
+    nets, rows = rounds_of_training(inputs, hidden, classes, seed)
+    return nets[-1], rows.x
+
+
+def rounds_of_training(
+    inputs: int, hidden: tuple[int, ...], classes: int, seed: int, rounds: int = 10
+) -> tuple[list[Net], Records]:
+    """The same network after each of some equal parts of its training; and the records."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(0, 1.5, (3 * classes, inputs))
     which = rng.integers(0, len(centres), 600)
@@ -91,9 +102,31 @@ def trained(inputs: int, hidden: tuple[int, ...], classes: int, seed: int) -> tu
         linear = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
     module = nn.Sequential(*[part for layer in linear for part in (layer, nn.ReLU())][:-1])
     optimiser = torch.optim.Adam(module.parameters(), 0.02)
-    for _ in range(300):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(module(torch.from_numpy(x)), y).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    layers = [(layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()) for layer in linear]
-    return Net(layers), x
+    nets = []
+    for _ in range(rounds):
+        for _ in range(300 // rounds):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(module(torch.from_numpy(x)), y).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        weights = [(layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()) for layer in linear]
+        nets.append(Net([(weight.copy(), bias.copy()) for weight, bias in weights]))
+    return nets, Records(x, y.numpy(), np.array([str(i) for i in range(len(x))]))
+
+
+def distances_over_rounds(nets: list[Net], rows: Records, asked: Bools, own: Bools, queries: int) -> Iterator[Floats]:
+    """The nearest distance of each record in each round, as an audit of so many rounds finds it with so many queries;
+    NaN for records that are not asked about."""
+    classes = len(nets[0].layers[-1][1])
+    search = Searching(SearchOptions(queries, rounds=len(nets)), own, asked)
+    for number, net in enumerate(nets, start=1):
+        view = View(
+            Moment(number), Vantage.LABEL_ONLY_CLIENT, "global", None, frozenset({Grant.LABELS}), classes,
+            _answer=net.labels, _held={},
+        )  # fmt: skip
+        found = search.measure(
+            [DISTANCE, QUERIES], view, rows, np.zeros(len(rows), bool), np.random.default_rng(number)
+        )
+        search.remember(found)
+        yield np.where(
+            np.isnan(found[DISTANCE]).all(axis=1), np.nan, np.nan_to_num(found[DISTANCE], nan=np.inf).min(axis=1)
+        )

@@ -6,7 +6,7 @@ import pytest
 from fedaudit.adversary.signals.boundary import Rays, any_starts, nearest_of_each_label, search, starts_among
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.types import Ints
-from tests.adversary.signals.nets import Net, trained
+from tests.adversary.signals.nets import Net, distances_over_rounds, rounds_of_training, trained
 
 DEFAULT = SearchOptions().queries
 
@@ -60,6 +60,22 @@ def test_relu_networks_never_below_and_mostly_at_the_exact_distance(
     exact = net.distance(x, within=reach * (1 + 1e-6))
     assert np.isfinite(exact).all()  # infinite: the search claims less than there is
     assert np.mean(reach <= 1.05 * exact) >= 0.95
+
+
+def test_an_audit_at_its_default_budget_comes_near_the_exact_distance_in_every_round() -> None:
+    """Six networks together, in the first round, which has a tenth of the queries and nothing to start from, and in the
+    last one."""
+    near: dict[int, list[bool]] = {1: [], 10: []}
+    for inputs, hidden in ((2, (8,)), (5, (8,)), (10, (8,)), (20, (8,)), (8, (4, 4)), (16, (4, 4))):
+        nets, rows = rounds_of_training(inputs, hidden, 3, seed=40 + inputs)
+        asked, own = np.arange(len(rows)) < 30, np.arange(len(rows)) >= 200
+        for number, reach in enumerate(distances_over_rounds(nets, rows, asked, own, DEFAULT), start=1):
+            if number in near:
+                right = asked & (nets[number - 1].labels(rows.x) == rows.y)
+                exact = nets[number - 1].distance(rows.x[right], within=reach[right] * (1 + 1e-6))
+                assert np.isfinite(exact).all()
+                near[number] += (reach[right] <= 1.05 * exact).tolist()
+    assert all(np.mean(found) >= 0.95 for found in near.values())
 
 
 def test_the_exact_distance_of_the_tests_is_that_of_a_fine_grid() -> None:

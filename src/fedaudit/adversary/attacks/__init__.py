@@ -55,7 +55,7 @@ class Entry:
 
 REGISTRY: dict[str, Entry] = {
     "matched-filter": Entry(
-        "is the record's gradient in the update: both whitened, one layer; mean over the rounds", MatchedFilter
+        "is the record's gradient in the update: both whitened, one layer; rounds weighted by its norm", MatchedFilter
     ),
     "round-gain": Entry(
         "how much each round lowered the record's loss: two forward passes; mean over the rounds", RoundGain

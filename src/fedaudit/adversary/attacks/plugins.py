@@ -9,7 +9,7 @@ from typing import Any
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.config.registry import imported, plugged_in
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 
 
 @cache
@@ -32,10 +32,15 @@ def made(name: str) -> BaseAttack:
     make = imported(name, "attack-import") if ":" in name else found[name]
     try:
         attack: object = make()
-    except Exception as error:
+    except OF_OTHERS as error:
         what = f"the attack {name!r} cannot be made: {type(error).__name__}: {error}"
         raise FedauditError("attack-factory", what, "Let it be called without arguments.") from error
     if not isinstance(attack, BaseAttack):
         what = f"{name!r} makes {type(attack).__name__}"
         raise FedauditError("attack-factory", what, "Derive it from fedaudit.adversary.attacks.base.BaseAttack.")
+    try:
+        attack.reduce(1)
+    except OF_OTHERS as error:
+        what = f"the attack {name!r} cannot keep anything of the rounds: reduce(1) raises {type(error).__name__}"
+        raise FedauditError("attack-factory", what, "Let reduce(n) return a Kept for n candidates.") from error
     return attack

@@ -3,8 +3,8 @@
 After TEAR (`adversary.attacks.tear`), HopSkipJump and SurFree; batched over records, starts and directions.
 
 1. Start from points that are labelled otherwise: the last round's boundary point, or records of the adversary's own.
-   A start is a ray from the record; bisection brings its reach down to the boundary. Of several rays the shorter half
-   goes on, again and again, until one is left.
+   A start is a ray from the record; bisection brings its reach down to the boundary. Of many rays the shortest few go
+   on, as many as the budget can turn; of these the shorter half, again and again, until one is left.
 2. Ask for labels around the end of the ray, across it, at a radius tied to the reach. The mean of the directions,
    weighted by whether the label changed, is the part of the boundary's normal that lies across the ray. Earlier
    estimates count on, less and less.
@@ -32,7 +32,7 @@ Points = NDArray[np.float32]
 Labels = Callable[[Points], NDArray[np.integer]]  # the model: points in, predicted labels out
 Box = tuple[float, float]
 
-PROBES = 24  # directions in one estimate of the normal
+PROBES, FEWEST_PROBES = 24, 4  # directions in one estimate of the normal: as many as there are inputs, within these
 RADIUS = 0.05  # how far probes lie from the end of the ray, as a share of its reach
 FADING = 0.7  # how much an estimate of the normal counts in the next step
 LADDER = np.array([0.25, 0.5, 1.0, 2.0])  # angles that are tried, in units of the last one that led past the boundary
@@ -42,12 +42,14 @@ PRECISION = 1e-3  # of a bisection, as a share of the reach
 COARSE = 0.05  # the same where rays are only compared
 GAIN, PATIENCE = 1e-3, 4  # a ray is left alone after so many steps that each shortened it by less than this share
 OUTWARD = (1.0, 1.15, 1.5, 2.5)  # how far along its old ray a boundary point is looked for under a new model
-PER_START = 300  # queries for which one more start is tried, up to WAVE at once
+PER_START = 40  # queries of the budget for which one more start is tried, up to WAVE at once
 WAVE = 8
+PER_RAY, PER_INPUT = 120, 2  # queries for which one more ray is turned: these, or these for each input if that is more
+ENOUGH = 150  # queries that must be left for another wave
 FARTHEST = 3.0  # a start is taken up if its ray ends within so many times the shortest reach
 IDLE_WAVES = 2  # no more starts are tried after so many waves without a shorter ray
 STEPS_BEFORE_HALVING = 2
-STEP_COST = PROBES + len(LADDER) + 10  # queries that a step may need
+BISECTION = 10  # queries that the bisection of a step may need
 AT_ONCE = 2**22  # numbers in one batch of points
 
 
@@ -95,6 +97,7 @@ class Search:
     def __init__(self, labels: Labels, x: Points, allowed: Bools, budget: int, seed: int, box: Box | None):
         self.labels, self.x, self.allowed, self.box = labels, x, allowed, box
         self.rng = np.random.default_rng(seed)
+        self.probes = max(min(PROBES, x.shape[1]), FEWEST_PROBES)
         self.budget, self.left = budget, np.full(len(x), budget)
         self.spent = np.zeros(len(x), np.int64)
         self.owner = np.zeros(0, np.int64)
@@ -151,7 +154,7 @@ class Search:
         idle = np.zeros(len(self.x), np.int64)
         for first in range(0, starts.shape[1], wave):
             before = self._shortest()
-            able = (self.left >= PER_START // 2) & (idle < IDLE_WAVES)
+            able = (self.left >= ENOUGH) & (idle < IDLE_WAVES)
             able |= np.isinf(before) | (first == 0)  # who has no ray yet needs one before anything else
             if not able.any():
                 break
@@ -192,22 +195,25 @@ class Search:
     # ------------------------------------------------------------------ shortening them
 
     def compete(self) -> None:
-        """Steps for all rays, the longer half of each record's rays left behind after every few of them."""
-        live = np.arange(len(self.owner))
+        """Steps for the shortest rays of each record that still move, the longer half left behind after every few."""
+        several = np.clip(self.left // max(PER_RAY, PER_INPUT * self.x.shape[1]), 1, WAVE)
+        live = self._shortest_few(np.flatnonzero(self.still < PATIENCE), several)
         self.bisect(live, PRECISION)
         while len(live):
             for _ in range(STEPS_BEFORE_HALVING):
                 live = live[self.still[live] < PATIENCE]
-                live = self.affordable(live, STEP_COST)
+                live = self.affordable(live, self.probes + len(LADDER) + BISECTION)
                 self.step(live)
-            live = self._shorter_half(live)
+            count = np.bincount(self.owner[live], minlength=len(self.x))
+            live = self._shortest_few(live, np.maximum((count + 1) // 2, 1))
 
-    def _shorter_half(self, rays: Ints) -> Ints:
+    def _shortest_few(self, rays: Ints, several: Ints) -> Ints:
+        """Of each record's rays among these, as many as it is allowed."""
         order = rays[np.lexsort((rays, self.reach[rays], self.owner[rays]))]
         whose = self.owner[order]
         count = np.bincount(whose, minlength=len(self.x))
         rank = np.arange(len(order)) - (np.cumsum(count) - count)[whose]
-        return np.sort(order[rank < np.maximum((count[whose] + 1) // 2, 1)])
+        return np.sort(order[rank < several[whose]])
 
     def step(self, rays: Ints) -> None:
         """One estimate of the normal, one turn towards it."""
@@ -231,8 +237,8 @@ class Search:
         """Orthonormal directions, as many as there are inputs or as are asked for; then another such set."""
         width = self.x.shape[1]
         sets = [
-            np.linalg.qr(self.rng.standard_normal((width, min(width, PROBES - first))))[0].T
-            for first in range(0, PROBES, width)
+            np.linalg.qr(self.rng.standard_normal((width, min(width, self.probes - first))))[0].T
+            for first in range(0, self.probes, width)
         ]
         return np.concatenate(sets).astype(np.float32)
 

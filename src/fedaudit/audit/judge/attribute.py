@@ -160,7 +160,8 @@ def people(case: Case, attack: BaseAttack, sight: Sight, known: Bools) -> tuple[
 
 def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:
     right = [g.said.argmax(axis=1) == g.true for g in guesses]
-    return proportion(right, [g.subject for g in guesses], confidence, name)
+    found = proportion(right, [g.subject for g in guesses], confidence, name)
+    return replace(found, n_pos=found.n_pos + found.n_neg, n_neg=0)  # people, compared with nobody
 
 
 def difference(name: str, first: Estimate, second: Estimate) -> Estimate:

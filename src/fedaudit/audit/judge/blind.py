@@ -37,7 +37,9 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
-        epochs = (time.perf_counter() - started) / max(case.panels.everyone.epoch_seconds, 1e-9)
+        sights = case.panels.sights.values()  # not every one of them was looked at
+        trained = max(sight.epoch_seconds for sight in sights) or max(sight.rounds for sight in sights) or 1
+        epochs = (time.perf_counter() - started) / trained
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 

@@ -5,7 +5,8 @@ its Clopper-Pearson interval; two proved bounds (union bound over ranks, thresho
 fit. They are about one round in which the canary is known to take part or not, and are compared with the accountant's
 epsilon of one such round. The composed figures are about the whole training, and never more than heuristic.
 
-Several canaries at a probe share its noise. The proved figures count one canary for each probe, chosen in advance.
+Several canaries at a probe share its noise. AUC and accuracy are judged by whole probes; the proved figures, the spread
+and the Gaussian fit count one canary for each probe, chosen in advance.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.canaries import CRAFTED, HEALTH, MEASURES, NORM, RANDOM, SCORE, SPREAD, Claim, Crafted, Watch
-from fedaudit.audit.judge.canary_sentences import conclusion, remarks
+from fedaudit.audit.judge.canary_sentences import conclusion, remarks, whole_run_refuted
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.composition import Inversion
@@ -38,6 +39,7 @@ FIGURES: dict[str, Callable[[Floats, Floats, float, float], Estimate]] = {
     "epsilon-gdp": gdp_epsilon,
 }
 PROVED = ("epsilon-bonferroni", "epsilon-split")
+OF_ONE = (*PROVED, "epsilon-gdp")  # figures that count one canary for each probe
 ENDS = ("value", "low", "high")
 INVERSIONS: tuple[tuple[str, Inversion, str], ...] = (
     ("epsilon-composed", "exact", "exact Gaussian inversion"),
@@ -62,6 +64,7 @@ class Trials:
     score: Floats
     present: Bools
     counted: Bools
+    probe: Ints
     round: Ints
     norm: Floats
     spread: Floats
@@ -70,6 +73,13 @@ class Trials:
     def with_and_without(self, all_of_them: bool = True) -> tuple[Floats, Floats]:
         chosen = np.isfinite(self.score) & (True if all_of_them else self.counted)
         return self.score[chosen & self.present], self.score[chosen & ~self.present]
+
+    def probes(self) -> tuple[Ints, Ints] | None:
+        """At which probe each score with and without was taken; None where no probe has two of them."""
+        alive = np.isfinite(self.score)
+        if len(np.unique(self.probe[alive])) == np.count_nonzero(alive):
+            return None
+        return self.probe[alive & self.present], self.probe[alive & ~self.present]
 
     def at(self, mask: Bools) -> Trials:
         return Trials(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
@@ -85,7 +95,9 @@ def trials(watch: Watch, game: Crafted) -> Trials:
     column = {name: watch.values[:, :, place].ravel() for place, name in enumerate(MEASURES[CRAFTED])}
     # The canary of a running round is seen just before the round that it belongs to.
     round = np.repeat([m.round + (1 if game.fair else 0) for m in moments], k).astype(np.int64)
-    return Trials(column[SCORE], present.ravel(), counted.ravel(), round, column[NORM], column[SPREAD], column[HEALTH])
+    probe = np.repeat(np.arange(len(moments)), k)
+    told = present.ravel(), counted.ravel(), probe, round
+    return Trials(column[SCORE], *told, column[NORM], column[SPREAD], column[HEALTH])
 
 
 def _crafted(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
@@ -116,7 +128,8 @@ def _crafted(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
     found |= accountant(claim, case.round, confidence)
     curves |= claimed_curves(claim, [int(r) for r in np.unique(seen.round)])
     curves |= histograms(seen)
-    warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm, len(seen.score))
+    noise = claim.process.noise if claim.process else None
+    warnings = remarks(found, noise, seen.norm)
     result = AuditResult(
         "canife", vantage.value, model, "user", None, case.round, found, _cost(watch), warnings, curves,
         canary=case.canaries.exhibit,
@@ -135,14 +148,17 @@ def _quality(seen: Trials, parties: float) -> str:
 def figures(seen: Trials, delta: float, confidence: float) -> Estimates:
     """AUC, accuracy, spread, and the four epsilons side by side."""
     inside, outside = seen.with_and_without()
-    alone = seen.with_and_without(all_of_them=False)
-    found = {"auc": auc([Block(inside, outside, outside[:0])], confidence)}
+    alone, probes = seen.with_and_without(all_of_them=False), seen.probes()
+    subjects = (*probes, probes[0][:0]) if probes else None
+    found = {"auc": auc([Block(inside, outside, outside[:0], subjects)], confidence)}
     right = [np.concatenate([inside > MIDDLE, outside <= MIDDLE])]
+    whose = [np.concatenate(probes) if probes else None]
     counted = f"share of probes told rightly by the threshold {MIDDLE:g}, fixed in advance"
-    found["accuracy"] = proportion(right, [None], confidence, "accuracy", counted)
-    found["score-sd"] = score_sd(inside, outside, confidence)
+    told = proportion(right, whose, confidence, "accuracy", counted, by="probe")
+    found["accuracy"] = replace(told, n_pos=len(inside), n_neg=len(outside))  # with and without, as the others count
+    found["score-sd"] = score_sd(*alone, confidence)
     for name, figure in FIGURES.items():
-        pair = alone if name in PROVED else (inside, outside)
+        pair = alone if name in OF_ONE else (inside, outside)
         found[name] = _attempt(name, figure, pair, delta, confidence)
     return found
 
@@ -291,7 +307,7 @@ def _random(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
     )
     found["epsilon-one-run"] = one_run_epsilon(final, inside, claim.delta, confidence)
     found |= accountant(claim, case.round, confidence)
-    warnings = null_remarks(final[~inside], random.size)
+    warnings = [*whole_run_refuted(found), *null_remarks(final[~inside], random.size)]
     curves = {}
     if inside.any() and not inside.all():
         x, with_it, without = histogram(final[inside], final[~inside])

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import stats
 
+from fedaudit.audit.canaries import ALIVE
 from fedaudit.types import Estimate, Floats
 
-ROUND = "epsilon-accountant-round"
+ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
 WEAK = 0.99
 RARE = 1e-3
 
@@ -24,6 +25,18 @@ def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
     return deciding if deciding.value > claimed else None
 
 
+def whole_run_refuted(found: Mapping[str, Estimate]) -> list[str]:
+    """A warning if the coins of random canaries prove more than is claimed for the whole training."""
+    proved, claimed = (found[name].value if name in found else None for name in ("epsilon-one-run", WHOLE))
+    if proved is None or claimed is None or proved <= claimed:
+        return []
+    return [
+        f"one-shot: the claim of differential privacy does not hold. The whole run has an epsilon of at least "
+        f"{proved:.3g} (epsilon-one-run, {found['epsilon-one-run'].confidence:.0%} confidence), and {claimed:.3g} is "
+        "claimed."
+    ]
+
+
 def too_quiet(spread: Estimate, noise: float) -> bool:
     """Would the claimed noise alone give so small a spread less than once in a thousand audits?"""
     freedom = spread.n_pos + spread.n_neg - 2
@@ -31,28 +44,31 @@ def too_quiet(spread: Estimate, noise: float) -> bool:
     return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
 
 
-def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats, scores: int) -> list[str]:
-    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak."""
-    told = []
+def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[str]:
+    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak. A canary meets as much of the
+    noise as it has of the clip norm."""
+    told, spread = [], found["score-sd"]
     if bound := refuted(found):
         told.append(
             f"canife: the claim of differential privacy does not hold. A round has an epsilon of at least "
             f"{bound.value:.3g} ({bound.name}, {bound.confidence:.0%} confidence, {bound.n_pos} + {bound.n_neg} "
             f"probes), and {found[ROUND].value:.3g} is claimed."
         )
-    spread = found["score-sd"]
-    if noise is not None and spread.value is not None and too_quiet(spread, noise):
-        gone = "there is no noise in the sum" if spread.value < noise / 10 else "the sum has less noise than is claimed"
+    dead = ~(norms >= ALIVE)
+    expected = 0.0 if noise is None or dead.all() else noise * float(norms[~dead].min())
+    if expected and spread.value is not None and too_quiet(spread, expected):
+        much_less = spread.value < expected / 10
+        gone = "there is no noise in the sum" if much_less else "the sum has less noise than is claimed"
         told.append(
             f"canife: {gone}. The scores have a standard deviation of {spread.value:.3g} (at most {spread.high:.3g}), "
-            f"and the claimed noise alone would give {noise:.3g}."
+            f"and the claimed noise alone would give {expected:.3g}."
         )
     elif noise is None and found["auc"].value == 1:
         told.append("canife: no noise protects the parties: the sum tells every time whether the canary took part.")
-    dead = int(np.count_nonzero(~np.isfinite(norms) | (norms < 0.5)))
-    if dead:
+    if dead.any():
         told.append(
-            f"canife: {dead} of {scores} scores are of dead canaries, whose update vanishes; they do not count."
+            f"canife: {dead.sum()} of {len(norms)} scores are of dead canaries, whose update vanishes: they do not "
+            "count."
         )
     elif float(np.median(norms)) < WEAK:
         told.append(
@@ -72,7 +88,7 @@ def conclusion(attack: str, found: Mapping[str, Estimate], quality: str) -> list
         ("epsilon-one-shot", "estimate, whole run"),
         ("epsilon-composed", "composed, a heuristic"),
         (ROUND, "claimed, one round"),
-        ("epsilon-accountant", "claimed, whole run"),
+        (WHOLE, "claimed, whole run"),
     ):
         one = found.get(name)
         if one is not None and one.value is not None:

@@ -14,6 +14,7 @@ from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
+from fedaudit.errors import OF_OTHERS
 from fedaudit.stats import Block, auc, decisions, pooled_tpr
 from fedaudit.types import AuditResult, Estimate, Game, ModelKind, Vantage
 
@@ -62,7 +63,7 @@ class Case:
         try:
             with patience():
                 yield
-        except Exception as error:
+        except OF_OTHERS as error:
             self.failed.setdefault(name, say(error))
 
     def new_band(self) -> OverRounds:

@@ -146,7 +146,9 @@ def accuracy(
     """The share whose party is named rightly: by the attack, or as `guess` says."""
     hits = [guess(one) if guess else one.named() for one in held]
     counted = f"share of records whose party is named among {parties} (chance {1 / parties:.3g})"
-    return proportion(hits, [one.subject for one in held], confidence, name, counted)
+    found = proportion(hits, [one.subject for one in held], confidence, name, counted)
+    records = sum(map(len, hits))
+    return replace(found, n_pos=0, n_neg=records) if name == OUTSIDE else replace(found, n_pos=records, n_neg=0)
 
 
 def conclusion(found: Mapping[str, Estimate], parties: int) -> list[str]:

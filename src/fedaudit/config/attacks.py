@@ -1,0 +1,54 @@
+"""[audit.reference], [audit.attribute] and [audit.matched]: the options of single kinds of attacks."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fedaudit.config.section import Positive, Section
+
+
+class Reference(Section):
+    """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
+
+    models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
+        16, description="how many models; an even number, half of them are trained on each record"
+    )
+    alpha: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
+        0.8, description="how much they imitate the target: the weight of its answers in their labels"
+    )
+    variance: Literal["shared", "record"] | None = Field(
+        None, description="one variance for all records, or one for each; not set: one for all with up to 16 models"
+    )
+    defended: bool = Field(False, description="whether they train under the parties' own defence")
+
+    def bank(self) -> dict[str, Any]:
+        return {"models": self.models, "alpha": self.alpha}
+
+    @property
+    def spread(self) -> Literal["shared", "record"]:
+        return self.variance or ("shared" if self.models <= 16 else "record")
+
+
+class Attribute(Section):
+    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
+
+    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
+    """
+
+    name: str = Field(description="which attribute is guessed")
+    column: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="the number of the input that holds it, if one does"
+    )
+
+
+class Matched(Section):
+    """[audit.matched] how matched-filter looks for a record's gradient in an update."""
+
+    fit: Literal["nonmembers", "all"] = Field(
+        "all", description="whose gradients its whitening is fitted on: known non-members, or all candidates unlabelled"
+    )
+    damping: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
+    )
+    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")

@@ -1,0 +1,141 @@
+"""Attacks, models and defences of others that misbehave: they cost themselves, never the results of the rest."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.reductions import Kept
+from fedaudit.config.schema import Config, parse
+from fedaudit.defences.slots import Defence
+from fedaudit.errors import FedauditError
+from fedaudit.results.document import load
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
+from fedaudit.types import Floats, Moment
+from tests.worlds import silent
+
+HERE = __name__
+
+
+class Last(Kept):
+    def __init__(self, n: int):
+        self.loss: Floats = np.full(n, np.nan)
+
+    def observe(self, moment: Moment, values: Any) -> None:
+        self.loss = values["loss"]
+
+    def features(self) -> Floats:
+        return -self.loss[:, None]
+
+
+@dataclass(frozen=True)
+class Mine(BaseAttack):
+    @property
+    def name(self) -> str:
+        return f"mine-{type(self).__name__.lower()}"
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return ("loss",)
+
+    def reduce(self, n: int) -> Kept:
+        return Last(n)
+
+
+class Table(Mine):
+    def score(self, features: Floats) -> Floats:
+        return np.zeros((len(features), 2))
+
+
+class Words(Mine):
+    def score(self, features: Floats) -> NDArray[Any]:
+        return np.array(["high"] * len(features))
+
+
+class Leaves(Mine):
+    def score(self, features: Floats) -> Floats:
+        sys.exit(0)
+
+
+class Whole(Mine):
+    """Whole numbers are scores, too."""
+
+    def score(self, features: Floats) -> NDArray[Any]:
+        return np.arange(len(features))
+
+
+class KeepsNothing(Mine):
+    def reduce(self, n: int) -> Kept:
+        raise ValueError(n)
+
+
+class Fixed(nn.Module):
+    """Nothing in it can be trained."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, : self.classes]
+
+
+def detached(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    answer: torch.Tensor = model(x)
+    return answer.detach()
+
+
+def linear(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Linear(input_shape[0], classes)
+
+
+def leaving(setting: Any) -> Defence:
+    sys.exit(0)
+
+
+def asked(attacks: list[str], **more: Any) -> Config:
+    base: dict[str, Any] = {
+        "data": {"name": "breast-cancer"},
+        "federation": {"parties": 2, "rounds": 2},
+        "model": {"name": "linear"},
+        "audit": {"attacks": attacks},
+    }
+    return parse(base | more)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("Table", "of shape"), ("Words", "of shape"), ("Leaves", "SystemExit")])
+def test_F3_what_is_no_score_costs_its_attack_alone(tmp_path: Path, kind: str, reason: str) -> None:
+    """The first two ended in a fault without results; the third in exit code 0 without results."""
+    document = run(asked([f"{HERE}:{kind}", "loss"]), tmp_path / "run", silent)
+    assert [failure.attack for failure in document.failed] == [f"mine-{kind.lower()}"]
+    assert reason in document.failed[0].reason
+    assert {headline.attack for headline in load(tmp_path / "run").headlines} == {"loss"}
+
+
+def test_whole_numbers_are_scores(tmp_path: Path) -> None:
+    document = run(asked([f"{HERE}:Whole", "loss"]), tmp_path / "run", silent)
+    assert document.complete
+    assert {"mine-whole", "loss"} <= {entry.attack for entry in document.results}
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"audit": {"attacks": [f"{HERE}:KeepsNothing"]}}, "attack-factory"),
+        ({"model": {"name": f"{HERE}:Fixed", "options": {}}}, "model-untrained"),
+        ({"model": {"name": f"{HERE}:linear", "forward": f"{HERE}:detached"}}, "model-untrained"),
+        ({"defences": [{"name": f"{HERE}:leaving", "fills": ["update"]}]}, "defence-function"),
+        ({"defences": [{"name": "dp-fedavg", "noise": 1e200, "clip": 1.0, "delta": 1e-5}]}, "dp-noise"),
+    ],
+)
+def test_B2_what_cannot_work_is_found_before_training(more: dict[str, Any], code: str) -> None:
+    with pytest.raises(FedauditError, match=code):
+        prepare(asked(["loss"], **more))
