@@ -15,7 +15,9 @@ from tests.worlds import config, silent, watch
 
 
 def test_B1_a_model_that_diverged_has_no_result_and_no_accuracy(tmp_path: Path) -> None:
-    settings = config(federation={"optimizer": "sgd", "lr": 1e30, "rounds": 3})
+    settings = config(federation={"optimizer": "sgd", "rounds": 3})
+    endless = settings.federation.model_copy(update={"lr": 1e30})  # more than a configuration may ask for
+    settings = settings.model_copy(update={"federation": endless})
     document = run(settings, tmp_path / "run", silent)
     assert {entry.attack for entry in document.results} == {"blind"}
     reasons = [entry.reason for entry in document.failed]

@@ -132,6 +132,7 @@ def advised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, res
     return folder, given, found, new
 
 
+@pytest.mark.evidence
 def test_the_advice_is_confirmed_by_a_run_that_was_not_used_for_choosing(
     advised: tuple[Path, Config, results.Advice, Config | None],
 ) -> None:
@@ -158,6 +159,7 @@ def test_the_advice_is_confirmed_by_a_run_that_was_not_used_for_choosing(
     assert load(there).run.accuracy["evaluation"].value == (one.accuracy.value if one.accuracy else None)
 
 
+@pytest.mark.evidence
 def test_hopeless_changes_cost_little_and_what_does_not_fit_is_listed(
     advised: tuple[Path, Config, results.Advice, Config | None],
 ) -> None:
@@ -173,6 +175,7 @@ def test_hopeless_changes_cost_little_and_what_does_not_fit_is_listed(
     assert found.cost < 20
 
 
+@pytest.mark.evidence
 def test_the_advice_never_says_safe_and_its_page_shows_all(
     advised: tuple[Path, Config, results.Advice, Config | None],
 ) -> None:

@@ -38,6 +38,7 @@ def noted(shape, classes):
 """
 
 
+@pytest.mark.evidence
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
