@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.measuring import interleaved, verdict
 from fedaudit.adversary.attacks.trajectory import FTA
+from fedaudit.types import Moment
 
 ROUNDS, RECORDS, METRICS, GOAL = 200, 50_000, ("loss", "confidence", "logit"), 60.0
 
@@ -24,7 +25,7 @@ def run() -> dict[str, Any]:
     def observed(reductions: dict[str, Any], index: int) -> None:
         values = dict(zip(METRICS, table[index], strict=True))
         for reduction in reductions.values():
-            reduction.observe(index + 1, values)
+            reduction.observe(Moment(index + 1), values)
 
     def slopes(reductions: dict[str, Any]) -> list[Any]:
         return [reduction.features()[:, 0] for reduction in reductions.values()]
