@@ -11,7 +11,7 @@ import pytest
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.judge import canary_sentences
-from fedaudit.audit.judge.canary import Trials, figures
+from fedaudit.audit.judge.canary import Trials, figures, norm_of
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
@@ -291,6 +291,17 @@ def test_noise_that_is_not_there_is_missed() -> None:
     seen = simulated(0.6, 4, alike=False, rng=np.random.default_rng(4))
     quiet = replace(seen, score=0.36 * seen.present + 0.5 * (seen.score - 0.36 * seen.present))
     assert less_noise(quiet)
+
+
+def test_a_gate_takes_a_short_canary_for_no_missing_noise_either() -> None:
+    """It reads stored figures, and is fooled by 0.6 of the clip norm as little as the warnings are."""
+    rng, alarms = np.random.default_rng(7), 0
+    for _ in range(100):
+        seen = simulated(0.6, 1, alike=False, rng=rng)
+        stored = figures(seen, DELTA, 0.95) | {"canary-norm": norm_of(seen, 0.95)}
+        alarms += canary_sentences.too_little_noise(stored, NOISE)
+    assert alarms <= 2
+    assert canary_sentences.too_little_noise(stored, 3 * NOISE)
 
 
 def test_every_figure_counts_probes_with_and_without() -> None:

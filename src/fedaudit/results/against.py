@@ -7,7 +7,7 @@ how large epsilon is at least; a proof about one round, or noise that is missing
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedaudit.audit.judge.canary_sentences import refuted, too_quiet
+from fedaudit.audit.judge.canary_sentences import refuted, too_little_noise
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.coins import ONE_RUN, held
 from fedaudit.results.document import Document
@@ -51,8 +51,7 @@ def _by_canaries(claim: Statement, document: Document) -> Iterator[Against]:
                 f"the audit refutes this claim: canife proves an epsilon of {of_a_round.value:.3g} at least for one "
                 "round, and less is claimed"
             )
-        spread = entry.estimates.get("score-sd")
-        if spread is not None and spread.value is not None and too_quiet(spread, claim.process.noise):
+        if too_little_noise(entry.estimates, claim.process.noise):
             yield Against("the audit contradicts this claim: canife finds less noise in the sum than is claimed")
 
 

@@ -44,6 +44,16 @@ def too_quiet(spread: Estimate, noise: float) -> bool:
     return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
 
 
+def too_little_noise(found: Mapping[str, Estimate], noise: float) -> bool:
+    """The same of stored figures. A canary meets as much of the noise as it has of the clip norm; the shortest that is
+    alive has at least ALIVE of it."""
+    spread, norm = found.get("score-sd"), found.get("canary-norm")
+    if spread is None or spread.value is None:
+        return False
+    least = 1.0 if norm is None or norm.low is None else max(norm.low, ALIVE)
+    return too_quiet(spread, noise * least)
+
+
 def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[str]:
     """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak. A canary meets as much of the
     noise as it has of the clip norm."""
