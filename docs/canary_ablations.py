@@ -143,6 +143,7 @@ SETTINGS: dict[str, Setting] = {
     "norm constant 10 times as large": of_design(clip=1.0),
     "16 parties a round": Setting(rate=0.025),
     "256 parties a round": Setting(rate=0.4),
+    "one start each": recipe(starts=1),
     "50 steps": recipe(steps=50),
     "600 steps": recipe(steps=600),
     "pool of 16": of_design(mocks=16),

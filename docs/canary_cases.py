@@ -44,7 +44,7 @@ def cifar(data: Path, canary: dict[str, Any] | None = None, clip: float = 0.1, *
     Were it the same 64 at every probe, all sums without the canary would be one sum, and nothing would spread.
     The clip norm is a gradient of norm 1, as in the paper: every party is clipped.
     """
-    asked = {"probes": 100, "steps": 1500, **(canary or {})}
+    asked = {"probes": 400, "steps": 1500, **(canary or {})}
     of = {
         "parties": 640, "participation": 0.1, "sampling": "poisson", "members": 0.033, "nonmembers": 0.3,
         "rounds": 2, "algorithm": "fedsgd", "lr": 0.1, **federation,
@@ -211,7 +211,11 @@ def of_a_noisy_sum(noise: float, k: int, size: int, rng: np.random.Generator) ->
 
 CASES: dict[str, Case] = {
     "cifar-noise": lambda data: audited(cifar(data)),
+    "cifar-noise-1": lambda data: audited(cifar(data, seed=1)),
+    "cifar-noise-2": lambda data: audited(cifar(data, seed=2)),
     "cifar-silent": lambda data: audited(cifar(data), silent=True),
+    "cifar-silent-1": lambda data: audited(cifar(data, seed=1), silent=True),
+    "cifar-silent-2": lambda data: audited(cifar(data, seed=2), silent=True),
     "mnist-50": lambda data: by_writer(data, 50.0),
     "mnist-10": lambda data: by_writer(data, 10.0),
     "baskets-noise": lambda data: audited(households(data)),

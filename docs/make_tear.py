@@ -68,7 +68,7 @@ def config(asked: argparse.Namespace, seed: int, queries: int, attacks: Sequence
             "vantages": ["label-only-client", "client"], "attacks": list(attacks), "fpr": [0.01, 0.1],
             "tear": {"queries": queries, "targets": targets, "own": setting.own},
         },
-        "defences": [{"name": asked.defence, "epsilon": 8.0}] if asked.defence else [],
+        "defences": [{"name": asked.defence, "epsilon": 8.0, "delta": 1e-5, "clip": 1.0}] if asked.defence else [],
     })  # fmt: skip
 
 

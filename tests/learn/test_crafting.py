@@ -47,6 +47,17 @@ def crafted(clip: float, **recipe: Any) -> tuple[Crafted, Floats]:
     return made, sent / clip
 
 
+def test_the_best_of_several_starts_goes_on() -> None:
+    """Without a step the best start is the one whose loss is smallest; with steps it beats the mean of all starts."""
+    asked = {"target": 1, "steps": 1}
+    all_of_them, _ = crafted(0.05, count=6, starts=6, **asked)
+    best, _ = crafted(0.05, count=1, starts=6, **asked)
+    assert best.before == pytest.approx([all_of_them.before.min()], rel=1e-6)
+    alone, _ = crafted(0.05, count=6, starts=6, target=1, steps=50)
+    chosen, _ = crafted(0.05, count=1, starts=6, target=1, steps=50)
+    assert chosen.after[0] < alone.after.mean()
+
+
 def test_gradients_of_several_canaries_are_those_of_each_alone() -> None:
     task, state, pool = world(5)
     x, y = tensor(pool.x), tensor(pool.y)

@@ -8,15 +8,17 @@ is small: its gradient is orthogonal to what others send, and long enough (R) to
 
 The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that yields a *dead*
 canary whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
-updates, drawn anew, and crafts all canaries at once. What a canary sends decides whether it is any good, so nothing is
-concluded from the loss here: see `federation.canary.Planted`.
+updates, drawn anew, and crafts all canaries at once. How good a canary becomes depends on where it begins: more begin
+than are asked for, and those with the smallest loss go on. What a canary sends decides whether it is any good, so
+nothing is concluded from the loss here: see `federation.canary.Planted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +39,7 @@ Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries 
 BATCH = 16  # mock updates in one step
 PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
 COOLING = 0.2  # of the steps, at the end, grow shorter: each sees other mock updates, and they pull to and fro
+HEAT = 0.2  # of the steps, after which the best starts are chosen
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
 
 
@@ -44,7 +47,8 @@ FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over toke
 class Recipe:
     """How canaries are crafted. `target`: their class; not given: each gets one at random.
 
-    `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison.
+    `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison. `starts`: how
+    many pictures or rows begin, at least; a text has one start.
     """
 
     count: int = 1
@@ -53,6 +57,7 @@ class Recipe:
     initial: Literal["random", "data"] = "random"
     objective: Objective = "normalised"
     batch: int = BATCH
+    starts: int = 8
 
 
 @dataclass(frozen=True)
@@ -122,18 +127,27 @@ def _craft_values(
 ) -> Crafted:
     gradients = together(task, model)
     start, labels = _begin(pool, recipe, task.classes, rng)
-    z = tensor(start).clone().requires_grad_()
-    y = tensor(labels)
-    optimizer = torch.optim.Adam([z], lr=PACE * max(float(pool.x.std()), 1e-3))
-    calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (1 - step / recipe.steps) / COOLING))
+    z, y = tensor(start), tensor(labels)
     before = _whole(gradients, z, y, updates, reach, recipe)
-    for few in _steps(updates, recipe, rng):
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(descended(objective(gradients(z, y), few, reach, recipe.objective)))
-        optimizer.step()
-        calm.step()
-    after = _whole(gradients, z, y, updates, reach, recipe)
-    return Crafted(_named(z.detach().numpy(), labels), before, after)
+    steps, pace = _steps(updates, recipe, rng), PACE * max(float(pool.x.std()), 1e-3)
+    cooling, heat = COOLING * recipe.steps, round(HEAT * recipe.steps) if len(z) > recipe.count else 0
+
+    def descend(z: Tensor, y: Tensor, steps: Iterable[Tensor], left: int) -> Tensor:
+        z = z.clone().requires_grad_()
+        optimizer = torch.optim.Adam([z], lr=pace)
+        calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (left - step) / cooling))
+        for few in steps:
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(descended(objective(gradients(z, y), few, reach, recipe.objective)))
+            optimizer.step()
+            calm.step()
+        return z.detach()
+
+    z = descend(z, y, islice(steps, heat), recipe.steps)
+    best = np.argsort(_whole(gradients, z, y, updates, reach, recipe), kind="stable")[: recipe.count]
+    z = descend(z[best], y[best], steps, recipe.steps - heat)
+    after = _whole(gradients, z, y[best], updates, reach, recipe)
+    return Crafted(_named(z.numpy(), labels[best]), before[best], after)
 
 
 def together(task: TorchTask, model: State) -> Gradients:
@@ -166,15 +180,16 @@ def _begin(
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Where crafting begins: records of the pool, or noise of the same mean and spread; and the labels."""
     check_target(recipe.target, classes)
-    rows = rng.choice(len(pool), recipe.count, replace=recipe.count > len(pool))
+    count = max(recipe.count, recipe.starts)
+    rows = rng.choice(len(pool), count, replace=count > len(pool))
     start = pool.x[rows].astype(np.float32)
     if recipe.initial == "random":
         noise = rng.standard_normal(start.shape) * pool.x.std() + pool.x.mean()
         start = noise.astype(np.float32)
     if classes:
-        drawn = rng.integers(classes, size=recipe.count)
-        return start, np.full(recipe.count, recipe.target, np.int64) if recipe.target is not None else drawn
-    return start, np.full(recipe.count, pool.y.max() if recipe.target is None else recipe.target, np.float32)
+        drawn = rng.integers(classes, size=count)
+        return start, np.full(count, recipe.target, np.int64) if recipe.target is not None else drawn
+    return start, np.full(count, pool.y.max() if recipe.target is None else recipe.target, np.float32)
 
 
 @torch.no_grad()
