@@ -15,6 +15,8 @@ from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
 from fedaudit.types import Bools, Floats, Role
 
+NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
+
 
 class Scores:
     """The scores after the rounds so far. It is made for one snapshot; each score is computed once.
@@ -182,7 +184,7 @@ def why_undefined(sight: Sight, attack: BaseAttack) -> str:
         return "too few are left to report on when some are known to the adversary"
     if cannot_fit(sight, attack):
         return f"needs 2 known non-members to be fitted on, and there are {int(sight.reference.sum())}"
-    return "took part in too few rounds"
+    return NO_SCORES
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:

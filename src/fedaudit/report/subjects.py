@@ -6,7 +6,7 @@ from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
-from fedaudit.stats.wording import count, full_text, share
+from fedaudit.stats.wording import count, full_text
 
 ACCURACY = re.compile(r"balanced-accuracy@(\d+)")
 
@@ -42,7 +42,7 @@ def decided(results: Results) -> Panel | None:
         return None
     lead = (
         "For each person the adversary says yes or no, with a threshold that was set on a few people whose membership "
-        f"it knows. Guessing has a balanced accuracy of 0.5. F1 is shown beside published figures only: whoever says "
-        f"yes to everybody has an F1 of 0.667 and is right about {share(0.5)}."
+        "it knows. Guessing has a balanced accuracy of 0.5. F1 is shown beside published figures only: whoever says "
+        "yes to everybody has an F1 of 0.667 and a balanced accuracy of 0.5."
     )
     return Panel(lead, (), tables)

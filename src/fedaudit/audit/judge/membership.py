@@ -12,7 +12,7 @@ from fedaudit.audit.judge.case import Case, Verdict, estimates
 from fedaudit.audit.judge.coins import one_run
 from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
-from fedaudit.audit.score import why_undefined
+from fedaudit.audit.score import NO_SCORES, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Block, roc_curve
 from fedaudit.types import AuditResult, Cost, Curve, ModelKind, Vantage
@@ -55,7 +55,7 @@ def entry(
     settings, unit = case.settings, case.game.candidates.unit
     found = estimates(blocks, case.fprs, settings.confidence)
     if not blocks:
-        found = {name: replace(e, reason="took part in too few rounds") for name, e in found.items()}
+        found = {name: replace(e, reason=NO_SCORES) for name, e in found.items()}
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
