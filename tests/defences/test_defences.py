@@ -1,7 +1,7 @@
 """Defences: against slow twins, what they refuse, and what they leave alone."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,18 @@ from torch import nn
 from fedaudit.config.registry import DEFENCES, Options
 from fedaudit.config.schema import Federation, parse
 from fedaudit.data.records import dataset
-from fedaudit.defences import NONE, Defence, DefenceOptions, Guarded, Setting, build
+from fedaudit.defences import NONE, Defence, DefenceOptions, Setting, build
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.dp_sgd import DPSGD, poisson_batches
 from fedaudit.defences.higradavg import HiGradAvg
-from fedaudit.defences.memguard import MemGuard
 from fedaudit.defences.shared import NoisyOptions
 from fedaudit.defences.slots import SLOTS
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.privacy.accounting import epsilon, promise_from, stated
-from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.types import Records, Round, State, Trained
+from fedaudit.privacy.accounting import epsilon
+from fedaudit.types import Records, State, Trained
 
 SGD = Training("sgd", 0.5, 1, 8)
 
@@ -316,25 +313,6 @@ def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
     assert process.releases == 2 * 7  # both parties hold subjects of the same names
 
 
-def test_D8_the_guarantee_counts_the_rounds_done() -> None:
-    prepared = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
-    for round in rounds(prepared):
-        prepared.auditor.observe(round)
-        if round.index == 2:
-            early = stated(prepared.promises, prepared.auditor.last_round)
-    late = stated(prepared.promises, prepared.auditor.last_round)
-    assert early is not None
-    assert late is not None
-    assert early.epsilon is not None
-    assert late.epsilon is not None
-    assert early.epsilon < late.epsilon
-    assert late.curve.epsilon[1] == pytest.approx(early.epsilon, rel=1e-6)
-    # A new process that knows only the configuration and the number of rounds states the same.
-    other = digits([{"name": "dp-sgd", "noise": 1.0, "clip": 1.0}])
-    assert stated(other.promises, prepared.auditor.last_round) == late
-    assert [promise_from(asdict(promise)) for promise in other.promises] == list(other.promises)  # as in run.json
-
-
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
@@ -407,73 +385,3 @@ def test_B16_unknown_defence_keys_teach() -> None:
         parse({"defences": [{"name": "dp-sdg"}]})
     with pytest.raises(FedauditError, match=r"defence-key.*noise belongs to .*dp-sgd.*clip-only takes clip"):
         parse({"defences": [{"name": "clip-only", "noise": 1.0, "clip": 1.0}]})
-
-
-# ------------------------------------------------------------------ MemGuard
-
-
-def digits(defences: list[dict[str, Any]], vantages: tuple[str, ...] = ("client", "server")) -> Prepared:
-    federation = {"parties": 2, "rounds": 3, "batch_size": 32, "lr": 3e-3, "local_epochs": 4}
-    attacks = ["loss"] if "outsider" in vantages else ["fta-confidence", "loss"]
-    audit = {"vantages": list(vantages), "attacks": attacks}
-    return prepare(
-        parse({"data": {"name": "digits"}, "federation": federation, "model": {"hidden": [64]}, "audit": audit,
-               "defences": defences})
-    )  # fmt: skip
-
-
-def observed(prepared: Prepared) -> Round:
-    last = None
-    for last in rounds(prepared):
-        prepared.auditor.observe(last)
-    assert last is not None
-    return last
-
-
-def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> None:
-    guard = [{"name": "memguard", "strength": 1.0}]
-    bare, guarded = digits([], ("client", "server", "outsider")), digits(guard, ("client", "server", "outsider"))
-    observed(bare), observed(guarded)
-    assert bare.auditor.score_table() == guarded.auditor.score_table()
-    without, found = bare.snapshot(), guarded.snapshot()
-    by_vantage = {r.vantage: r.estimates["auc"].value for r in found.results if r.party is None and r.attack == "loss"}
-    before = {r.vantage: r.estimates["auc"].value for r in without.results if r.party is None and r.attack == "loss"}
-    assert by_vantage["client"] == before["client"]
-    assert by_vantage["server"] == before["server"]
-    assert by_vantage["outsider"] != before["outsider"]
-    assert [h.vantage for h in found.headlines] == ["client", "server", "outsider"]
-    assert any("adversaries who hold the weights" in notice for notice in found.notices)
-
-
-def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:
-    prepared = digits([])
-    last = observed(prepared)
-    used, state, rows = prepared.task, last.aggregate, prepared.game.candidates.rows
-    outputs = used.outputs(state, rows.x)
-    for budget in (0.05, 1.0):
-        guard = MemGuard(prepared.game.members("party-0"), budget)
-        served = guard(used, state, outputs)
-        assert np.array_equal(served.argmax(1), outputs.argmax(1))
-        assert np.array_equal(served, guard(used, state, outputs))
-        probabilities = [np.exp(z) / np.exp(z).sum(1, keepdims=True) for z in (served, outputs)]
-        distortion = np.abs(probabilities[0] - probabilities[1]).sum(1)
-        assert 0 < distortion.mean() <= budget * 1.1
-        # Where it bent, its own classifier is undecided
-        bent = distortion > 1e-6
-        certainty = guard._classifier(used, state)
-        assert np.median(np.abs(certainty(probabilities[0][bent]))) < 0.05 * np.median(
-            np.abs(certainty(probabilities[1]))
-        )
-
-
-def test_memguard_alone_with_an_outsider() -> None:
-    prepared = digits([{"name": "memguard", "strength": 1.0}], ("outsider",))
-    observed(prepared)
-    assert prepared.auditor.snapshot().headlines[0].vantage == "outsider"
-
-
-def test_guarded_parties_are_their_own_kind() -> None:
-    """Fast paths that train several plain parties at once must not pick these up."""
-    prepared = digits([{"name": "clip-only", "clip": 1.0}])
-    assert all(type(party) is Guarded for party in prepared.parties)
-    assert all(type(party) is Trainer for party in digits([]).parties)

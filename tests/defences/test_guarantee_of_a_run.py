@@ -1,13 +1,18 @@
 """A defended run from end to end: interrupted and resumed, replayed, and shown in the report."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedaudit.config.schema import Config, parse
+from fedaudit.privacy.accounting import promise_from, stated
 from fedaudit.privacy.statement import Process
 from fedaudit.report.html import write
 from fedaudit.results.document import Document
 from fedaudit.session.engines import rounds
+from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from tests.worlds import silent
@@ -64,3 +69,22 @@ def test_the_report_says_that_memguard_protects_nobody_who_holds_the_weights(tmp
     assert document.run.guarantee is None
     write(document, tmp_path / "report.html")
     assert "adversaries who hold the weights" in (tmp_path / "report.html").read_text()
+
+
+def test_D8_the_guarantee_counts_the_rounds_done() -> None:
+    prepared = prepare(settings({"name": "dp-sgd", "noise": 1.0, "clip": 1.0}))
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+        if round.index == 2:
+            early = stated(prepared.promises, prepared.auditor.last_round)
+    late = stated(prepared.promises, prepared.auditor.last_round)
+    assert early is not None
+    assert late is not None
+    assert early.epsilon is not None
+    assert late.epsilon is not None
+    assert early.epsilon < late.epsilon
+    assert late.curve.epsilon[1] == pytest.approx(early.epsilon, rel=1e-6)
+    # A new process that knows only the configuration and the number of rounds states the same.
+    other = prepare(settings({"name": "dp-sgd", "noise": 1.0, "clip": 1.0}))
+    assert stated(other.promises, prepared.auditor.last_round) == late
+    assert [promise_from(asdict(promise)) for promise in other.promises] == list(other.promises)  # as in run.json
