@@ -1,7 +1,7 @@
 """Makes the figures of docs/tear.md that come from federations. Those against exact distances: make_tear_exact.py.
 
     python docs/make_tear.py run baskets --seeds 0 1 2 --queries 300 1000 3000 6000 --out FOLDER [--defence dp-sgd]
-    python docs/make_tear.py run mnist --path PATH/TO/mnist.npz --queries 2000 --out FOLDER
+    python docs/make_tear.py run mnist --path PATH/TO/mnist.npz --queries 2000 --out FOLDER      # or cifar10
     python docs/make_tear.py tables --out FOLDER
     python docs/make_tear.py paper --out FOLDER         # comparisons of the paper, on a cell of baskets; needs foolbox
     python docs/make_tear.py picture --out FOLDER       # tear-queries.svg, from all cells of baskets with seed 0
