@@ -219,6 +219,7 @@ def test_state_goes_on_in_another_process() -> None:
     one, other = whole.snapshot(), parts.snapshot()
     for attack in ("canife", "one-shot"):
         assert found_by(one, attack).estimates == found_by(other, attack).estimates
+    assert found_by(one).canary == found_by(other).canary is not None
 
 
 def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
@@ -232,7 +233,9 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
     assert "what the sum tells about one party" in page
     assert "epsilon-bonferroni" in page
     replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
-    assert [r.estimates for r in replayed.results if r.attack == "canife"] == [result.estimates]
+    (again_judged,) = [r for r in replayed.results if r.attack == "canife"]
+    assert again_judged.estimates == result.estimates
+    assert again_judged.canary == result.canary is not None
 
 
 def test_a_text_canary_is_shown_as_text(tmp_path: Path) -> None:

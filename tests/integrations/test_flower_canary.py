@@ -18,14 +18,14 @@ from tests.integrations.worlds import net, part
 CLIP, NODE = 0.5, 101
 
 
-def mod() -> CanaryMod:
+def mod(lr: float = 0.1) -> CanaryMod:
     pool = part("south")[0]
-    how = Training("sgd", 0.1, 1, 64)
+    how = Training("sgd", lr, 1, 64)
     return CanaryMod(TorchTask(net, 10), lambda _: pool, CLIP, 1.0, how, 0.01, 6, 20, Recipe(steps=20))
 
 
-def world(authorised: bool) -> tuple[LocalGrid, CanaryMod]:
-    canary = mod()
+def world(authorised: bool, lr: float = 0.1) -> tuple[LocalGrid, CanaryMod]:
+    canary = mod(lr)
     app = ClientApp(mods=[canary])
 
     @app.train()
@@ -79,3 +79,15 @@ def test_its_scores_tell_the_rounds_in_which_it_was_there() -> None:
     assert found.value is not None
     assert found.value > 0.5
     assert found.kind == "proved"
+
+
+def test_a_dead_canary_proves_nothing() -> None:
+    """With so small a step its update is far below the clip norm: the rounds count, and nothing is guessed."""
+    grid, canary = world(authorised=True, lr=1e-6)
+    for _ in range(4):
+        grid.deliver(asked(canary.task.initial(0)))
+    context = grid.contexts[NODE]
+    assert np.isnan(context.state.config_records[SCORES]["score"]).all()
+    found = canary.estimate(context)
+    assert found is not None
+    assert found.value == 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedaudit.stats.anytime import Claim, Probes
 from fedaudit.stats.canary import (
     null_tail,
     null_threshold,
@@ -11,6 +12,7 @@ from fedaudit.stats.canary import (
     one_shot_epsilon,
     probes_needed,
     refutes,
+    rounds_needed,
     score_sd,
 )
 from fedaudit.stats.gaussian import gaussian_epsilon, gaussian_mu
@@ -96,3 +98,17 @@ def test_more_noise_than_claimed_cannot_be_refuted() -> None:
     rng = np.random.default_rng(4)
     epsilon = gaussian_epsilon(1.0, DELTA)
     assert not any(refutes(1 + 2 * rng.normal(size=100), 2 * rng.normal(size=100), epsilon, DELTA) for _ in range(50))
+
+
+def test_plan_counts_rounds_for_canaries_that_run() -> None:
+    """As many rounds as it says refute the claim about four times in five, on other random numbers than its own."""
+    claimed, delta = 1.0, 0.05
+    needed = rounds_needed(claimed, claimed / 3, delta)
+    assert needed is not None
+    claim, rng, caught = Claim(gaussian_epsilon(1 / claimed, delta), delta), np.random.default_rng(5), 0
+    for _ in range(300):
+        present = rng.random(needed) < 0.5
+        score = present + claimed / 3 * rng.standard_normal(needed)
+        caught += claim.watch(Probes(score, present, np.arange(needed))).refuted_at is not None
+    assert 0.7 < caught / 300 < 0.9
+    assert rounds_needed(claimed, claimed, delta) is None

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.canary import canife_scores, cosines, summed
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.vantage import look
-from fedaudit.types import Bools, Exhibit, Floats, Measured, Moment, Round, State, Strings, Vantage
+from fedaudit.types import Bools, Exhibit, Floats, Measured, Moment, Records, Round, State, Strings, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.federation.canary import Canaries
@@ -27,6 +28,7 @@ ALIVE = 0.5  # a canary whose update is shorter than this share of the clip norm
 SHOWN = 4096  # values of a canary that are kept, to show it
 
 SCORE, NORM, HEALTH, SPREAD = "canary-score", "canary-norm", "canary-health", "canary-spread"
+RECORD, SHAPE, LABEL = "canary-record", "canary-shape", "canary-label"  # of what was crafted, to show it
 ROUND_COSINE, TOTAL_COSINE = "cosine-round", "cosine-total"
 
 
@@ -38,8 +40,6 @@ class Claim:
     clip: float | None = None
     denominator: float | None = None  # of the noisy sum; None: a mean weighted by examples
     process: Process | None = None
-    rounds: int = 0
-    stretch: int = 1  # rounds between two measurements, for which one holds
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,9 @@ class Watch(Kept):
         self.round: Floats = np.empty(0)
         self.probe: Floats = np.empty(0)
         self.values: Floats = np.empty((0, 0, 0))  # moments x canaries x measures
+        self.record: NDArray[Any] = np.empty(0)  # of the first canary, as it was crafted last
+        self.shape: NDArray[Any] = np.empty(0, np.int64)
+        self.label: NDArray[Any] = np.empty(0)
         self.seconds = 0.0
         self.epoch_seconds = 0.0
 
@@ -88,6 +91,9 @@ class Watch(Kept):
         self.values = np.concatenate([self.values, row]) if len(self.values) else row
         self.round = np.append(self.round, float(moment.round))
         self.probe = np.append(self.probe, float(moment.probe))
+        if RECORD in measured.values:
+            first = (np.asarray(measured.values[name][order[0]]) for name in (RECORD, SHAPE, LABEL))
+            self.record, self.shape, self.label = first
         self.seconds += measured.seconds
         self.epoch_seconds += measured.epoch_seconds
 
@@ -104,7 +110,6 @@ class CanaryWatch:
 
     game: CanaryGame
     kept: dict[str, Watch] = field(default_factory=lambda: {CRAFTED: Watch(), RANDOM: Watch()})
-    exhibit: Exhibit | None = None  # the first canary, as it was crafted last
 
     def measure(self, round: Round, task: Any) -> dict[str | None, Measured]:
         """What a round shows of the canaries that it is asked about. Changes nothing that is kept."""
@@ -128,6 +133,8 @@ class CanaryWatch:
             scores = canife_scores(total, planted.updates, planted.unit)
             scores = np.where(planted.norm >= ALIVE, scores, np.nan)
             values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
+            if round.probe == 1:  # the other probes of the same model meet the same canaries
+                values |= _to_show(planted.records)
         epochs = sum(trained.epoch_seconds for trained in round.sent.values())
         return Measured(crafted.names, values, time.perf_counter() - started, epochs)
 
@@ -158,24 +165,22 @@ class CanaryWatch:
         for key, game in names.items():
             if game is not None and key in of:
                 self.kept[key].add(moment, of[key], game.names, MEASURES[key])
-        if CRAFTED in of and (shown := self._show()):
-            self.exhibit = shown
         return {key: of[key] for key in names if key in of}
 
-    def _show(self) -> Exhibit | None:
-        crafted = self.game.crafted
-        last = crafted.canaries.last if crafted and crafted.canaries else None
-        if crafted is None or last is None:
+    @property
+    def exhibit(self) -> Exhibit | None:
+        """The first canary, as it was crafted last."""
+        crafted, kept = self.game.crafted, self.kept[CRAFTED]
+        if crafted is None or not kept.record.size:
             return None
-        x, y = last.records.x[0], last.records.y[0]
-        if x.dtype.kind in "iu":
-            tokens = np.append(x, y.reshape(-1)[-1])
-            words = crafted.vocabulary
-            text = "".join(words[t] if t < len(words) else f"<{t}>" for t in tokens.tolist())
+        if kept.record.dtype.kind in "iu":
+            words, tokens = crafted.vocabulary, [*kept.record.tolist(), int(kept.label)]
+            text = "".join(words[t] if t < len(words) else f"<{t}>" for t in tokens)
             return Exhibit("text", [], [], text, "")
-        values = [round(float(v), 4) for v in x.reshape(-1)[:SHOWN]]
-        shown = list(x.shape), values, "", str(y)
-        return Exhibit("image", *shown) if x.ndim == 3 and x.size <= SHOWN else Exhibit("values", *shown)
+        values = [round(float(v), 4) for v in kept.record.tolist()]
+        shown = kept.shape.tolist(), values, "", str(kept.label)
+        picture = len(kept.shape) == 3 and int(kept.shape.prod()) <= SHOWN
+        return Exhibit("image", *shown) if picture else Exhibit("values", *shown)
 
     def state(self) -> dict[str, Any]:
         return {key: watch.state() for key, watch in self.kept.items()}
@@ -183,3 +188,13 @@ class CanaryWatch:
     def restore(self, state: Mapping[str, Any]) -> None:
         for key, watch in self.kept.items():
             watch.restore(state[key])
+
+
+def _to_show(records: Records) -> dict[str, NDArray[Any]]:
+    """Of each canary: its first values (or tokens), the shape they have together, and its label (or last token)."""
+    count, shape = len(records), np.array(records.x.shape[1:])
+    return {
+        RECORD: records.x.reshape(count, -1)[:, :SHOWN],
+        SHAPE: np.tile(shape, (count, 1)),
+        LABEL: records.y.reshape(count, -1)[:, -1],
+    }

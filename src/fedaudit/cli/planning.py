@@ -127,7 +127,7 @@ def probes_of(staged: Staged) -> list[str]:
     from fedaudit.config.canary import Canary
     from fedaudit.session.canaries import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
-    from fedaudit.stats.canary import probes_needed
+    from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
     from fedaudit.stats.gaussian import gaussian_epsilon
 
     config = staged.config
@@ -136,14 +136,18 @@ def probes_of(staged: Staged) -> list[str]:
     asked = config.audit.canary or Canary()
     claim = claim_of(config, staged.game, defend(staged, build(staged)))
     rounds = config.federation.rounds
-    spent = rounds if asked.mode == "running" else asked.probes * (rounds // stretch(asked, rounds))
+    running = asked.mode == "running"
+    spent, most, unit = asked.probes * (rounds // stretch(asked, rounds)), MOST_PROBES, "probes"
+    if running:
+        spent, most, unit = rounds, MOST_ROUNDS, "rounds"
     if claim.process is None:
-        return [f"canife: {spent} probes. No noise is claimed for whole parties, so no claim can be refuted."]
+        return [f"canife: {spent} {unit}. No noise is claimed for whole parties, so no claim can be refuted."]
     noise, told = claim.process.noise, []
     claimed = gaussian_epsilon(1 / noise, claim.delta)
     for share, words in ((2, "half"), (3, "a third")):
-        needed = probes_needed(noise, noise / share, claim.delta, config.audit.confidence)
-        takes = "more than 100,000 probes" if needed is None else f"{needed:,} probes"
+        how_many = rounds_needed if running else probes_needed
+        needed = how_many(noise, noise / share, claim.delta, config.audit.confidence)
+        takes = f"more than {most:,} {unit}" if needed is None else f"{needed:,} {unit}"
         told.append(
             f"canife: if the noise is {words} of what is claimed, it takes {takes} to refute the epsilon claimed for "
             f"one round ({claimed:.3g} at delta {claim.delta:g}) four times in five; {spent:,} are planned."

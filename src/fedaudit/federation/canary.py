@@ -93,10 +93,6 @@ class Canaries:
         self._last: tuple[str, Planted] | None = None
 
     @property
-    def last(self) -> Planted | None:
-        return self._last[1] if self._last else None
-
-    @property
     def names(self) -> list[str]:
         return [f"canary-{number}" for number in range(self.design.recipe.count)]
 

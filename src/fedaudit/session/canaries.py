@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ def plan(
         raise FedauditError("canary-count", what, "A canary must not be the rule: ask for as many as parties at most.")
     how = Probing(honest, federation.participation, sampling, federation.seed)
     rounds = sampled(honest, federation.rounds, federation.participation, sampling, federation.seed)
-    claim, every = claim_of(config, game, defence), stretch(asked, federation.rounds)
+    claim = claim_of(config, game, defence)
     parties: list[Party] = []
     random = crafted = None
     if "one-shot" in names:
@@ -68,8 +68,7 @@ def plan(
         crafted, made, schedule = _crafted(config, game, defence, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
-        crafted = Crafted(**{**vars(crafted), "vocabulary": vocabulary})
-    claim = Claim(**{**vars(claim), "stretch": every})
+        crafted = replace(crafted, vocabulary=vocabulary)
     return Planned(tuple(parties), list(rounds), CanaryGame(claim, crafted, random))
 
 
@@ -97,7 +96,7 @@ def claim_of(config: Config, game: Game, defence: Defence) -> Claim:
         what = "canaries are looked for in a sum, and here each party adds noise of its own"
         raise FedauditError("canary-local", what, "Take local = true out of dp-fedavg, or the canaries out of [audit].")
     total = defence.aggregate.denominator if isinstance(defence.aggregate, NoisySum) else None
-    return Claim(delta, clip, total, promise.process if promise else None, config.federation.rounds)
+    return Claim(delta, clip, total, promise.process if promise else None)
 
 
 def _crafted(

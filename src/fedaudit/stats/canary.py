@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special, stats
 
 from fedaudit.errors import FedauditError
+from fedaudit.stats.anytime import Claim, Probes
 from fedaudit.stats.epsilon import Bonferroni, proved_epsilon
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon
 from fedaudit.stats.intervals import clopper_pearson
@@ -18,6 +19,7 @@ from fedaudit.types import Estimate, Floats
 NULL_RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)  # of directions that were never sent, fixed in advance
 POWER = 0.8
 _AUDITS = 200
+MOST_PROBES, MOST_ROUNDS = 100_000, 5_000  # that are simulated
 
 
 def score_sd(members: Floats, nonmembers: Floats, confidence: float = 0.95) -> Estimate:
@@ -103,11 +105,9 @@ def probes_needed(
 ) -> int | None:
     """Probes (half of them with the canary) that refute the claim with this power, if the noise is really `true_noise`.
 
-    Ideal canaries are simulated, always the same ones. None: 100,000 probes are not enough.
+    Ideal canaries are simulated, always the same ones. None: MOST_PROBES are not enough.
     """
-    if not (claimed_noise > 0 and true_noise >= 0):
-        raise FedauditError("dp-noise", "noise must be above 0", "Give the noise in units of the clip norm.")
-    claimed = gaussian_epsilon(1 / claimed_noise, delta)
+    claimed = _claimed(claimed_noise, true_noise, delta)
 
     def enough(probes: int) -> bool:
         rng = np.random.default_rng(probes)
@@ -121,9 +121,32 @@ def probes_needed(
     count = 16
     while not enough(count):
         count = 2 * math.ceil(count * 0.7)
-        if count > 100_000:
+        if count > MOST_PROBES:
             return None
     return count
+
+
+def rounds_needed(
+    claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95, power: float = POWER
+) -> int | None:
+    """Of canaries that run: rounds until the e-process refutes the claim. None: MOST_ROUNDS are not enough."""
+    claim = Claim(_claimed(claimed_noise, true_noise, delta), delta)
+    rng, rounds = np.random.default_rng(0), np.arange(MOST_ROUNDS)
+    ends = []
+    for _ in range(_AUDITS):
+        present = rng.random(MOST_ROUNDS) < 0.5
+        score = present + true_noise * rng.standard_normal(MOST_ROUNDS)
+        refuted = claim.watch(Probes(score, present, rounds), confidence).refuted_at
+        ends.append(MOST_ROUNDS if refuted is None else refuted)
+    last = sorted(ends)[math.ceil(power * _AUDITS) - 1]
+    return last + 1 if last < MOST_ROUNDS else None
+
+
+def _claimed(claimed_noise: float, true_noise: float, delta: float) -> float:
+    """The epsilon claimed for one round."""
+    if not (claimed_noise > 0 and true_noise >= 0):
+        raise FedauditError("dp-noise", "noise must be above 0", "Give the noise in units of the clip norm.")
+    return gaussian_epsilon(1 / claimed_noise, delta)
 
 
 def histogram(members: Floats, nonmembers: Floats, bins: int = 24) -> tuple[Sequence[float], Floats, Floats]:

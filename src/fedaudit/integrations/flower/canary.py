@@ -18,6 +18,7 @@ Between rounds everything is kept in the Flower context, as arrays and plain val
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from fedaudit.audit.canaries import ALIVE
 from fedaudit.defences.dp_fedavg import difference
 from fedaudit.errors import FedauditError
 from fedaudit.federation.canary import Canaries, CanaryParty, Design
@@ -124,7 +126,8 @@ class CanaryMod:
         before = {name.removeprefix("model."): value for name, value in kept.items() if name.startswith("model.")}
         total = -self.denominator * flat(difference(before, received), self.task.architecture)
         scores = self._scores(context)
-        scores["score"].append(float(kept["update"] @ total / self.clip**2))
+        alive = kept["norm"][0] >= ALIVE  # of a dead canary the sum tells nothing, and its coin is not guessed
+        scores["score"].append(float(kept["update"] @ total / self.clip**2) if alive else math.nan)
         scores["present"].append(bool(kept["present"][0]))
         context.state[SCORES] = ConfigRecord({**scores, "banner": BANNER})
         if (found := self.estimate(context)) is not None:
