@@ -120,6 +120,15 @@ def test_a_canary_sends_what_the_auditor_expects() -> None:
         assert change == pytest.approx(planted.updates[number], abs=1e-6)
 
 
+def test_mock_updates_in_a_file_make_the_same_canaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = canaries().at(task(), task().initial(0))
+    monkeypatch.setattr(canary, "IN_MEMORY", 0)
+    there = canaries().at(task(), task().initial(0))
+    assert np.array_equal(here.records.x, there.records.x)
+    assert np.array_equal(here.updates, there.updates)
+    assert np.array_equal(here.spread, there.spread)
+
+
 def test_mock_parties_share_records_only_when_there_are_too_few() -> None:
     enough = deal(12, 3, 4, np.random.default_rng(0))
     assert sorted(enough.ravel().tolist()) == list(range(12))

@@ -15,9 +15,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.defences.dp_fedavg import clipped, difference
 from fedaudit.defences.slots import Gradient
@@ -28,9 +30,12 @@ from fedaudit.learn.crafting import Recipe, craft, flat
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Trained
 
+Singles = NDArray[np.float32]
+
 # Of random numbers, beside those of the training. (34 decides which random canaries are included.)
 PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM, JOINING_STREAM = 31, 32, 33, 35
 OUTSIDE = 32  # mock parties that no canary was crafted against, to see how far it stands out from others
+IN_MEMORY = 2**29  # bytes of mock updates; more are kept in a file
 ALIKE = 6.0  # two random directions have a cosine beyond so many standard deviations once in a billion times
 
 
@@ -108,23 +113,35 @@ class Canaries:
         cut = max(1, len(rows) * 2 // 3)
         known, others = design.pool.take(rows[:cut]), design.pool.take(rows[cut:])
         mocks = _mock_updates(task, model, design, known, design.mocks, rng)
-        scale = design.clip or float(np.median(np.linalg.norm(mocks, axis=1)))
-        made = craft(task, model, mocks / scale, design.reach(scale), known, design.recipe, rng)
+        scale = design.clip or float(np.median([np.linalg.norm(mock) for mock in mocks]))
+        mocks /= scale
+        made = craft(task, model, mocks, design.reach(scale), known, design.recipe, rng)
         each = [made.records.take(np.array([i])) for i in range(len(made.records))]
         updates = np.stack([design.sent(task, model, one, rng) for one in each])
         norms = np.linalg.norm(updates, axis=1)
         unit = np.full(len(each), design.clip) if design.clip else np.maximum(norms, 1e-12)
         outside = _mock_updates(task, model, design, others if len(others) else known, OUTSIDE, rng)
-        spread = (outside @ updates.T / unit**2).std(axis=0)
+        spread = (np.stack([updates @ mock for mock in outside]) / unit**2).std(axis=0)
         health = 1 - made.after / np.maximum(made.before, 1e-300)
         return Planted(made.records, updates, unit, norms / scale, health, spread)
 
 
 def _mock_updates(
     task: TorchTask, model: State, design: Design, pool: Records, count: int, rng: np.random.Generator
-) -> Floats:
+) -> Singles:
     dealt = deal(len(pool), min(design.size, len(pool)), count, rng)
-    return np.stack([design.sent(task, model, pool.take(np.sort(rows)), rng) for rows in dealt])
+    found = room(len(dealt), sum(p.numel() for p in task.architecture.parameters()))
+    for mock, rows in zip(found, dealt, strict=True):
+        mock[:] = design.sent(task, model, pool.take(np.sort(rows)), rng)
+    return found
+
+
+def room(rows: int, size: int) -> Singles:
+    """For mock updates: in memory, or in a file where they are many and long. A step of crafting looks at a few."""
+    if 4 * rows * size <= IN_MEMORY:
+        return np.empty((rows, size), np.float32)
+    with TemporaryFile() as file:  # it goes when the array does
+        return np.memmap(file, np.float32, "w+", shape=(rows, size))
 
 
 def deal(records: int, size: int, count: int, rng: np.random.Generator) -> Ints:

@@ -70,7 +70,13 @@ class Crafted:
 
 
 def craft(
-    task: TorchTask, model: State, mocks: Floats, reach: float, pool: Records, recipe: Recipe, rng: np.random.Generator
+    task: TorchTask,
+    model: State,
+    mocks: NDArray[np.floating[Any]],
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
 ) -> Crafted:
     """`mocks`: mock updates x parameters, in units of the clip norm. `reach`: how long a gradient must be."""
     updates = torch.from_numpy(np.asarray(mocks, np.float32))
