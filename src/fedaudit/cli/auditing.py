@@ -41,9 +41,9 @@ def run(
 ) -> None:
     """Train the federation that CONFIG describes and audit it round by round.
 
-    Results, scores and an offline HTML report are left in the output folder, and a record of every round. A run that
-    was killed or interrupted goes on from its last complete round when the same command is given again; one that is
-    finished is shown again without training.
+    Results, scores, an offline HTML report and a record of every round are left in the output folder. If a run was
+    killed or interrupted, the same command continues it from its last complete round; if it is finished, its results
+    are shown again without training.
     """
     from fedaudit.config.schema import load_config
 
@@ -135,7 +135,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
 
 
 REPEAT = "Repeat with seed "
-SEEDS = 2**63  # from here on, no seed is one
+SEEDS = 2**63  # seeds must be smaller than this
 
 
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":

@@ -107,7 +107,7 @@ def main() -> None:
         sys.exit(FAULT)
 
 
-# What the system refuses because of the name or the rights of a file, and nothing that fedaudit could do about it.
+# What the system refuses because of a file's name or permissions; fedaudit cannot do anything about it.
 OF_FILES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
@@ -119,7 +119,7 @@ def _refused_by_the_system(error: OSError) -> FedauditError | None:
 
 
 def _fault(error: Exception) -> str:
-    """The type of an unexpected error, without its message, which may quote records. A file gets all of it."""
+    """The type of an unexpected error, without its message, which may quote records. All of it goes to a file."""
     what = f"[fault] {type(error).__name__}: a bug in fedaudit, or an error in your own model or code"
     try:
         with tempfile.NamedTemporaryFile(

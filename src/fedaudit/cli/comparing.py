@@ -24,8 +24,8 @@ def compare(
     """Compare the accuracy and risk of several runs, and the epsilon each claims.
 
     Risks are compared like with like: the same attack, from the same vantage, on the same kind of model; and on the
-    same records where the runs share them, which shows smaller differences than two intervals side by side. A star: no
-    other run is better in both accuracy and risk.
+    same records where the runs share them, which shows smaller differences than two intervals side by side. A star
+    marks a run that no other run beats in both accuracy and risk.
     """
     from fedaudit.results.compare import compare as compared
     from fedaudit.results.plain import plain

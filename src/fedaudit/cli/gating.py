@@ -29,15 +29,16 @@ def gate(
     """Check a finished run against limits, for use in scripts and pipelines.
 
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
-    otherwise undecided. By default it looks at the primary attack of every vantage, pooled over the parties.
+    otherwise undecided. By default a rule looks at the primary attack of every vantage, pooled over the parties.
     "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects other results; * means all of them.
 
-    A rule compares by > or >= a risk (auc, tpr@FPR), the accuracy, or the epsilon that the run claims; accuracy also by
-    < or <=. "tpr@0.01 > 0.05 and accuracy < 0.8" is violated when both are. Several --fail-if are checked one by one.
+    A rule compares a risk (auc, tpr@FPR), the accuracy, or the epsilon that the run claims with a limit, by > or >=;
+    accuracy also by < or <=. "tpr@0.01 > 0.05 and accuracy < 0.8" is violated when both parts are. Several --fail-if
+    are checked one by one.
 
-    Several results share the error of their lower ends. No run is safe whose audit understates the risk (people or
-    twins on both sides, a part that is missing), and no risk is violated if a blind guess without any model beats
-    chance.
+    If several results are checked, their lower ends share the error. A run is never called safe if its audit
+    understates the risk (people or twins on both sides, a part that is missing), and a risk is never called violated if
+    a blind guess, which sees no model, beats chance.
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused. In JUnit XML a violated rule
     is a failure, and an undecided one an error.

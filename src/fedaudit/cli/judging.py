@@ -16,12 +16,13 @@ from fedaudit.errors import DEGRADED, FedauditError
 def report(
     run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, `study` or `advise`.")],
     redact: Annotated[
-        bool, typer.Option("--redact", help="Without exposed records, names and paths: report-redacted.html.")
+        bool, typer.Option("--redact", help="Leave out exposed records, names and paths: report-redacted.html.")
     ] = False,
 ) -> None:
     """Write report.html again from results.json. Needs no training and no torch.
 
-    Of a study: risk by factor and accuracy against risk, from its cells. Of an advice: advice.html, from advice.json.
+    For a study, the report shows risk by factor and accuracy against risk, from its cells. For advice, advice.html is
+    written from advice.json.
     """
     from fedaudit.report.redact import redacted
     from fedaudit.results import document as results
@@ -88,7 +89,7 @@ def score(
 def verify(
     path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
     claim: Annotated[
-        Path | None, typer.Option(help="A TOML file with [claim]: what is claimed about a run of somebody else.")
+        Path | None, typer.Option(help="A TOML file with [claim]: what is claimed about somebody else's run.")
     ] = None,
     set_: Set = None,
     out: AsJson = None,

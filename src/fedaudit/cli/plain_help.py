@@ -10,8 +10,8 @@ from typer.models import ArgumentInfo
 
 class PlainCommand(TyperCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Arguments and options with what is said about them. Typer puts a backslash before its own brackets, and with
-        some versions of click it loses what is said about arguments."""
+        """Arguments and options, each with its help text. Typer puts a backslash before its own brackets, and with some
+        versions of click it loses the help texts of arguments."""
         said = arguments_of(self.callback)
         for title, kind in (("Arguments", click.Argument), ("Options", click.Option)):
             rows = []

@@ -95,8 +95,8 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
 
 
 def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
-    """The tables for the game that a configuration describes: its own sizes, people where it knows them, and what its
-    attacks leave of the calibration records when they are fitted on half of them."""
+    """The tables for the game that a configuration describes: with its own sizes, counted in people where it knows
+    them, and with what is left of the calibration records if attacks are fitted on half of them."""
     game, settings = staged.game, staged.settings
     fprs, confidence = settings.fpr or FPRS, settings.confidence
     fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits or attack.tunes)
@@ -156,7 +156,7 @@ def probes_of(staged: Staged) -> list[str]:
 
 
 def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
-    """Those of the smallest panel, times their number: thresholds are set where records are fewest."""
+    """The sizes of the smallest panel, times the number of panels: thresholds are set where records are fewest."""
     role, whose = game.truth.role, game.candidates.subject
     each: dict[Role, list[int]] = {wanted: [] for wanted in Role}
     for index in panels:

@@ -48,15 +48,16 @@ def plan(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
     parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
-    confidence: Annotated[float, typer.Option(help="Of every interval.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence of every interval.")] = 0.95,
 ) -> None:
     """Before training: what an audit of this size can show, and how many non-members it takes.
 
-    A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). Shown
-    is the smallest true risk that is visible four times in five, for Gaussian scores. Records of one subject count less
-    than one each: where there are subjects, plan with their number. With CONFIG the data are read and all numbers are
-    those of its game; attacks that are fitted on half of the calibration records have tables of their own. `gate`, and
-    limits that stop a party, rest on guaranteed ends, which take more records than the interval of a report.
+    A risk is visible when the lower end of its interval lies above what guessing gives (the FPR; 0.5 for an AUC). The
+    tables show the smallest true risk that is visible four times in five, for Gaussian scores. Several records of one
+    subject count for less than independent ones: where there are subjects, plan with the number of subjects. With
+    CONFIG the data are read and all numbers are those of its game; attacks that are fitted on half of the calibration
+    records have tables of their own. `gate`, and limits that stop a party, use guaranteed ends, which need more records
+    than the interval of a report.
     """
     from fedaudit.cli.planning import plan as planned
     from fedaudit.cli.planning import plan_of, probes_of

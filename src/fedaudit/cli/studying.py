@@ -38,8 +38,8 @@ def study(
         defences = [[], [{ name = "dp-sgd", clip = 1.0, noise = 1.0 }]]
 
     Each of the six combinations is a cell: a run of its own in OUT/cells. All are checked before any is trained. A cell
-    that fails is named, and the others go on; after Ctrl-C or a kill the same command goes on where it stopped. With
-    engine = "ray" the cells are spread over a Ray cluster (address = "...").
+    that fails is named, and the others go on. After Ctrl-C or a kill, the same command continues where the study
+    stopped. With engine = "ray" the cells are spread over a Ray cluster (address = "...").
 
     OUT/study.parquet holds every estimate of every cell, OUT/report.html risk by factor and accuracy against risk.
     Exit code 4 if a cell is missing.
@@ -73,13 +73,13 @@ def advise(
 
     Tries the changes that fit: DP-SGD at several noises, subject- and user-level DP, clipping, weight decay, dropout,
     fewer rounds or epochs, secure aggregation, larger parties, frozen layers. All are trained for a quarter of the
-    rounds. Those whose lower end is then above the limit are left; at most half of all go on to the half, at most half
-    of those to the end. The best is then trained again with another seed and attacked with everything: that run was
-    not used for choosing, and its intervals are the ones to quote.
+    rounds. Those whose lower end is then above the limit are dropped. At most half of all changes go on to half of the
+    rounds, and at most half of those to the end. The best one is then trained again with another seed and attacked with
+    everything: that run was not used for choosing, and its intervals are the ones to quote.
 
-    OUT/advice.json and advice.html say what to change, what it brings and what it costs; OUT/advised.toml is the
-    changed configuration. If nothing meets the limit, they say so, and what comes nearest. "Meets" is what
-    `fedaudit gate` asks for: the upper end of the interval lies below the limit.
+    OUT/advice.json and advice.html say what to change, what that gains and what it costs; OUT/advised.toml is the
+    changed configuration. If nothing meets the limit, they say so and name what comes nearest. A limit is met when
+    `fedaudit gate` would call it safe: the upper end of the interval lies below the limit.
 
     Exit codes: 0 a change was confirmed, 3 none was.
     """

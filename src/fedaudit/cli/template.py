@@ -15,8 +15,8 @@ from fedaudit.config.toml import toml
 from fedaudit.errors import FedauditError
 
 HEAD = """\
-# What fedaudit is to train and to audit: `fedaudit run` with this file.
-# Every key is here with its default: what you do not change you may delete. Keys that are not set are commented out.
+# What fedaudit should train and audit: give this file to `fedaudit run`.
+# Every key is here with its default. You may delete what you do not change. Keys that are not set are commented out.
 """
 NAMING = {family.section: family for family in FAMILIES.values()}  # sections whose keys depend on a name
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Inert(Console):
-    """A console on which text from files (names, ids, locks) cannot act: its escape sequences are shown, not obeyed."""
+    """A console where text from files (names, ids, locks) is harmless: its escape sequences are shown, not obeyed."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
@@ -119,7 +119,7 @@ def say_epsilons(epsilons: Mapping[str, "Estimate"]) -> None:
         console.print(escape(f"{name}: {e.reason or e.method}"))
 
 
-# ------------------------------------------------------------------ lines that are never cut: a cut interval is none
+# ------------------------------------------------------------------ never cut lines: half an interval says nothing
 
 ABSENT = "–"
 

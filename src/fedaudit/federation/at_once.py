@@ -40,7 +40,7 @@ class Job:
 
 
 def worthwhile(task: TorchTask, parties: int) -> bool:
-    """Where the gain is large. Few parties keep the plain loop, though they would gain a little, too."""
+    """Is the gain large? Small federations keep the plain loop, although they would gain a little, too."""
     module = task.architecture
     known = type(task) is TorchTask and linear_layers(module) is not None
     return known and parties >= MIN_PARTIES and sum(p.numel() for p in module.parameters()) <= MAX_PARAMETERS

@@ -4,7 +4,7 @@ Two kinds. A *crafted* canary (CANIFE) holds one record, made for the model that
 everybody does. A *random* canary (one-shot; Andrew et al., ICLR 2024) sends a random direction of the clip norm.
 
 A crafted canary is present at half of the probes, at random. A probe is thrown away by the server, so the training is
-the same as without canaries. In *running* mode there are no probes of their own: in every round a fair coin decides for
+the same as without canaries. In *running* mode there are no separate probes: in every round a fair coin decides for
 each canary whether it takes part, the sum is looked at, and the round is committed without the canaries.
 
 Everything here follows from seeds, so that a run that goes on makes the same canaries and the same coins again.
@@ -32,7 +32,7 @@ from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Tr
 
 Singles = NDArray[np.float32]
 
-# Of random numbers, beside those of the training. (34 decides which random canaries are included.)
+# Streams of random numbers, besides those of the training. (34 decides which random canaries are included.)
 PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM, JOINING_STREAM = 31, 32, 33, 35
 OUTSIDE = 32  # mock parties that no canary was crafted against, to see how far it stands out from others
 IN_MEMORY = 2**29  # bytes of mock updates; more are kept in a file
@@ -76,8 +76,8 @@ class Design:
 
 @dataclass(frozen=True)
 class Planted:
-    """Canaries for one model: their records, what each sends, and how good they are. All in units of the clip norm,
-    or, where nothing is clipped, of the canary's own.
+    """Canaries for one model: their records, what each sends, and how good they are. All in units of the clip norm, or,
+    where nothing is clipped, of the canary's own norm.
 
     `spread`: the standard deviation of <u_i, u_c> over mock parties that the canary was not crafted against.
     """
@@ -145,7 +145,8 @@ def room(rows: int, size: int) -> Singles:
 
 
 def deal(records: int, size: int, count: int, rng: np.random.Generator) -> Ints:
-    """Which records each of `count` mock parties gets: no record again before all were used as often as they go."""
+    """Which records each of `count` mock parties gets. They are dealt like cards: as long as a deck of all records
+    lasts, no record comes twice; then a new deck is shuffled."""
     hands = records // size
     decks = [rng.permutation(records)[: hands * size].reshape(hands, size) for _ in range(-(-count // hands))]
     return np.concatenate(decks)[:count]
@@ -275,7 +276,8 @@ def with_probes(rounds: Sequence[Plan], canaries: Sequence[str], probes: int, ev
 
 
 def running(rounds: Sequence[Plan], canaries: Sequence[str], seed: int) -> Schedule:
-    """In every round each canary by a fair coin. It is seen as a probe before the round that is committed."""
+    """In every round a fair coin decides about each canary. What they do is seen as a probe, before the round is
+    committed without them."""
     rng = np.random.default_rng([seed, COIN_STREAM])
     present = rng.random((len(rounds), len(canaries))) < 0.5
     plans = [

@@ -24,7 +24,7 @@ def scheduled(plans: Sequence[Plan], after: Moment = START) -> Iterator[tuple[Mo
 def plans(
     parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int, stream: int = 2
 ) -> list[Plan]:
-    """One plan for each round. The first rounds are the same however many follow. `stream`: of random numbers.
+    """One plan for each round. The first rounds are the same however many follow. `stream` selects the random numbers.
 
     `uniform`: a fixed number of parties (participation x parties, at least one), drawn without replacement.
     `poisson`: each party by its own coin. A round may then be empty, and leaves the model as it is.

@@ -46,7 +46,7 @@ def federate(
 
     A round holds what was sent, after defences. A round without parties commits nothing, unless the server adds noise,
     which it does in every round. A probe is trained like a round, but the model stays as it was. A round with canaries
-    is yielded twice: as a probe with them, and without them, as it is kept.
+    is yielded twice: first as a probe with them, then without them, as the round that is kept.
     """
     work = Work(task, {party.name: party for party in parties}, stackable(task, parties), seed)
     model = task.initial(seed) if model is None else model
@@ -100,8 +100,8 @@ class Work:
 
 
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
-    """The parties by name where they can be trained at once: honest, alike, enough of them, on a small MLP; or none.
-    Canaries do not count: with them and without them the others train in the same way."""
+    """The parties by name if they can be trained at once: all honest and alike, enough of them, and a small MLP.
+    Otherwise empty. Canaries are ignored, so that the others train in the same way with and without them."""
     others = [p for p in parties if not isinstance(p, CanaryParty | RandomParty)]
     trainers = {p.name: p for p in others if type(p) is Trainer and not p.training.weight_decay}
     alike = len(trainers) == len(others) and len({p.training for p in trainers.values()}) == 1

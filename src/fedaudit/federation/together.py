@@ -2,7 +2,7 @@
 
 A study trains hundreds of federations of ten small models each. Their parties are one stack (`at_once`), whichever
 federation they belong to; each federation draws from its own generators, so its rounds are those of `simulate.federate`
-to the last bits. These may depend on what is stacked, so the same federations must always be put together.
+except for the last bits. These may depend on what is stacked, so the same federations must always be put together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class World:
 
 
 def alike(world: World) -> tuple[str, int, Training, int] | None:
-    """Worlds of which this is the same can be trained together; None: this one only alone."""
+    """Worlds for which this is equal can be trained together; None: this one must be trained alone."""
     module, trainers = world.task.architecture, world.trainers()
     if not trainers or linear_layers(module) is None or type(world.task) is not TorchTask:
         return None

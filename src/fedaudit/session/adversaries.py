@@ -42,13 +42,14 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
 
 
 def _asked(audit: Audit, name: str) -> str:
-    """A trace knows the attacks of the user's own by their names, the configuration as "package.module:name"."""
+    """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
     return next((asked for asked in own if plugins.made(asked).name == name), name)
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
-    """The attacks asked for. An adversary brings its own, and series attacks need one; the others stand beside them."""
+    """The attacks asked for. An adversary brings attacks of its own, and series attacks need an adversary; all others
+    are kept beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks or list(recorded) or None)
     check_unit(audit, asked)

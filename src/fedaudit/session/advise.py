@@ -1,13 +1,15 @@
 """`fedaudit advise`: which change brings a federation below a limit, and what does it cost?
 
 1. Every change that fits is trained for a quarter of the rounds, with the attacks that the limit speaks of.
-2. Successive halving. A change whose lower end is already above the limit is left: early on, risks are lower than they
-   will be. At most half of all go on to half of the rounds, at most half of those to the end. Half of the places go to
-   the most accurate among those within the limit, half to those with the lowest risk: a ranking by accuracy alone would
-   keep only defences that are too weak. A run that goes on is resumed, so no round is trained twice.
+2. Successive halving. A change whose lower end is already above the limit is dropped: early on, risks are lower than
+   they will be. At most half of the changes go on to half of the rounds, and at most half of those to the end. Half of
+   the places go to the most accurate among those within the limit, half to those with the lowest risk: a ranking by
+   accuracy alone would keep only defences that are too weak. A run that goes on is resumed, so no round is trained
+   twice.
 3. The most accurate change whose upper end is below the limit is trained again with another seed, with all attacks;
-   if that run does not confirm it, the next one is, and no more. These intervals are the ones to quote: choosing among
-   many favours what looked good by chance. They share their error among the confirming runs that may be made.
+   if that run does not confirm it, the next best one is tried, and then no more. Only the intervals of these runs
+   should be quoted, because choosing among many favours what looked good by chance. They share their error among the
+   confirming runs that may be made.
 
 "Within the limit" is what the gate calls safe: every upper end below it, and those of a TPR are the guaranteed ones.
 """
@@ -41,7 +43,7 @@ from fedaudit.types import AuditResult, Estimate, Moment, Round, State
 
 CONFIRMING = 2  # changes that are tried again with another seed, at most
 TRIALS = "trials"  # a run for each, in the advice's folder
-SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
+SECONDS = ".seconds"  # beside each run: the processor time that it took, over all its starts
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Bench:
         return failed
 
     def cost(self, own: Path) -> float | None:
-        """Of all runs, in units of one of them. None if the time that one took is not known."""
+        """The cost of all runs, in units of one run. None if the time that this run took is not known."""
         spent = [seconds(folder) for folder in self.needed]
         unit = seconds(own)
         return sum(spent) / unit if unit and math.isfinite(sum(spent)) else None
@@ -129,7 +131,7 @@ def train_until(trial: Trial, tell: Tell) -> None:
 
 
 def seconds(folder: Path) -> float:
-    """Of processor time that a run took; NaN if nobody wrote it down."""
+    """The processor time that a run took; NaN if it was not written down."""
     try:
         return float(folder.with_suffix(SECONDS).read_text())
     except (OSError, ValueError):
@@ -206,14 +208,14 @@ def _total(count: int, rungs: Sequence[int], planned: int) -> int:
 
 
 def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, str | None]]:
-    """All of them up to this round, each with the reason if that was not possible."""
+    """Trains all of them up to this round; each comes with the reason if that was not possible."""
     known = [(c, c.config) for c in alive if c.config is not None]
     failed = bench.run([Trial(c.folder, config, min(rung, config.federation.rounds)) for c, config in known])
     return [(c, failed.get(c.folder)) for c, _ in known]
 
 
 def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule) -> Contender:
-    """With what was found so far; with a status if it does not fit."""
+    """The contender with what was found so far, and with a status if it does not fit."""
     try:
         if why is None:
             gate, document = judge(contender.folder, [limit]), load(contender.folder)
@@ -233,7 +235,7 @@ def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule)
 
 
 def worst(gate: Gate) -> Risk | None:
-    """The largest of what the limit speaks of. None if one of them has no value."""
+    """The largest of the risks that the limit speaks of. None if one of them has no value."""
     if not gate.findings or any(finding.value is None for finding in gate.findings):
         return None
     f = max(gate.findings, key=lambda finding: finding.value or 0.0)
@@ -242,8 +244,8 @@ def worst(gate: Gate) -> Risk | None:
 
 
 def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
-    """At most half of them. Those whose lower end is above the limit are left, because later their risk will hardly be
-    lower. Places go in turn to the most accurate within the limit and to the lowest risk. Two go on at least."""
+    """At most half of them, but at least two. Those whose lower end is above the limit are dropped, because their risk
+    will hardly become lower. Places go in turn to the most accurate within the limit and to the lowest risk."""
     places = math.ceil(len(alive) / 2)
     by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
     promising = [c for c in by_risk if not (c.risk and c.risk.low is not None and c.risk.low > limit)]
@@ -273,7 +275,7 @@ def _right(contender: Contender) -> float:
 def _confirm(
     bench: Bench, config: Config, alive: Sequence[Contender], limit: Rule, rate: float | None
 ) -> list[Confirmed]:
-    """The best, or if none is within the limit the nearest, with the next seed and all attacks."""
+    """Trains the best again (or, if none is within the limit, the nearest) with the next seed and all attacks."""
     order = sorted((c for c in alive if c.within), key=lambda c: -_right(c))
     order = order[:CONFIRMING] or sorted(alive, key=lambda c: c.risk.high or 1.0 if c.risk else math.inf)[:1]
     before = _again(config, NO_CHANGE, rate)
@@ -302,7 +304,7 @@ def _again(config: Config, change: Change, rate: float | None) -> Config:
 
 def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
     """The largest risk after the change, beside what the same attack finds from the same vantage without it. The
-    largest risk without the change may be another attack's, and is told for itself."""
+    largest risk without the change may come from another attack, and is reported separately."""
     gate, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
     verdicts = {finding.verdict for finding in gate.findings}
     verdict = next(v for v in (Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.SAFE) if v in verdicts)
@@ -331,12 +333,12 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
 
 
 def _result(document: Document, risk: Risk | None) -> AuditResult | None:
-    """What this run found at the place of a risk. None if it has no such place: no server that sees only a sum."""
+    """What this run found at the place of a risk. None if it has no such place, for example no secagg server."""
     return next((r for r in document.results if risk and (r.attack, r.vantage, r.model, r.party) == risk.place), None)
 
 
 def strongest(document: Document, limit: Rule) -> Risk | None:
-    """The largest risk from the vantages of the limit by whatever attack, also by one that the limit does not name."""
+    """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name."""
     seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
     seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
     return max((risk for r in seen if (risk := _risk_of(r, limit.metric))), key=_value, default=None)

@@ -34,9 +34,10 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
 
 
 def probe(dataset: Dataset, game: Game, name: str, column: int | None) -> Probe:
-    """A column takes, for each value, its mean over the adversary's own records of that value; else a one-hot code.
+    """How the attribute is set to each of its values: a column, to its mean over the adversary's own records with that
+    value; without a column, as a one-hot code.
 
-    `game`: the adversary's own; it learns from those of its records that its shadow is trained on.
+    `game`: the adversary's own. It learns from those of its records that its shadow is trained on.
     """
     own, taught = game.candidates.rows, game.truth.mask(Role.MEMBER)
     if len(set(own.attributes[name][taught].tolist()) - {-1}) < 2:

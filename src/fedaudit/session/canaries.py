@@ -41,7 +41,7 @@ def asked_for(names: Sequence[str] | None) -> list[str]:
 def plan(
     config: Config, game: Game, task: TorchTask, defence: Defence, pool: Records | None, vocabulary: tuple[str, ...]
 ) -> Planned | None:
-    """None if no canary was asked for. What cannot be measured is refused."""
+    """None if no canary was asked for. Refuses what cannot be measured."""
     names = asked_for(config.audit.attacks)
     if not names:
         return None
@@ -52,7 +52,7 @@ def plan(
     honest, sampling = game.parties, federation.sampling or "uniform"
     if asked.canaries is not None and asked.canaries > len(honest):
         what = f"audit.canary asks for {asked.canaries} canaries among {len(honest)} parties"
-        raise FedauditError("canary-count", what, "A canary must not be the rule: ask for as many as parties at most.")
+        raise FedauditError("canary-count", what, "Canaries must not outnumber the parties: ask for fewer.")
     how = Probing(honest, federation.participation, sampling, federation.seed)
     rounds = sampled(honest, federation.rounds, federation.participation, sampling, federation.seed)
     claim = claim_of(config, game, defence)

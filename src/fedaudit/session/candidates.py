@@ -1,4 +1,4 @@
-"""What could be changed in a federation so that it gives away less: one change of its configuration each.
+"""What could be changed in a federation so that it gives away less. Each is one change of its configuration.
 
 Every change is a configuration of its own. Whether it fits (are subjects known? can the model be trained with DP-SGD?)
 is decided where any configuration is checked, and one that does not fit is listed with the reason.
@@ -40,7 +40,7 @@ def changes(config: Config) -> list[Change]:
 
 
 def changed(config: Config, change: Change) -> Config:
-    """The configuration after a change. What cannot be is refused, as in any configuration."""
+    """The configuration after a change. Impossible values are refused, as in any configuration."""
     raw = config.as_dict()
     for key, value in change.overrides.items():
         put(raw, key.split("."), value, FedauditError("bad-value", f"{key} cannot be set", "Set it by hand."))
@@ -95,7 +95,7 @@ def _other_federations(config: Config) -> Iterator[Change]:
 
 
 def _defended(config: Config, name: str, words: str, defence: Mapping[str, Any]) -> Change:
-    """Adds a defence. One that fills the same slots is replaced by it."""
+    """Adds a defence, in place of any that fills one of its slots."""
     new = parse({"defences": [dict(defence)]}).defences[0]
     assert isinstance(new, DefenceOptions)
     kept = [d.model_dump(mode="json", exclude_none=True) for d in config.defences if not _shares_slot(d, new)]

@@ -37,7 +37,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Note:
-    """Something happened that cost nothing."""
+    """Something happened, but nothing is missing because of it."""
 
     what: str
 

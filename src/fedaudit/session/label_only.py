@@ -1,5 +1,5 @@
-"""What is known before training of an adversary who asks for labels: whether it can learn, what it costs, and what its
-distances mean."""
+"""What is known before training about an adversary who asks for labels: whether it can learn, what that costs, and what
+its distances mean."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def check_own(name: str, members: int, game: Game) -> None:
 
 
 def speed(task: Task, game: Game, seed: int) -> float:
-    """Labels a second in a short search under the initial model. That model may give everybody one label: where there
-    is nothing to find, how fast it answers must do."""
+    """Labels a second in a short search under the initial model. That model may give all records the same label. Then
+    there is no boundary to search for, and the speed of its answers is taken instead."""
     rows, state = game.candidates.rows, task.initial(seed)
     x = rows.x[np.resize(np.arange(len(rows)), TRIAL)]
     flat = x.reshape(TRIAL, -1)

@@ -70,7 +70,7 @@ class Prepared:
 
 
 def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
-    """`recorded`: the attacks of a run that goes on, where its configuration names none."""
+    """`recorded`: the attacks of a run that is resumed, if its configuration names none."""
     config = config.decided()
     federation, audit = config.federation, config.audit
     chosen = adversaries.chosen(config, recorded)
@@ -96,8 +96,8 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
-    """Whether people may be split, where the data say whose a record is: not unless that was asked for, as by a coin
-    for each record."""
+    """Decides whether people may be split, if the data say whose a record is. They may not, unless that was asked for,
+    directly or by a coin for each record."""
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
     return config.splitting(split if known else None)
@@ -172,7 +172,7 @@ def defend(staged: Staged, task: TorchTask) -> Defence:
 
 
 def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
-    """`recorded`: the attacks of a run that goes on: what is default may have changed since it began."""
+    """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began."""
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
@@ -211,12 +211,12 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     return Prepared(config, dataset, game, task, parties, settings, auditor, defence, isolation, canaries=planted)
 
 
-# By what noise is added to: records and people inside the parties, or whole updates (docs/matched-filter.md).
+# By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
 
 
 def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptions:
-    """How the matched filter is set: what is not said follows from the configuration, never from a result."""
+    """The matched filter's options. What is not set follows from the configuration, never from a result."""
     asked, federation = config.audit.matched or Matched(), config.federation
     noisy = [DAMPING[promise.process.unit] for promise in promises if promise.process.unit in DAMPING]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
@@ -230,7 +230,7 @@ def search_options(config: Config) -> SearchOptions:
 
 
 def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
-    """The one way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
+    """The only way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
     told = (*label_only.told(suited, task, game, seed), *too_few_to_whiten(suited, game))
     suited = replace(suited, notices=(*suited.notices, *told))
@@ -239,7 +239,7 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
 
 
 def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
-    """Says so where the matched filter has so few records to fit on that it is the plain cosine."""
+    """A notice if the matched filter has so few records to fit on that it becomes the plain cosine."""
     filters = [attack for attack in settings.attacks if isinstance(attack, MatchedFilter)]
     if not filters:
         return []
@@ -259,10 +259,10 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
 
 
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
-    """Of the layer that the matched filter looks at, for each member in the sum: a party's, or all parties'.
+    """Weights of the layer that the matched filter looks at, per member in the sum: a party's members, or all.
 
-    It decides which attack is quoted. Under coins it must not tell how they fell, so the expected number of members
-    stands for their number.
+    This ratio decides which attack is quoted. With coins it must not depend on how they fell, so the expected number
+    of members is used.
     """
     from fedaudit.adversary.signals.matched import largest_linear, rules
 

@@ -59,8 +59,8 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
 
 
 def continued(directory: Path, config: Config) -> Config:
-    """A run is gone on with as it began: who does not say whether people are split, or whom the game is about, means
-    what was meant then."""
+    """A run continues as it began: if the configuration does not say whether people are split, or what the game is
+    about, what was decided then still holds."""
     if not (directory / RUN).exists():
         return config
     begun = config_of(load_manifest(directory), directory)
@@ -100,7 +100,7 @@ def refuse_orphans(directory: Path) -> None:
     recorded = any(event["event"] == "round" for event in journal.read(directory / JOURNAL).events)
     if recorded or (directory / results.RESULTS).exists():
         there = "recorded rounds" if recorded else results.RESULTS
-        what = f"{directory} holds {there}, but no {RUN}: it cannot be gone on with"
+        what = f"{directory} holds {there}, but no {RUN}: it cannot be resumed"
         raise FedauditError(
             "orphaned", what, "Choose another folder with --out; --force replaces what is there.", exit_code=REFUSED
         )
@@ -144,7 +144,7 @@ class Recording:
             if not force:
                 refuse_orphans(directory)
             store = Store.create(directory, manifest)
-            # Of the run that is being replaced.
+            # These belong to the run that is being replaced.
             for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)

@@ -69,7 +69,7 @@ class Session:
         self.about = about or (About.foreign("recorded", auditor) if auditor else None)
         self.snapshot = snapshot
         self.gaps: list[str] = []  # what is missing from the audit
-        self.notes: list[str] = []  # events that cost nothing
+        self.notes: list[str] = []  # events after which nothing is missing
         self.odd: list[str] = []  # warnings about stored rounds
         self.damaged: list[str] = []  # stored rounds that are not as they were written
         self.salt: str | None = None  # of the recorded run that is replayed
@@ -107,7 +107,7 @@ class Session:
         self.listen(Note(what))
 
     def broke_off(self, error: type[BaseException]) -> None:
-        """The training itself failed. Errors of the audit must not hide that one."""
+        """The training itself failed. Errors of the audit must not hide that error."""
         self.gap(f"the training ended with {error.__name__} after round {self.last}")
         self.strict = False
 
@@ -285,7 +285,7 @@ class Session:
         return Document.of(found, info, missing, exposed, understates)
 
     def _salt(self, out: Path | None) -> str:
-        """Of the run, also where its trace is replayed into another folder."""
+        """The salt of the run, even if its trace is replayed into another folder."""
         folder = self.trace.store.directory if self.trace else out
         return self.salt or (stored_salt(folder) if folder else None) or new_salt(folder)
 

@@ -1,9 +1,9 @@
 """`fedaudit study`: audits every cell of a grid, on all cores or on Ray, and goes on where it was stopped.
 
 Cells whose federations are small and alike are trained together (`federation.together`), as one piece of work; every
-other cell is a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
-begins again, because the last bits of its training depend on who is trained together. The groups are fixed when
-a study is begun, and stored.
+other cell is a piece of its own. After a kill, a piece of one cell goes on from its last complete round. A piece of
+several cells begins again, because the last bits of its training depend on who is trained together. The groups are
+fixed when a study is begun, and stored.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def begun(study: Study, out: Path) -> StudyFile:
 
 
 def grouped(cells: Sequence[Cell]) -> list[list[str]]:
-    """Cells that may be trained together: whether they can is seen when they are prepared."""
+    """Groups of cells that might be trained together. Whether they can is only known when they are prepared."""
     alike: dict[str, list[str]] = {}
     for cell in cells:
         alike.setdefault(_kind(cell), []).append(cell.name)
@@ -97,7 +97,7 @@ def grouped(cells: Sequence[Cell]) -> list[list[str]]:
 
 
 def _kind(cell: Cell) -> str:
-    """The same for cells that may be trained together; the cell's own name if none may."""
+    """Equal for cells that might be trained together; the cell's own name if it must be trained alone."""
     config, federation = cell.config, cell.config.federation
     alone = config.model.name not in ("mlp", "linear") or federation.algorithm != "fedavg"
     if alone or config.defences or config.audit.adversary == "agg-mal":
@@ -230,7 +230,7 @@ def _in_step(members: Sequence[tuple[str, Prepared, World]], out: Path, tell: Te
 
     @contextlib.contextmanager
     def guard(name: str) -> Iterator[None]:
-        """A cell that fails is still trained: without it, the others would be another stack."""
+        """A cell that fails is still trained, because without it the stack would not be the same for the others."""
         try:
             yield
         except Exception as error:

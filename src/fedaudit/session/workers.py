@@ -1,7 +1,7 @@
 """Work on several cores: processes that take one piece after another, each with one thread.
 
-A process that dies (out of memory, killed) takes with it only the piece it was working on; another takes its place. If
-this process dies, they end with it, at once, and let go of the folders that they were writing to.
+If a process dies (out of memory, killed), only the piece it was working on is lost, and another process takes its
+place. If the parent dies, all of them end at once, and let go of the folders that they were writing to.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Worker:
 
 
 def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None, None]:
-    """Does all pieces, and gives the news as they come. A piece ends with `done`, or with `failed` and no part."""
+    """Does all pieces, and yields the news as it comes. A piece ends with `done`, or with `failed` without a part."""
     waiting = list(range(len(pieces)))[::-1]
     busy: dict[Worker, int] = {}  # what each works on
     try:
@@ -98,7 +98,7 @@ def _died(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, do: Work) -> None:
-    """In the other process. Ctrl-C is this process's parent's to answer."""
+    """The loop of a worker process. It ignores Ctrl-C, which its parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,10 +1,10 @@
-"""What (epsilon, delta)-DP allows any adversary: the most that can be picked out, and the epsilon for a given most."""
+"""What (epsilon, delta)-DP allows any adversary: the largest share it can pick out, and the epsilon for a share."""
 
 import math
 
 
 def allowed(epsilon: float, delta: float, fpr: float) -> float:
-    """The most that (epsilon, delta)-DP lets any test reach at this FPR."""
+    """The largest TPR that (epsilon, delta)-DP lets any test reach at this FPR."""
     return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
 
 

@@ -1,11 +1,11 @@
 """A test of a live claim that may be looked at after every round: "each round is (epsilon, delta)-DP for one user".
 
 It needs fresh randomness in every round, which only canaries bring: at each probe an independent fair coin decides
-whether the canary takes part, and gives a score. (A design with exactly as many probes with as without does not
-qualify: its last coins follow from the others. Records that are scored again in each round do not either; their band
-is in `bands`.)
+whether the canary takes part, and the probe gives a score. (A design with equally many probes with and without the
+canary does not qualify, because its last coins follow from the others. Nor do records that are scored again in each
+round; for those see `bands`.)
 
-1. Before a coin is seen, guess "in", "out" or abstain from the score, by thresholds that follow from earlier rounds.
+1. Before a coin is seen, guess it from the score ("in" or "out") or abstain, by thresholds from earlier rounds alone.
 2. Write a, b, c for the chances that the guess is right, is wrong, or is not made. DP says, for a fair coin and
    whatever came before, a <= e^eps b + delta. The corners of this set of (a, b, c) are (0, 0, 1), (0, 1, 0),
    (delta, 0, 1 - delta) and (q, 1 - q, 0) with q = (e^eps + delta) / (1 + e^eps).
@@ -13,12 +13,12 @@ is in `bands`.)
    one by 1 - theta, an abstention by 1 - theta delta / (1 + delta). The expectation is at most 1 at each corner (at
    the third because q >= (1 + delta) / 2), hence everywhere; so is that of an average over shares, over rules of
    guessing, and over several canaries in one round, however these depend on each other.
-4. So the capital is a non-negative supermartingale under the claim, and it ever reaches 1/alpha with probability at
-   most alpha (Ville). One may look, and stop, at any time.
-5. Of these factors only the one for a right guess depends on epsilon, and it falls. So the claims that were ever
-   refuted are all those below some epsilon: a lower bound that holds at every round at once.
+4. So the capital is a non-negative supermartingale under the claim, and the probability that it ever reaches 1/alpha is
+   at most alpha (Ville). One may look, and stop, at any time.
+5. Of these factors only the one for a right guess depends on epsilon, and it falls as epsilon grows. So the claims
+   refuted so far are all those below some epsilon: a lower bound that holds at every round at once.
 
-The claim is about one round in which the user is known to take part or not, and not about the whole training.
+The claim compares one round with the user and one without. It is not about the whole training.
 """
 
 import math
@@ -69,7 +69,7 @@ def guesses(probes: Probes, expected: tuple[float, float] = EXPECTED) -> Ints:
     """Probes x rules: 1 for "in", -1 for "out", 0 where the rule abstains (as all do on a score that is NaN).
 
     The middle lies between the mean scores with and without the canary in earlier rounds, and the band is so many of
-    their standard deviations wide on either side. What is expected counts as one earlier probe of each kind.
+    their standard deviations wide on either side. The expected scores count as one earlier probe of each kind.
     """
     _, starts, round = np.unique(probes.round, return_index=True, return_inverse=True)
     seen = np.where(np.isfinite(probes.score), probes.score, 0.0)

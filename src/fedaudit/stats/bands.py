@@ -1,12 +1,12 @@
 """A band over rounds: intervals that hold for all rounds together, each no wider than that requires.
 
 The same records are scored again in every round, so that the errors of neighbouring rounds are almost the same, and
-sharing the error equally among R planned rounds (alpha / R each) wastes most of it. Here alpha r / R may be spent by
-round r: after each round the band is made just wide enough that the chance of having left it by then, *given how the
-errors of the rounds so far are correlated*, is that much. Paths that leave the band in one round have mostly left it
-in an earlier one, and what a round therefore does not spend remains for the next. A round's band is settled when it
-is seen and never changes afterwards, so that a live audit and one that replays stored rounds draw the same. No
-round's band is ever wider than alpha / R makes it.
+sharing the error equally among R planned rounds (alpha / R each) wastes most of it. Here a total of alpha r / R may be
+spent up to round r: the band of each round is just wide enough that the chance of having left the band by then, *given
+how the errors of the rounds so far are correlated*, equals this total. Most paths that are outside the band in one
+round have already left it in an earlier one. Such a round spends little, and the rest remains for the rounds after it.
+A round's band is settled when the round is seen and never changes afterwards, so that a live audit and one that replays
+stored rounds draw the same band. No round's band is ever wider than alpha / R makes it.
 
 How rounds err together is estimated from what each record (or subject) adds to each round's error, see `influence`;
 the chance of leaving the band is that of Gaussian paths with these correlations, drawn once from a fixed seed. Of very
@@ -28,7 +28,7 @@ _CELLS = 4096  # random sums that are kept of more units than this
 
 
 class Band:
-    """Rounds come one at a time; each is told with which confidence its own interval belongs into the band."""
+    """Rounds come one at a time; for each, the band says with which confidence its own interval must be computed."""
 
     def __init__(self, planned: int, confidence: float = 0.95, seed: int = 0):
         self.planned, self.alpha, self.seed = planned, 1 - confidence, seed
@@ -61,7 +61,7 @@ class Band:
         return self.levels[-1]
 
     def correlation(self, one: int, other: int) -> float:
-        """How the errors of two rounds go together, by the order in which they were added."""
+        """The correlation of the errors of two rounds, numbered in the order in which they were added."""
         return float(np.clip(self.units[one] @ self.units[other], -1.0, 1.0))
 
     def _path(self, influence: Floats) -> Floats:

@@ -27,7 +27,7 @@ Numbers = Sequence[Ints | None]  # for each block: whose each record is, as smal
 class Block:
     """Scores that may be compared with one another. Local models of several parties are several blocks.
 
-    `subjects` names whose each score is, for members, evaluation and calibration in turn; None: all independent.
+    `subjects` names the subject of each score, for members, evaluation and calibration in turn; None: all independent.
     `ids` names the records, in the same order: only comparisons on the same records need them.
     """
 
@@ -59,7 +59,7 @@ class Block:
         return np.sort(self.members)
 
     def tied_share(self, rank: Any) -> Any:
-        """With which weight a score is accused that equals the calibration score of this rank (or these ranks)."""
+        """The weight with which a score is accused if it equals the calibration score of this rank (or these ranks)."""
         own, rising = self.descending[rank], self.descending[-2:0:-1]
         above = len(rising) - np.searchsorted(rising, own, side="right")
         tied = len(rising) - np.searchsorted(rising, own, side="left") - above

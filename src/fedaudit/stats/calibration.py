@@ -27,8 +27,8 @@ def needed_for_value(fpr: float) -> int:
 
 def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, guaranteed: bool = False) -> int:
     """How many independent calibration non-members each of `blocks` equal blocks must have before the lower end of a
-    TPR, or its guaranteed one, can be above 0. With that many in all, there is hardly any chance that not a single one
-    lies above the true threshold of its block."""
+    TPR, or its guaranteed one, can be above 0. With that many in all, it is very unlikely that none of them lies above
+    the true threshold of its block."""
     alpha = (1 - confidence) / (4 if guaranteed else 2)
     together = math.ceil(math.log(alpha) / math.log1p(-fpr) - 1e-9)
     return max(math.ceil(together / blocks), needed_for_value(fpr))
@@ -78,8 +78,8 @@ def threshold_rank(n: int, fpr: float, spread: float = 1.0) -> int:
 
 
 def ranked(block: Block, fpr: float) -> Ranked:
-    """The threshold of one block. Few scores lie beyond a small FPR, so their clustering is also judged at a rank
-    beyond which there are more, and the larger design effect counts."""
+    """The threshold of one block. Few scores lie beyond the threshold of a small FPR, so their clustering is also
+    judged at a lower threshold, and the larger design effect counts."""
     n, spread = len(block.calibration), 1.0
     if n and block.calibration_numbers is not None:
         rank = threshold_rank(n, fpr)
@@ -92,7 +92,7 @@ def ranked(block: Block, fpr: float) -> Ranked:
 def tied_share(blocks: Sequence[Block], fpr: float) -> float:
     """The share of members and calibration scores that equal their threshold, so that coins decide about them.
 
-    More than a few per cent tell of a score that saturates or takes few values.
+    If it is more than a few per cent, the score saturates or takes few values.
     """
     tied = of = 0
     for block in blocks:

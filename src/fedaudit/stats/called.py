@@ -1,4 +1,4 @@
-"""Accuracy, precision and recall of an attack whose threshold was fixed elsewhere, on records it is not judged on.
+"""Accuracy, precision and recall of an attack whose threshold was fixed on other records than it is judged on.
 
 All three are balanced: as if there were as many members as non-members, whatever the numbers are.
 """
@@ -80,8 +80,8 @@ def accuracy_difference(
 
 
 def _influence(blocks: Sequence[Block], threshold: float) -> Influence:
-    """What each record adds: half of its deviation from the share that is rightly called, over the records of its
-    kind."""
+    """What each record adds: half of its deviation from the share of right calls, divided by the number of records of
+    its kind."""
     members = sum(len(block.members) for block in blocks)
     others = sum(len(block.evaluation) for block in blocks)
     hit = [called(block.members, threshold) for block in blocks]

@@ -73,8 +73,8 @@ def one_shot_bound(cosines: Floats, size: int, delta: float, confidence: float =
     """A lower bound: how many canaries pass thresholds whose false-positive rate is known exactly.
 
     The thresholds are fixed in advance and share the error. Where the largest cosine of several rounds counts, its
-    null chance is at most `looks` times that of one. The canaries of one run are taken as independent, which the
-    random directions nearly are; a bound that needs no such assumption is `onerun`.
+    null chance is at most `looks` times that of one. The canaries of one run are taken as independent, which the random
+    directions nearly are; for a bound that needs no such assumption see `onerun`.
     """
     check_delta(delta)
     k = len(cosines)

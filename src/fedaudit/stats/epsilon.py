@@ -7,8 +7,9 @@ over thresholds chosen on the reported data; neither a bound nor an estimate of 
 (epsilon, delta)-DP bounds every test: TPR <= e^epsilon FPR + delta and TNR <= e^epsilon FNR + delta. So upper limits
 of FPR and FNR, wrong together with probability alpha, give a lower bound of epsilon (Jagielski et al. 2020).
 
-The scores must be independent trials of the mechanism, members first with the unit, then without it. Scores of many
-units of *one* training run are not; for those see `onerun`. Higher score = member, as everywhere.
+The scores must come from independent trials of the mechanism: `members` with the unit, `nonmembers` without it. Scores
+of many units of *one* training run are not independent trials; for those see `onerun`. Higher score = member, as
+everywhere.
 """
 
 import math
@@ -50,7 +51,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Bonferroni:
-    """Ranks fixed before looking (1st, 2nd, 4th, ... score of either side), the error shared among them all."""
+    """Ranks fixed before looking (1st, 2nd, 4th, ... score of either side), which all share the error."""
 
 
 Threshold = Explicit | Split | Bonferroni
@@ -141,10 +142,11 @@ def _errors(members: Floats, nonmembers: Floats) -> tuple[Floats, NDArray[np.int
 def _ranked(members: Floats, nonmembers: Floats) -> Iterator[tuple[int, int]]:
     """(false negatives, false positives) at thresholds given by a rank on one side.
 
-    At the k-th largest of n non-member scores the true FPR of "strictly above" is at most Beta(k, n - k + 1)
-    distributed, whose quantile is Clopper-Pearson's for k - 1 errors; the members, being independent of that score,
-    are binomial. Likewise at the k-th smallest member with "at or above". So each rank is a valid test although its
-    threshold depends on the data, ties included, and the union bound runs over ranks, not over scores.
+    Take the k-th largest of n non-member scores as the threshold. The true FPR of "strictly above" is then
+    stochastically at most Beta(k, n - k + 1), whose quantile is Clopper-Pearson's limit for k - 1 errors. The members
+    are independent of that score, so their errors are binomial. The same holds at the k-th smallest member with "at or
+    above". So each rank is a valid test, even with ties, although its threshold depends on the data; and the union
+    bound runs over ranks, not over scores.
     """
     up, down = np.sort(members), np.sort(nonmembers)[::-1]
     rank = 1

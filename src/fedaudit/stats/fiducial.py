@@ -1,14 +1,14 @@
 """The TPR's interval: what is known of the members' hits when the rank of the true threshold is not known.
 
 How many of n independent calibration scores lie above the true (1 - fpr) quantile is binomial, whatever their
-distribution is: K ~ Bin(n, fpr), independently in every party. So the members above the true quantile are at least
-the hits at rank K and at most those at rank K + 1. Summed over the parties and mixed with the Beta distribution that
-belongs to a count (Clopper-Pearson's), this gives a distribution of the TPR, and its quantiles are the ends of the
+distribution is: K ~ Bin(n, fpr), independently in every party. So the number of members above the true quantile is at
+least the hits at rank K and at most those at rank K + 1. Summed over the parties and mixed with the Beta distribution
+that belongs to a count (Clopper-Pearson's), this gives a distribution of the TPR, and its quantiles are the ends of the
 interval. Nothing is drawn at random.
 
-This is a generalised (fiducial) interval, not a proved one. For several parties it counts on their errors to average
-out, which they do where the ROC curve is smooth at the FPR. For one party, too, it misses more often than it may where
-the ROC curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). `guaranteed` does not.
+This is a generalised (fiducial) interval, not a proved one. For several parties it relies on their errors to average
+out, which they do where the ROC curve is smooth at the FPR. Even for one party it misses too often where the ROC curve
+has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). The ends of `guaranteed` do not.
 """
 
 import math
@@ -34,7 +34,7 @@ def fiducial_ends(parts: Sequence[Ranked], total: float, spread: float, alpha: f
 
 @lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
 def rank_chances(n: int, fpr: float) -> tuple[Ints, Floats]:
-    """How many of n calibration scores lie above the true quantile, and with which chance each number does."""
+    """How many of n calibration scores may lie above the true quantile, and the chance of each number."""
     first, last = (float(special.bdtrik(tail, n, fpr)) for tail in (TAIL, 1 - TAIL))
     ranks = np.arange(int(first) if math.isfinite(first) else 0, min(math.ceil(last) + 1, n) + 1)
     logarithms = special.gammaln(n + 1) - special.gammaln(ranks + 1) - special.gammaln(n - ranks + 1)
@@ -93,7 +93,7 @@ def summed(parts: Sequence[Spread]) -> Spread:
 
 
 def lower_end(hits: Spread, total: float, alpha: float) -> float:
-    """The alpha quantile of Beta(hits, total - hits + 1), mixed over the hits; no hits at all stand for 0."""
+    """The alpha quantile of Beta(hits, total - hits + 1), mixed over the hits; no hits at all give 0."""
     if float(hits.chances[hits.values <= 0].sum()) >= alpha:
         return 0.0
     hits = _thinned(hits, total)
@@ -108,12 +108,12 @@ def lower_end(hits: Spread, total: float, alpha: float) -> float:
 
 
 def upper_end(hits: Spread, total: float, alpha: float) -> float:
-    """The 1 - alpha quantile of Beta(hits + 1, total - hits), mixed over the hits; nothing but hits stand for 1."""
+    """The 1 - alpha quantile of Beta(hits + 1, total - hits), mixed over the hits; nothing but hits gives 1."""
     return 1 - lower_end(Spread(total - hits.values, hits.chances), total, alpha)
 
 
 def _thinned(hits: Spread, total: float) -> Spread:
-    """Neighbouring values as one, so near that the members' own count varies several times as much."""
+    """Joins neighbouring values that are so close together that the members' own count varies several times as much."""
     share = np.clip(hits.values / total, 0.0, 1.0)
     cell = (2 * _FINENESS * math.sqrt(total) * np.arcsin(np.sqrt(share))).astype(np.int64) + (hits.values > 0)
     chances = np.asarray(np.bincount(cell, hits.chances), np.float64)

@@ -1,16 +1,17 @@
 """Ends of a TPR's interval that are proved for every distribution of independent scores, one party or many.
 
 Where several records belong to one person, counts and ranks are divided by design effects, which are estimated: the
-ends are then as good as these are (docs/coverage.md simulates it), and not proved.
+ends are then only as good as these estimates (docs/coverage.md simulates this), and not proved.
 
 Half of the error goes to the ranks of the thresholds, half to the members' count (Clopper-Pearson; a sum of binomials
-with different chances is never wider spread than one binomial).
+with different chances is never spread more widely than one binomial).
 
 For one party the rank is an order statistic of the calibration scores. For several, the numbers K of calibration
-scores above the true quantiles are independent and binomial, so a region of all their values together can be fixed
-before a score is seen. Here it is: the squares of the shortfalls, in standard deviations, add up to no more than a
-limit that is exceeded with probability alpha. Within it the fewest hits are sought: the parties in which a low rank
-costs most use up most of the limit. All parties at their worst at once, as a union bound has it, lies far outside.
+scores above the true quantiles are independent and binomial, so a joint region of their values can be fixed before a
+score is seen. This region is used: the squares of the shortfalls, in standard deviations, add up to no more than a
+limit that is exceeded with probability alpha. Within it, the fewest hits are sought; there, the parties in which a low
+rank costs most use up most of the limit. A union bound would put all parties at their worst at once, which lies far
+outside the region.
 """
 
 import math

@@ -16,6 +16,6 @@ def random_half(names: Strings, salt: str) -> Bools:
 
 
 def hash_order(names: Strings, salt: str) -> Ints:
-    """A random order of the names, the same wherever each of them stands."""
+    """A random order of the names, whatever order they come in."""
     digests = [hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in names]
     return np.asarray(np.argsort(digests, kind="stable"))

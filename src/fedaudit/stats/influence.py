@@ -1,4 +1,5 @@
-"""What each record adds to the error of an estimate: how estimates of the same records err together follows from it.
+"""What each record adds to the error of an estimate; from this follows how two estimates on the same records err
+together.
 
 An influence has the shape of its blocks: for each of them one array for members, evaluation and calibration in turn.
 Added up by subject (or record), the sum of squares is the estimate's variance, and the sum of products with another
@@ -33,7 +34,7 @@ def auc_influence(blocks: Sequence[Block]) -> Influence:
 
 
 def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
-    """A member adds whether it is hit; a calibration score above the threshold moves it up, which costs hits."""
+    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits."""
     total = sum(len(block.members) for block in blocks)
     found: Influence = []
     for block in blocks:
@@ -53,7 +54,7 @@ def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
 
 def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     """Estimates x units: the influence of each subject, or of each record where subjects are not known, joined by
-    name over all estimates. Who takes no part in an estimate adds 0 to it."""
+    name over all estimates. A unit that is not in an estimate adds 0 to it."""
     found = numbered([name for _, blocks in estimates for block in blocks for name in _names(block)])
     size = 1 + max((int(own.max()) for own in found if own is not None and len(own)), default=-1)
     numbers = iter(found)
@@ -69,7 +70,7 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
 
 
 def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
-    """One estimate's influence on so many units, whose names are their numbers."""
+    """The influence of each of `size` units on one estimate; the units' names are their numbers."""
     row = np.zeros(size)
     for values, block in zip(influence, blocks, strict=True):
         for part, numbers in zip(values, _names(block), strict=True):

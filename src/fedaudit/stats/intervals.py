@@ -10,7 +10,7 @@ from scipy import optimize, special
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
     """Exact interval for a proportion: misses below with at most `alpha_low`, above with at most `alpha_high`.
 
-    Counts may be fractional: counts divided by a design effect are.
+    Counts may be fractional, as they are after division by a design effect.
     """
     if n <= 0:
         return 0.0, 1.0
@@ -20,8 +20,8 @@ def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> 
 
 
 def few_subjects_factor(people: float | None, alpha: float) -> float:
-    """By how much more a design effect counts that was measured on few subjects: Student's t squared over z squared
-    (Korn and Graubard)."""
+    """The factor by which a design effect is enlarged if it was measured on few subjects: Student's t squared over z
+    squared (Korn and Graubard)."""
     if people is None:
         return 1.0
     t, z = special.stdtrit(max(people - 1, 1.0), 1 - alpha / 2), special.ndtri(1 - alpha / 2)
@@ -74,8 +74,9 @@ def score_interval(
 
     The variance is Hanley and McNeil's at theta, widened by the factor by which the measured (DeLong) variance
     exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `people`: how many subjects
-    the variance was measured on, if they are what varies; so few that Student's t stands for z. `at_most`: what the
-    strata are worth at most. Near AUC 1 hardly anybody is misplaced, so that the factor cannot be measured there.
+    the variance was measured on, if it was measured over subjects; Student's t then takes the place of z. `at_most`:
+    the largest sizes that the strata may count for. They matter near AUC 1, where hardly anybody is misplaced and the
+    factor cannot be measured.
     """
     variance = partial(_strata_variance, sizes=sizes, weights=_pair_weights(sizes))
     least = partial(_strata_variance, sizes=at_most or sizes, weights=_pair_weights(sizes))

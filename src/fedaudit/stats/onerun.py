@@ -6,10 +6,10 @@ Each of m units (records, subjects or users) is put into training by its own fai
 2. v of r guesses are right. Under epsilon-DP every guess is right with chance at most p = e^eps / (1 + e^eps) whatever
    the others show, so P(v or more right) <= P(Binomial(r, p) >= v).
 3. With delta the chance grows by at most 2 m delta max_i (P(Bin >= v - i) - P(Bin >= v)) / i   (their theorem 5.2).
-4. The bound is the largest epsilon under which v right guesses have a chance below alpha. (Whatever is DP with a
-   smaller epsilon is so with this one, too, and is refuted with it.)
+4. The bound is the largest epsilon under which v right guesses have a chance below alpha. (A mechanism that is DP with
+   a smaller epsilon is also DP with this one, so smaller epsilons are refuted as well.)
 
-How many to guess is fixed before looking, as a few counts that share alpha. The adjacency is add-remove: a coin
+The numbers of guesses are fixed before looking: a few of them, which share alpha. The adjacency is add-remove: a coin
 decides whether the unit is there at all.
 """
 
@@ -57,7 +57,7 @@ def one_run_epsilon(scores: Floats, included: Bools, delta: float, confidence: f
 
 
 def by_unit(unit: Ints, scores: Floats, included: Bools) -> tuple[Floats, Bools]:
-    """Where one coin decided about several records: the mean of their scores, and the coin. Sorted by unit."""
+    """If one coin decided about several records: the mean of their scores, and the coin. Sorted by unit."""
     units, first, number = np.unique(unit, return_index=True, return_inverse=True)
     total = np.zeros(len(units))
     np.add.at(total, number, scores)
@@ -93,7 +93,7 @@ def one_run_bound(m: int, guesses: int, correct: int, delta: float, alpha: float
 
 
 def one_run_p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are at most, under (epsilon, delta)-DP."""
+    """The largest chance that (epsilon, delta)-DP leaves for so many right guesses or more."""
     chance = 1 / (1 + np.exp(-epsilon))
     tail = float(stats.binom.sf(correct - 1, guesses, chance))
     if delta == 0 or correct == 0:

@@ -2,10 +2,10 @@
 
 Whether two intervals overlap does not decide whether the estimates differ: both err on the same records, and mostly
 in the same direction. The interval of a difference follows from the two intervals and from the correlation r of their
-errors (Zou and Donner's MOVER), which is known from what each record, or each subject, adds to either. If a and b are
-their half-widths, that of the difference is the root of a^2 + b^2 - 2 r a b. Where the intervals are lopsided, the
-term with r is computed from their mean half-widths, so that two estimates with identical errors differ by 0, however
-lopsided their intervals are. Records are joined by id; what only one side has counts as independent.
+errors (Zou and Donner's MOVER), which follows from what each record, or each subject, adds to either estimate. If a and
+b are their half-widths, that of the difference is the root of a^2 + b^2 - 2 r a b. Where the intervals are lopsided,
+the term with r is computed from their mean half-widths, so that two estimates with identical errors differ by 0,
+however lopsided their intervals are. Records are joined by id; what only one side has counts as independent.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Before any training: what an audit of a given size will be able to show.
 
 A risk is *visible* when the lower end of its interval lies above what guessing gives: above the FPR for a TPR, above
-0.5 for an AUC. The smallest visible risk is the smallest true one that is seen so with a given power.
+0.5 for an AUC. The smallest visible risk is the smallest true risk that is visible with a given power.
 
 Before there are scores, their distribution must be assumed: here, members' and outsiders' scores are Gaussian with a
 shift between them (the ROC curve of the Gaussian mechanism). The counts matter more: they decide how high a lower end
@@ -27,7 +27,8 @@ _CELLS = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """Independent candidates in total; `thresholds` parties of equal size have one each (local models), or 1."""
+    """Numbers of independent candidates, over all parties. `thresholds`: how many parties, of equal size, have a
+    threshold each (local models); 1 if there is one for all."""
 
     members: int
     evaluation: int
@@ -79,8 +80,8 @@ def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95, pow
 def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95, seed: int = 0) -> float:
     """Chance that `tpr_at_fpr` gives a lower end above `fpr` when the true TPR at that FPR is `tpr`.
 
-    Audits of this size are simulated, always the same ones. A lower end lies above `fpr` where the distribution of
-    which it is a quantile has less than its share of the error below `fpr`; so it need not be computed.
+    Audits of this size are simulated, always the same ones. Their lower ends need not be computed: one lies above `fpr`
+    if the distribution of which it is a quantile has less than its share of the error below `fpr`.
     """
     each, parties = sizes.of_each(), sizes.thresholds
     if each.calibration < needed_for_value(fpr) or each.members == 0:
@@ -108,7 +109,7 @@ def _tails(total: int, fpr: float) -> Floats:
 
 
 def _thinned_ranks(n: int, fpr: float) -> tuple[Ints, Floats]:
-    """The ranks a true threshold may have and their chances; where there are many, neighbours together."""
+    """The ranks a true threshold may have, and their chances; where there are many, neighbours are joined."""
     ranks, chances = rank_chances(n, fpr)
     cells = np.arange(len(ranks)) * min(_CELLS, len(ranks)) // len(ranks)
     together = np.asarray(np.bincount(cells, chances), np.float64)
@@ -119,8 +120,8 @@ def _thinned_ranks(n: int, fpr: float) -> tuple[Ints, Floats]:
 def _simulated_hits(sizes: Sizes, ranks: Ints, fpr: float, tpr: float, audits: int, rng: np.random.Generator) -> Floats:
     """Audits x ranks: the members above the calibration scores of these ranks, in one party.
 
-    The FPR of the calibration scores, from the highest on, are sorted uniform draws; the members that lie between two
-    of them are binomial.
+    The FPRs at the calibration scores, from the highest down, are distributed like sorted uniform draws; the number of
+    members between two of them is binomial.
     """
     steps = np.diff(ranks, prepend=0)
     highest = np.cumsum(rng.standard_gamma(steps, (audits, len(ranks))), axis=1)
@@ -148,7 +149,7 @@ def _added(spread: Floats, hits: Floats, chances: Floats) -> Floats:
 
 
 def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = POWER) -> float | None:
-    """The AUC that lies `power` of the time beyond where the score interval leaves 0.5 behind."""
+    """The smallest AUC whose score interval lies above 0.5 with probability `power`."""
     each = sizes.of_each()
     if not each.members or not each.evaluation:
         return None

@@ -1,4 +1,4 @@
-"""The TPR over parties of which some have too few records for a threshold: those are left out, and it is said."""
+"""The TPR over parties, some with too few records for a threshold: they are left out, and the method says so."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from fedaudit.types import Estimate
 
 
 def able(blocks: Sequence[Block], fpr: float) -> list[Block]:
-    """The parties that can calibrate this rate; all of them where none can: the estimate then says what is missing."""
+    """The parties that can calibrate this rate; if none can, all of them, so that the estimate says what is missing."""
     enough = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
     return enough or list(blocks)
 

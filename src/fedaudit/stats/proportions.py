@@ -9,7 +9,7 @@ from fedaudit.stats.intervals import clopper_pearson, few_subjects_factor
 from fedaudit.types import Bools, Estimate, Floats
 
 BY_SUBJECT = "; clustered by subject"
-_PRIOR = 0.15  # the share of one average subject, all of whose records err together, that is assumed before any is seen
+_PRIOR = 0.15  # how much of an average subject, whose records all err together, is assumed before any is seen
 
 
 def proportion(
@@ -22,8 +22,8 @@ def proportion(
 ) -> Estimate:
     """The share of hits over all groups together; `subjects` says whose each record is (None: all independent).
 
-    Clopper-Pearson with counts divided by the design effect, which counts for more where it was measured on few
-    subjects. `method` says what was counted, `by` what the subjects are called.
+    Clopper-Pearson with counts divided by the design effect, which is enlarged if it was measured on few subjects.
+    `method` says what was counted, `by` what the subjects are called.
     """
     n, k = sum(len(own) for own in hits), sum(int(np.count_nonzero(own)) for own in hits)
     known = [own for own in subjects if own is not None]
@@ -39,8 +39,8 @@ def proportion(
 
 
 def _spread(hits: Sequence[Bools], subjects: Sequence[Groups | None], alpha: float) -> float:
-    """The design effect. Few hits or misses tell little of how they cluster, so that a part of one whole subject that
-    errs as one is added to what was seen."""
+    """The design effect. A few hits or misses say little about how they cluster, so a fraction of one subject whose
+    records all err together is added to what was seen."""
     numbers = numbered(subjects)
     known = [own for own in numbers if own is not None]
     everybody = np.concatenate(known)

@@ -54,8 +54,8 @@ class Part:
     variance: float  # DeLong's, for independent records
     influence: Floats  # what each record, members first, adds to the AUC's error
     whose: Ints | None  # subjects, numbered through all parts
-    of_several: bool  # are there subjects to vary?
-    worst: Bools  # records that are the first to be misplaced: a tenth of the members, a tenth of the others
+    of_several: bool  # is there more than one subject?
+    worst: Bools  # the records most easily misplaced: a tenth of the members, a tenth of the others
 
 
 def parts_of(blocks: Sequence[Block]) -> list[Part]:
@@ -93,7 +93,7 @@ class Pooled:
     sizes: list[tuple[int, int]]
     variance: float
     people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
-    worth: list[tuple[float, float]] | None = None  # what the sizes are worth at most, records being clustered
+    worth: list[tuple[float, float]] | None = None  # the most that the sizes count for, because records are clustered
 
     def interval(self, alpha: float) -> tuple[float, float]:
         return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth)
@@ -118,7 +118,7 @@ def pool(parts: Sequence[Part]) -> Pooled:
 
 
 def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:
-    """Effective subjects, each record weighing what it does in the pooled AUC."""
+    """Effective subjects, each record with its weight in the pooled AUC."""
     known = [(part.whose, part.size, weight) for weight, part in weighed if part.whose is not None]
     if not any(part.of_several for _, part in weighed):
         return None

@@ -1,8 +1,8 @@
 """What training again would change: an interval that includes the spread over runs, beside that of a single run.
 
-Random effects: a run's estimate is the mean over all runs that could have been, plus what is particular to this run,
-plus the error of measuring it on so many records. The interval of one run covers only the last of these. Repeated runs
-may be measured on the same records, and that error then does not average out over them. So it is not assumed to: the
+Random effects: a run's estimate is the mean over all possible runs, plus what is particular to this run, plus the error
+of measuring it on a limited number of records. The interval of one run covers only the last of these. Repeated runs may
+be measured on the same records, and that error then does not average out over them. So it is not assumed to: the
 half-width of a single run's interval and that of the spread over runs (Student's t) are added as squares.
 """
 
@@ -16,8 +16,8 @@ from fedaudit.types import Estimate
 
 
 def over_runs(runs: Sequence[Estimate], least: float = 0.0) -> Estimate:
-    """The mean over training runs, with an interval for the mean over all that could have been. Runs without a value
-    are left out; fewer than two with one have no spread. `least`: the smallest possible value, -1 for differences."""
+    """The mean over training runs, with an interval for the mean over all possible runs. Runs without a value are left
+    out; with fewer than two values there is no result. `least`: the smallest possible value, -1 for differences."""
     measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
     name, confidence = runs[0].name, runs[0].confidence
     counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)

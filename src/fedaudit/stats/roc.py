@@ -29,9 +29,9 @@ _SEVERAL = ", summed over {} thresholds (generalised interval)"
 def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
     """Share of members accused when at most `fpr` of outsiders are, with thresholds set on calibration scores.
 
-    The interval is for the TPR at a *true* FPR of `fpr`, see `fiducial`; the ends that hold whatever the scores'
-    distribution is stand beside it, see `guaranteed`, unless `prove` is False. With several blocks each has a threshold
-    of its own, and the counts are summed.
+    The interval is for the TPR at a *true* FPR of `fpr` (see `fiducial`). Unless `prove` is False, the estimate also
+    has ends that hold for every distribution of the scores (see `guaranteed`). With several blocks, each has a
+    threshold of its own, and the counts are summed.
     """
     return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
@@ -110,8 +110,8 @@ def _spread(parts: Sequence[Ranked], scores: Sequence[Floats], numbers: Numbers)
 
 
 def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> float:
-    """The design effect of the hits. Where hits or misses are so few that their clustering cannot be judged, it is also
-    judged on as many of the highest or lowest members as it takes."""
+    """The design effect of the hits. Where there are too few hits or misses to judge how they cluster, it is also
+    computed on enough of the highest or lowest members, and the larger value counts."""
     if all(own is None for own in numbers):
         return 1.0
     members = [part.block.members for part in parts]
@@ -139,11 +139,11 @@ def _realised_fpr(
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
-    """How many more calibration non-members it takes, if the members' scores stay where they are among them; None where
-    no number would do, because the members are not above the outsiders."""
+    """How many more calibration non-members a lower end above 0 needs, if members and non-members keep their places
+    relative to each other. None if no number suffices, because the members are not above the outsiders."""
 
     def chance_of_none(more: int) -> float:
-        """That all the true thresholds lie above every member."""
+        """The chance that all the true thresholds lie above every member."""
         chance = 1.0
         for part in parts:
             size = part.size + more

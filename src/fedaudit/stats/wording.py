@@ -106,7 +106,7 @@ def fpr_of(name: str) -> float | None:
 
 
 def since_round(curve: Curve | None, chance: float) -> int | None:
-    """The first round from which on the simultaneous band's lower end exceeds chance; unobserved rounds are gaps."""
+    """The first round from which the simultaneous band's lower end stays above chance; unobserved rounds are gaps."""
     if curve is None or "simultaneous" not in curve.method.lower():
         return None
     first: int | None = None
@@ -132,7 +132,7 @@ def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | 
 
 
 def several_kinds(quoted: Sequence[Headline]) -> str:
-    """A server quotes the stronger of two kinds of models in each run, so that the runs may quote different ones. Empty
-    where all quote the same."""
+    """What each run quotes, if they differ: a server quotes the stronger of two kinds of models, which may be another
+    one in each run. Empty where all quote the same."""
     kinds = [f"{headline.attack} on {headline.model} models" for headline in quoted]
     return f"each run by what it quotes: {', '.join(kinds)}" if len(set(kinds)) > 1 else ""

@@ -164,7 +164,7 @@ def _clipped_on_arrival(claim: Claim, seen: Evidence) -> Found:
 
 
 def _variance(seen: Evidence) -> float:
-    """Of the noise that is left over under the likeliest way of averaging."""
+    """The variance of the noise that is left over under the likeliest way of averaging."""
     size = sum(v.size for noise in seen.noises for v in noise.arrays.values())
     return max(min(seen.fits.values()) / max(size, 1), 1e-300)
 

@@ -42,7 +42,7 @@ class Declared(BaseModel):
     rate: Annotated[float, Field(gt=0, le=1)] = 1.0  # of sampling, as accounted
     parties: Annotated[int, Field(ge=1)] | None = None
     denominator: _Positive | None = None  # of the noisy sum
-    clipped: Literal["party", "server"] = "party"  # by whom; a server clips what has arrived, and was recorded, whole
+    clipped: Literal["party", "server"] = "party"  # by whom; a server clips after the updates were recorded
     server_lr: _Positive = 1.0  # by which the server multiplies the noisy mean
 
 
@@ -58,7 +58,7 @@ class Claim:
 
     @property
     def noise_std(self) -> float:
-        """Of what is added, before any division."""
+        """The standard deviation of the noise that is added, before any division."""
         return self.said.noise * self.sensitivity
 
     @property

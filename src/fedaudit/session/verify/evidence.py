@@ -13,7 +13,7 @@ from scipy import stats
 from fedaudit.session.verify.claim import Claim
 from fedaudit.types import Floats, Records, Round, State, Trained
 
-ERROR = 1e-6  # chance of calling right noise too little, for each array looked at
+ERROR = 1e-6  # chance of calling enough noise too little, for each array looked at
 ROUNDING = 1e-3  # relative: what is declared is rounded, and models are kept in float32
 MOST = 200_000  # coordinates of an array that are looked at
 ROUNDS = 20  # rounds of a trace whose noise is looked at; norms and counts are taken of all
@@ -34,7 +34,7 @@ class Noise:
     slack: float = 0.0
 
     def lacking(self, names: Iterable[str]) -> bool | None:
-        """Do these arrays together hold less noise than declared? None: it could not be told from so few numbers."""
+        """Do these arrays together hold less noise than declared? None: there are too few numbers to tell."""
         vectors = [self.arrays[name] for name in names]
         size = sum(v.size for v in vectors)
         floor = self.std * float(np.sqrt(stats.chi2.ppf(ERROR, size))) if size else 0.0
@@ -43,7 +43,7 @@ class Noise:
         return float(np.sqrt(sum(float(v @ v) for v in vectors))) + self.slack < floor
 
     def exceeding(self) -> bool:
-        """Is there more than the declared noise can be? Then some of it is something else, or nobody knows what."""
+        """Is there more than the declared noise can explain? Then something else is in it, and nobody knows what."""
         size = sum(v.size for v in self.arrays.values())
         ceiling = self.std * float(np.sqrt(stats.chi2.isf(ERROR, size))) if size else 0.0
         return _norm(self.arrays) > ceiling * (1 + ROUNDING) + self.slack
@@ -140,7 +140,7 @@ class _Reading:
 
 
 def _drawn(claim: Claim, round: Round, label: str, fits: dict[Way, float] | None) -> Iterator[Noise]:
-    """`fits`: how well each way of averaging fits, added to; None where updates were recorded as a sum only."""
+    """`fits`: energy left over under each way of averaging, to be added to; None where only sums were recorded."""
     residual = None if fits is None else _averaging(claim, round, label, fits)
     if claim.said.where == "aggregate" and residual:
         yield residual
@@ -202,7 +202,7 @@ Train = Callable[[Records, np.random.Generator], Trained]  # one step of SGD wit
 
 
 def from_probe(claim: Claim, state: State, records: Records, train: Train, units: NDArray[Any], lr: float) -> Evidence:
-    """One step, with other noise and then with one unit replaced by an outlier and the same noise.
+    """One step, repeated with other noise, and then with the same noise but one unit replaced by an outlier.
 
     `units` says whose each record is. The step divides by the number of records.
     """
@@ -227,8 +227,8 @@ def from_probe(claim: Claim, state: State, records: Records, train: Train, units
 
 
 def outliers(x: NDArray[Any], chosen: NDArray[Any]) -> list[NDArray[Any]]:
-    """What one unit is replaced by: itself, thirty times as large, in both directions. Tokens know no size: there it is
-    a token that the unit holds, or the highest one, over and over."""
+    """What one unit is replaced by: itself, thirty times as large, in both directions. Tokens have no size, so text is
+    replaced by a single token over and over: one that the unit holds, or the highest."""
     if x.dtype.kind == "f":
         return [x[chosen] * -30.0, x[chosen] * 30.0]
     return [np.full_like(x[chosen], token) for token in (x[chosen].flat[0], x.max())]
@@ -238,7 +238,8 @@ def outliers(x: NDArray[Any], chosen: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def _change(broadcast: State, state: State, most: int | None = MOST) -> Arrays:
-    """In float64 and flat, of what can carry noise; a random part of very large arrays, the same one each time."""
+    """The change of each array that can carry noise, flat and in float64; of very large arrays a random part, always
+    the same."""
     found = {}
     for key, value in broadcast.items():
         if not _is_whole(value) and value.size:
