@@ -34,7 +34,7 @@ ALL = {**CASES, **OTHERS, "ablations": ablations}
 
 EPSILONS = (
     "epsilon-maximised", "epsilon-bonferroni", "epsilon-split", "epsilon-gdp", "epsilon-accountant-round",
-    "epsilon-composed", "epsilon-composed-paper", "epsilon-accountant",
+    "epsilon-composed", "epsilon-composed-paper", "epsilon-accountant-renyi", "epsilon-accountant",
 )  # fmt: skip
 
 

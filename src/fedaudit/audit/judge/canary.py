@@ -244,12 +244,14 @@ def accountant(claim: Claim, rounds: int, confidence: float) -> Estimates:
     """What the defence claims: of the whole training, and of one round in which the party is known to be."""
     if claim.process is None or rounds < 1:
         return {}
-    from fedaudit.privacy.accounting import epsilon
+    from fedaudit.privacy.accounting import epsilon, rdp_epsilon
 
     whole, one = epsilon(claim.process, rounds, claim.delta), gaussian_epsilon(1 / claim.process.noise, claim.delta)
     after = f"at delta {claim.delta:g}; a claim, not a measurement"
+    loose = f"the same by Renyi accounting, as epsilon-composed is computed: compare these two {after}"
     said = {
         "epsilon-accountant": (whole, f"the accountant's epsilon of {rounds} rounds {after}"),
+        "epsilon-accountant-renyi": (rdp_epsilon(claim.process, rounds, claim.delta), loose),
         "epsilon-accountant-round": (one, f"the exact epsilon of one round in which the party takes part {after}"),
     }
     return {

@@ -99,6 +99,7 @@ def conclusion(attack: str, found: Mapping[str, Estimate], quality: str) -> list
         ("epsilon-composed", "composed, a heuristic"),
         (ROUND, "claimed, one round"),
         (WHOLE, "claimed, whole run"),
+        ("epsilon-accountant-renyi", "the same as it is composed here"),
     ):
         one = found.get(name)
         if one is not None and one.value is not None:
