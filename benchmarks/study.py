@@ -2,8 +2,8 @@
 
 Federations of ten parties as in the study of subject membership. Small: 50 features and one hidden layer of 32, parties
 of 50 records in batches of 10. Medium: 250 features, 256-64-16. Ours is what a process of a study does: all federations
-of its group are one stack of models. The peer trains one party after another with the plain loop of `fedaudit run`. Both
-have one thread. A study also has a process for each core; what that brings is in the detail, and not in the verdict.
+of its group are one stack of models. The peer trains one party after another with the plain loop of `fedaudit run`.
+Both have one thread. A study also has a process for each core; what that brings is in the detail, not in the verdict.
 
 Training only: what the audits cost is the same either way.
 """
