@@ -112,3 +112,20 @@ def test_plan_counts_rounds_for_canaries_that_run() -> None:
         caught += claim.watch(Probes(score, present, np.arange(needed))).refuted_at is not None
     assert 0.7 < caught / 300 < 0.9
     assert rounds_needed(claimed, claimed, delta) is None
+
+
+def test_the_interval_of_one_shot_holds_what_is_true() -> None:
+    """Many canaries for so few dimensions: without taking their own length out, the mean would be 5 % too small."""
+    size, k, epsilon, rng = 4000, 120, 10.0, np.random.default_rng(8)
+    noise, held, values = 1 / gaussian_mu(epsilon, DELTA), 0, []
+    for _ in range(60):
+        units = rng.standard_normal((k, size))
+        units /= np.linalg.norm(units, axis=1, keepdims=True)
+        total = units.sum(axis=0) + rng.normal(0, noise, size)
+        found = one_shot_epsilon(units @ total / np.linalg.norm(total), size, DELTA)
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= epsilon <= found.high
+        values.append(found.value)
+    assert held >= 52
+    assert np.mean(np.array(values, float)) == pytest.approx(epsilon, rel=0.02)

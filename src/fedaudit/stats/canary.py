@@ -52,7 +52,8 @@ def one_shot_epsilon(cosines: Floats, size: int, delta: float, confidence: float
     """Epsilon of the Gaussian mechanism that moves the cosines so far. An estimate, not a bound.
 
     The standard deviation is that of the null, 1/sqrt(size), and is not fitted: fitting it doubles epsilon where there
-    are few canaries and much noise.
+    are few canaries and much noise. The canaries themselves make the sum longer, which lowers every cosine: of its
+    squared length they have the share k cos^2, which is taken out.
     """
     check_delta(delta, zero=False)
     k = len(cosines)
@@ -65,7 +66,12 @@ def one_shot_epsilon(cosines: Floats, size: int, delta: float, confidence: float
         return Estimate(name, None, None, None, confidence, method, "model-based", k, 0, reason=why)
     mu = float(cosines.mean()) * math.sqrt(size)
     half = float(stats.t.ppf((1 + confidence) / 2, k - 1)) * float(cosines.std(ddof=1)) * math.sqrt(size / k)
-    low, value, high = (gaussian_epsilon(max(t, 0.0), delta) for t in (mu - half, mu, mu + half))
+
+    def by_the_rest(t: float) -> float:
+        return max(t, 0.0) / math.sqrt(max(1 - k * t**2 / size, 1e-9))
+
+    mu, ends = by_the_rest(mu), (by_the_rest(mu - half), by_the_rest(mu + half))
+    low, value, high = (gaussian_epsilon(t, delta) for t in (ends[0], mu, ends[1]))
     return Estimate(name, value, low, high, confidence, f"{method}; mu = {mu:.4g}", "model-based", k, 0)
 
 
