@@ -6,8 +6,8 @@ Mock parties, made of public data, give clipped updates u_i. A record z with gra
 
 is small: its gradient is orthogonal to what others send, and long enough (R) to be clipped.
 
-The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that yields a *dead*
-canary whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
+The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that can yield a *dead*
+canary, whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
 updates, drawn anew, and crafts all canaries at once. How good a canary becomes depends on where it begins: more begin
 than are asked for, and those with the smallest loss go on. What a canary sends decides whether it is any good, so
 nothing is concluded from the loss here: see `federation.canary.Planted`.
