@@ -39,7 +39,7 @@ Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries 
 BATCH = 16  # mock updates in one step
 PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
 COOLING = 0.2  # of the steps, at the end, grow shorter: each sees other mock updates, and they pull to and fro
-HEAT = 0.2  # of the steps, after which the best starts are chosen
+HEATS = (0.0625, 0.125, 0.25, 0.5)  # of the steps, after which the better half of the starts goes on
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
 
 
@@ -57,7 +57,7 @@ class Recipe:
     initial: Literal["random", "data"] = "random"
     objective: Objective = "normalised"
     batch: int = BATCH
-    starts: int = 8
+    starts: int = 16
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _craft_values(
     z, y = tensor(start), tensor(labels)
     before = _whole(gradients, z, y, updates, reach, recipe)
     steps, pace = _steps(updates, recipe, rng), PACE * max(float(pool.x.std()), 1e-3)
-    cooling, heat = COOLING * recipe.steps, round(HEAT * recipe.steps) if len(z) > recipe.count else 0
+    cooling, done, kept = COOLING * recipe.steps, 0, np.arange(len(z))
 
     def descend(z: Tensor, y: Tensor, steps: Iterable[Tensor], left: int) -> Tensor:
         z = z.clone().requires_grad_()
@@ -149,11 +149,17 @@ def _craft_values(
             calm.step()
         return z.detach()
 
-    z = descend(z, y, islice(steps, heat), recipe.steps)
-    best = np.argsort(_whole(gradients, z, y, updates, reach, recipe), kind="stable")[: recipe.count]
-    z = descend(z[best], y[best], steps, recipe.steps - heat)
-    after = _whole(gradients, z, y[best], updates, reach, recipe)
-    return Crafted(_named(z.numpy(), labels[best]), before[best], after)
+    for share in HEATS:
+        if len(kept) == recipe.count:
+            break
+        heat, done = round(share * recipe.steps) - done, round(share * recipe.steps)
+        z = descend(z, y[kept], islice(steps, heat), recipe.steps - done + heat)
+        order = np.argsort(_whole(gradients, z, y[kept], updates, reach, recipe), kind="stable")
+        best = order[: max(recipe.count, len(kept) // 2 if share < HEATS[-1] else 0)]
+        z, kept = z[best], kept[best]
+    z = descend(z, y[kept], steps, recipe.steps - done)
+    after = _whole(gradients, z, y[kept], updates, reach, recipe)
+    return Crafted(_named(z.numpy(), labels[kept]), before[kept], after)
 
 
 def together(task: TorchTask, model: State) -> Gradients:
@@ -193,7 +199,7 @@ def _begin(
         noise = rng.standard_normal(start.shape) * pool.x.std() + pool.x.mean()
         start = noise.astype(np.float32)
     if classes:
-        drawn = rng.integers(classes, size=count)
+        drawn = rng.permutation(np.arange(count) % classes)  # all classes alike: some suit a model better
         return start, np.full(count, recipe.target, np.int64) if recipe.target is not None else drawn
     return start, np.full(count, pool.y.max() if recipe.target is None else recipe.target, np.float32)
 
