@@ -53,8 +53,8 @@ def test_the_best_of_several_starts_goes_on() -> None:
     all_of_them, _ = crafted(0.05, count=6, starts=6, **asked)
     best, _ = crafted(0.05, count=1, starts=6, **asked)
     assert best.before == pytest.approx([all_of_them.before.min()], rel=1e-6)
-    alone, _ = crafted(0.05, count=6, starts=6, target=1, steps=50)
-    chosen, _ = crafted(0.05, count=1, starts=6, target=1, steps=50)
+    alone, _ = crafted(0.05, count=6, starts=6, target=1, steps=200)
+    chosen, _ = crafted(0.05, count=1, starts=6, target=1, steps=200)
     assert chosen.after[0] < alone.after.mean()
 
 
