@@ -191,6 +191,40 @@ def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert rows[0]["value"] is None
 
 
+def test_a_group_that_begins_again_leaves_its_complete_cells_alone(tmp_path: Path) -> None:
+    """Three cells that are trained together, one of them without results: broken off or not, the two others stay."""
+    path, out = write(tmp_path, '"federation.parties" = [4, 5, 6]'), tmp_path / "out"
+    study, cells = load_study(path), [outcome.cell for outcome in audited(path, out)]
+    whole, kept = table(out), contents(out, cells[::2])
+    (out / CELLS / cells[1] / "results.json").unlink()
+
+    def broken_off(kind: str, what: str, why: str) -> None:
+        raise KeyboardInterrupt
+
+    piece = Piece([(cell.name, cell.config) for cell in study.cells], out, frozenset(cells[::2]))
+    with pytest.raises(KeyboardInterrupt):
+        audit_piece(piece, broken_off)
+    assert contents(out, cells[::2]) == kept
+    assert [outcome.complete for outcome in outcomes(out)] == [True, False, True]
+    assert all(outcome.complete for outcome in audited(path, out))
+    assert contents(out, cells[::2]) == kept
+    assert table(out) == whole
+
+
+def contents(out: Path, cells: list[str]) -> dict[Path, tuple[int, bytes]]:
+    """Of every file of these cells, and when it was written."""
+    files = [file for cell in cells for file in (out / CELLS / cell).rglob("*") if file.is_file()]
+    return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+
+def test_a_cell_that_fails_again_costs_its_neighbours_nothing(tmp_path: Path) -> None:
+    path, out = write(tmp_path, '"federation.parties" = [4, 1500, 5]'), tmp_path / "out"
+    cells = [outcome.cell for outcome in audited(path, out)]
+    kept = contents(out, cells[::2])
+    assert [outcome.complete for outcome in audited(path, out)] == [True, False, True]
+    assert contents(out, cells[::2]) == kept
+
+
 def test_a_process_that_dies_takes_only_its_cell(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
