@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import Lock, refuse_foreign
+from fedaudit.files import refuse_foreign, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
 from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
@@ -52,21 +52,14 @@ class Piece:
 def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
     refuse_foreign(out, [results.STUDY, CELLS])
-    try:
-        (out / CELLS).mkdir(parents=True, exist_ok=True)
-        lock = Lock(out)
-    except OSError as error:
-        what = f"cannot write to {out}: {error.strerror}"
-        raise FedauditError("not-writable", what, "Choose another folder with --out.") from None
-    try:
+    with writing(out):
+        (out / CELLS).mkdir(exist_ok=True)
         file = begun(study, out)
         failed = _audit(study, file, out, _engine(study, workers), progress, tell)
         results.save_file(StudyFile(**{**vars(file), "failed": failed}), out)
         found = results.outcomes(out)
         results.save_table(found, out)
         return found
-    finally:
-        lock.release()
 
 
 def begun(study: Study, out: Path) -> StudyFile:
