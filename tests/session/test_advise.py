@@ -250,14 +250,16 @@ def test_none_is_said_where_nothing_meets_the_limit(tmp_path: Path) -> None:
     assert "nearest" in found.sentences[0] or "nearer" in found.sentences[0]
 
 
-CANARY = {"steps": 5, "pool": 4}
-MODES = {"probes": {"mode": "probes", "probes": 16, "every": 2}, "running": {"mode": "running"}}
+MODES: dict[str, dict[str, Any]] = {
+    "probes": {"mode": "probes", "probes": 16, "every": 2},
+    "running": {"mode": "running"},
+}
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_trial_ends_with_its_round_although_probes_come_between(tmp_path: Path, mode: str) -> None:
     """Canaries are looked for in probes; those are no rounds. In two parts it finds what it finds at once."""
-    asked = {"attacks": ["loss", "canife"], "canary": CANARY | MODES[mode]}
+    asked = {"attacks": ["loss", "canife"], "canary": MODES[mode] | {"steps": 5, "pool": 4}}
     given = config(federation={"parties": 4, "rounds": 4}, model={"hidden": [8]}, audit=asked)
     run(given, tmp_path / "whole", silent, tell=lambda _: None)
     for until in (2, 4):
