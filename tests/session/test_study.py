@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from fedaudit.config.schema import Config
 from fedaudit.config.study import load_study
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.study import CELLS, TABLE, Outcome, load_file, outcomes
 from fedaudit.session import study as studies
+from fedaudit.session.prepare import Prepared
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
 from fedaudit.trace import journal
@@ -309,3 +311,19 @@ def test_the_pieces_of_a_group_fail_one_by_one(tmp_path: Path) -> None:
     assert [what for kind, what in news if kind == "failed"] == [cells[1][0]]
     assert sum(kind == "step" for kind, _ in news) == 3 * 4
     assert sum((tmp_path / CELLS / name / "results.json").exists() for name, _ in cells) == 3
+
+
+def test_a_cell_of_a_group_ends_as_any_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be done for it is in its results, whether it was trained alone or with others."""
+    study, prepared = load_study(write(tmp_path)), studies._prepared
+
+    def lacking(config: Config) -> Prepared:
+        made = prepared(config)
+        made.gaps.append(f"seed {config.federation.seed} lacks something.")
+        return made
+
+    monkeypatch.setattr(studies, "_prepared", lacking)
+    audit_piece(Piece([(cell.name, cell.config) for cell in study.cells], tmp_path), lambda *_: None)
+    for cell in study.cells:
+        found = results.load(tmp_path / CELLS / cell.name)
+        assert f"Seed {cell.config.federation.seed} lacks something." in found.degraded

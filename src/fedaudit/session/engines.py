@@ -38,5 +38,11 @@ def rounds(
     federation = prepared.config.federation
     plans = planned(prepared) if until is None else up_to(planned(prepared), until)
     made = federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
-    own = prepared.settings.shadow.party if prepared.settings.shadow else None
-    return (masked(round, own) for round in made) if federation.secagg else made
+    return (as_sent(prepared, round) for round in made)
+
+
+def as_sent(prepared: Prepared, round: Round) -> Round:
+    """A round as it was trained, in the form in which it is sent: masked, if updates are."""
+    if not prepared.config.federation.secagg:
+        return round
+    return masked(round, prepared.settings.shadow.party if prepared.settings.shadow else None)

@@ -26,13 +26,14 @@ from fedaudit.files import refuse_foreign, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
 from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
-from fedaudit.session.recording import Recording, differing
-from fedaudit.session.run import Progress, run
+from fedaudit.session.recording import differing
+from fedaudit.session.run import Progress, ended, opened, run
 from fedaudit.session.workers import News, Tell, reason, work
 
 if TYPE_CHECKING:
     from fedaudit.federation.together import World
     from fedaudit.session.prepare import Prepared
+    from fedaudit.session.session import Session
 
 TOGETHER = 16  # cells in a group at most
 MOST_BYTES = 2**30  # records of the federations that are held in memory together
@@ -221,13 +222,11 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
 
 def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell: Tell) -> None:
     """Several federations, one round of all at a time, each watched by a session of its own, unless it is complete."""
-    from fedaudit.federation.secagg import masked
     from fedaudit.federation.together import federate_together
-    from fedaudit.session.about import About
-    from fedaudit.session.run import manifest
-    from fedaudit.session.session import Session
+    from fedaudit.session.engines import as_sent
 
     unwatched = set(piece.done)
+    watched = {name: prepared for name, prepared, _ in members if name not in piece.done}
 
     @contextlib.contextmanager
     def guard(name: str) -> Iterator[None]:
@@ -240,20 +239,16 @@ def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell:
 
     with ExitStack() as stack:
         sessions: dict[str, Session] = {}
-        for name, prepared in ((name, prepared) for name, prepared, _ in members if name not in piece.done):
-            folder = piece.out / CELLS / name
-            about = About.configured(name, prepared.config, prepared.dataset, prepared.promises)
+        for name, prepared in watched.items():
             with guard(name):
-                recording = stack.enter_context(Recording.start(folder, manifest(prepared, about), force=True))
-                sessions[name] = Session(prepared.auditor, recording, about, strict=True, snapshot=prepared.snapshot)
+                sessions[name] = stack.enter_context(opened(prepared, piece.out / CELLS / name, force=True))
         for rounds in federate_together([world for *_, world in members]):
             for (name, prepared, _), round in zip(members, rounds, strict=True):
                 if name not in unwatched:
-                    own = prepared.settings.shadow.party if prepared.settings.shadow else None
                     with guard(name):
-                        sessions[name].observe(masked(round, own) if prepared.config.federation.secagg else round)
+                        sessions[name].observe(as_sent(prepared, round))
                     tell("step", name, "")
         for name, session in sessions.items():
             if name not in unwatched:
                 with guard(name):
-                    session.finish(piece.out / CELLS / name)
+                    ended(watched[name], session, piece.out / CELLS / name, lambda *_: nullcontext(lambda: None))
