@@ -97,6 +97,21 @@ class Lock:
         self.file.close()
 
 
+@contextlib.contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Makes the directory if it is not there, and lets nobody else write to it in the meantime."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = Lock(directory)
+    except OSError as error:
+        what = f"cannot write to {directory}: {error.strerror}"
+        raise FedauditError("not-writable", what, "Choose another folder with --out.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 if sys.platform == "win32":
     import msvcrt
 

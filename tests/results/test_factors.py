@@ -125,18 +125,55 @@ def test_hostile_names_are_harmless_on_the_page(tmp_path: Path) -> None:
     assert "<script>alert" not in render(tmp_path)
 
 
-def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
-    """No TPR at 1 % here, so nothing can be ranked; with one, the safest and the most accurate stand out."""
-    assert all(not row.best for row in frontier(outcomes(made(tmp_path, SHIFTS, RIGHT)), tmp_path))
-    for cell, risk in {"a0": 0.1, "b0": 0.4, "a1": 0.2, "b1": 0.5}.items():
-        whole = load(tmp_path / CELLS / cell)
+def with_tpr(folder: Path, risks: dict[str, float]) -> list[Outcome]:
+    """The study after these cells were also given a TPR at 1 % FPR."""
+    for cell, risk in risks.items():
+        whole = load(folder / CELLS / cell)
         headline = whole.headlines[0]
         tpr = replace(headline.estimates["auc"], name="tpr@0.01", value=risk, low=risk - 0.05, high=risk + 0.05)
         quoted = replace(headline, estimates={**headline.estimates, "tpr@0.01": tpr})
-        save(replace(whole, headlines=[quoted]), tmp_path / CELLS / cell)
-    best = {row.run for row in frontier(outcomes(tmp_path), tmp_path) if row.best}
-    assert best == {"a0", "b0"}
-    assert "Usefulness against risk" in render(tmp_path)
+        save(replace(whole, headlines=[quoted]), folder / CELLS / cell)
+    return outcomes(folder)
+
+
+ALL_TPR = {"a0": 0.1, "a1": 0.2, "a2": 0.2, "b0": 0.4, "b1": 0.5, "b2": 0.6}
+
+
+def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
+    """The safest and the most accurate stand out."""
+    found = with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
+    assert {row.run for row in frontier(found) if row.best} == {"a0", "b0"}
+    html = render(tmp_path)
+    assert "Usefulness against risk" in html
+    assert "picked out at 1 % FPR" in html
+    assert "risk: TPR at 1 % FPR" in html
+
+
+@pytest.mark.parametrize("some", [{}, {cell: risk for cell, risk in ALL_TPR.items() if cell != "b2"}])
+def test_cells_are_compared_by_what_all_of_them_have(tmp_path: Path, some: dict[str, float]) -> None:
+    """One cell has too few people for a TPR at 1 %, or all have: every level and every cell is told by its AUC."""
+    found = with_tpr(made(tmp_path, SHIFTS, RIGHT), some)
+    assert metric_of(found) == "auc"
+    assert {factor.metric for factor in factors(found, tmp_path)} == {"auc"}
+    assert all(level.risk and level.risk.value for factor in factors(found, tmp_path) for level in factor.levels)
+    rows = frontier(found)
+    aucs = {o.cell: o.document.headlines[0].estimates["auc"].value for o in found if o.document}
+    assert {row.run: row.risk.value if row.risk else None for row in rows} == aucs
+    safest = [min(aucs, key=lambda cell: (aucs[cell] or 0) if cell[0] == size else 9) for size in "ab"]
+    assert [row.run for row in rows if row.best] == safest
+    html = render(tmp_path)
+    assert "Usefulness against risk" in html
+    assert "risk: AUC" in html
+    assert "chance (0.500)" in html
+    assert "1 % FPR" not in html
+
+
+def test_a_headline_without_any_of_the_risks_does_not_choose_among_them(tmp_path: Path) -> None:
+    with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
+    whole = load(tmp_path / CELLS / "a0")
+    canary = replace(whole.headlines[0], vantage="secagg-server", attack="canife", estimates={})
+    save(replace(whole, headlines=[*whole.headlines, canary]), tmp_path / CELLS / "a0")
+    assert metric_of(outcomes(tmp_path)) == "tpr@0.01"
 
 
 def test_differences_are_in_sight_and_not_only_among_the_data_of_a_chart(tmp_path: Path) -> None:

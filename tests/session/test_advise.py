@@ -8,29 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.cli import studying
 from fedaudit.config.schema import Config, load_config, parse
 from fedaudit.config.toml import written
 from fedaudit.errors import FedauditError
+from fedaudit.files import writing
 from fedaudit.report import advice as page
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge
 from fedaudit.results.rules import parse_limit
-from fedaudit.session.advise import (
-    TRIALS,
-    Bench,
-    Contender,
-    Trial,
-    advise,
-    compared,
-    halved,
-    seconds,
-    train_until,
-)
+from fedaudit.session.advise import Contender, _looked_at, advise, compared, halved
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
 from fedaudit.session.run import run
-from fedaudit.types import Estimate, Vantage
+from fedaudit.session.trials import TRIALS, Bench, Trial, seconds, train_until
+from fedaudit.session.workers import News
+from fedaudit.trace.store import Store
+from fedaudit.types import Estimate, Moment, Vantage
 from tests.worlds import config, silent
 
 
@@ -211,6 +206,9 @@ def test_what_is_compared_is_the_same_attack_from_the_same_vantage(tmp_path: Pat
     assert found.risk.value == pytest.approx(found.risk_before.value, abs=0.01)
     assert found.risk_difference is not None
     assert found.risk_difference.value == pytest.approx(found.risk.value - found.risk_before.value, abs=1e-9)
+    assert (found.verdict, found.meets) == ("above the limit", False)
+    lenient = compared("secure aggregation", tmp_path / "after", tmp_path / "before", parse_limit("auc < 0.9999"))
+    assert (lenient.verdict, lenient.meets) == ("below the limit", True)
     told = " ".join(results.sentences(advice_of(found), limit, {found.name: masked.words}))
     assert "by fta-confidence (client, global models); without the change the same attack finds" in told
     assert "The largest without the change is" in told
@@ -250,3 +248,76 @@ def test_none_is_said_where_nothing_meets_the_limit(tmp_path: Path) -> None:
     assert new is not None
     assert found.sentences[0].startswith("None of the changes was confirmed to stay below 0.400")
     assert "nearest" in found.sentences[0] or "nearer" in found.sentences[0]
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "probes": {"mode": "probes", "probes": 16, "every": 2},
+    "running": {"mode": "running"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trial_ends_with_its_round_although_probes_come_between(tmp_path: Path, mode: str) -> None:
+    """Canaries are looked for in probes; those are no rounds. In two parts it finds what it finds at once."""
+    asked = {"attacks": ["loss", "canife"], "canary": MODES[mode] | {"steps": 5, "pool": 4}}
+    given = config(federation={"parties": 4, "rounds": 4}, model={"hidden": [8]}, audit=asked)
+    run(given, tmp_path / "whole", silent, tell=lambda _: None)
+    for until in (2, 4):
+        train_until(Trial(tmp_path / "trial", given, until), lambda *_: None)
+        assert load(tmp_path / "trial").run.rounds == until
+        probes = until // 2 * 16 if mode == "probes" else until
+        assert len(moments(tmp_path / "trial")) == until + probes
+    assert moments(tmp_path / "trial") == moments(tmp_path / "whole")
+    whole, trial = load(tmp_path / "whole"), load(tmp_path / "trial")
+    assert [(r.attack, r.estimates) for r in trial.results] == [(r.attack, r.estimates) for r in whole.results]
+    assert trial.failed == whole.failed  # so few steps make a canary that cannot be heard; the same one
+
+
+def moments(folder: Path) -> list[Moment]:
+    return [entry.moment for entry in Store.read(folder).entries()]
+
+
+def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(tmp_path: Path) -> None:
+    """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
+    given, said = leaking(tmp_path), list[str]()
+    bench = Bench(tmp_path, 1, lambda: None, said.append)
+    limit = parse_limit("auc < 0.6")
+    one = Contender(Change("dropout", "drop", {}), given, tmp_path / "run")
+    killed = _looked_at(bench, one, News(0, "failed", "", "its process was ended by SIGKILL (out of memory?)"), limit)
+    assert killed.status == "failed: its process was ended by SIGKILL (out of memory?)"
+    known = replace(one, rounds=2)
+    assert _looked_at(bench, known, News(0, "failed", "", "it died"), limit).status == "failed after round 2: it died"
+    assert _looked_at(bench, one, None, limit).status.startswith("failed: ")  # it left no results
+    subjects = next(change for change in changes(given) if change.name == "subject-level DP")
+    unfit = Trial(tmp_path / TRIALS / "unfit", changed(given, subjects), 2)
+    wrong = bench.run([unfit])[unfit.folder]
+    assert _looked_at(bench, one, wrong, limit).status.startswith("does not fit: [")
+    assert len(said) == 4
+
+
+def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(tmp_path: Path) -> None:
+    given = leaking(tmp_path)
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "notes.txt").write_text("somebody's")
+    with pytest.raises(FedauditError, match="not empty"):
+        train_until(Trial(tmp_path / "trial", given, 2), lambda *_: None)
+
+
+def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    (tmp_path / "one.seconds").write_text("2.0\n")
+    bench.needed.add(tmp_path / "one")
+    assert bench.cost(tmp_path / "one") == 1
+    assert bench.cost(tmp_path / "never") is None
+    advice = results.Advice(1, "auc < 0.6", 0.975, [], [], [], None, None, (), bench.cost(tmp_path / "never"))
+    results.save(advice, tmp_path)
+    assert "nan" not in (tmp_path / results.ADVICE).read_text().lower()
+    assert "audits of the federation as it is" not in page.render(advice, "advice")
+
+
+def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "given.toml").write_text(written(config().as_dict()))
+    with writing(tmp_path / "out"), pytest.raises(FedauditError, match="another fedaudit") as error:
+        studying.advise(tmp_path / "given.toml", "auc < 0.6", tmp_path / "out")
+    assert error.value.code == "locked"
+    assert not (tmp_path / "out" / results.ADVICE).exists()

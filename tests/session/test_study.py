@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from fedaudit.config.schema import Config
 from fedaudit.config.study import load_study
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.study import CELLS, TABLE, Outcome, load_file, outcomes
 from fedaudit.session import study as studies
+from fedaudit.session.prepare import Prepared
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
 from fedaudit.trace import journal
@@ -191,6 +193,40 @@ def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert rows[0]["value"] is None
 
 
+def test_a_group_that_begins_again_leaves_its_complete_cells_alone(tmp_path: Path) -> None:
+    """Three cells that are trained together, one of them without results: broken off or not, the two others stay."""
+    path, out = write(tmp_path, '"federation.parties" = [4, 5, 6]'), tmp_path / "out"
+    study, cells = load_study(path), [outcome.cell for outcome in audited(path, out)]
+    whole, kept = table(out), contents(out, cells[::2])
+    (out / CELLS / cells[1] / "results.json").unlink()
+
+    def broken_off(kind: str, what: str, why: str) -> None:
+        raise KeyboardInterrupt
+
+    piece = Piece([(cell.name, cell.config) for cell in study.cells], out, frozenset(cells[::2]))
+    with pytest.raises(KeyboardInterrupt):
+        audit_piece(piece, broken_off)
+    assert contents(out, cells[::2]) == kept
+    assert [outcome.complete for outcome in outcomes(out)] == [True, False, True]
+    assert all(outcome.complete for outcome in audited(path, out))
+    assert contents(out, cells[::2]) == kept
+    assert table(out) == whole
+
+
+def contents(out: Path, cells: list[str]) -> dict[Path, tuple[int, bytes]]:
+    """Of every file of these cells, and when it was written."""
+    files = [file for cell in cells for file in (out / CELLS / cell).rglob("*") if file.is_file()]
+    return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+
+def test_a_cell_that_fails_again_costs_its_neighbours_nothing(tmp_path: Path) -> None:
+    path, out = write(tmp_path, '"federation.parties" = [4, 1500, 5]'), tmp_path / "out"
+    cells = [outcome.cell for outcome in audited(path, out)]
+    kept = contents(out, cells[::2])
+    assert [outcome.complete for outcome in audited(path, out)] == [True, False, True]
+    assert contents(out, cells[::2]) == kept
+
+
 def test_a_process_that_dies_takes_only_its_cell(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
@@ -275,3 +311,19 @@ def test_the_pieces_of_a_group_fail_one_by_one(tmp_path: Path) -> None:
     assert [what for kind, what in news if kind == "failed"] == [cells[1][0]]
     assert sum(kind == "step" for kind, _ in news) == 3 * 4
     assert sum((tmp_path / CELLS / name / "results.json").exists() for name, _ in cells) == 3
+
+
+def test_a_cell_of_a_group_ends_as_any_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be done for it is in its results, whether it was trained alone or with others."""
+    study, prepared = load_study(write(tmp_path)), studies._prepared
+
+    def lacking(config: Config) -> Prepared:
+        made = prepared(config)
+        made.gaps.append(f"seed {config.federation.seed} lacks something.")
+        return made
+
+    monkeypatch.setattr(studies, "_prepared", lacking)
+    audit_piece(Piece([(cell.name, cell.config) for cell in study.cells], tmp_path), lambda *_: None)
+    for cell in study.cells:
+        found = results.load(tmp_path / CELLS / cell.name)
+        assert f"Seed {cell.config.federation.seed} lacks something." in found.degraded

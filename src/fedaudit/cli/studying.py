@@ -84,20 +84,20 @@ def advise(
     Exit codes: 0 a change was confirmed, 3 none was.
     """
     from fedaudit.config.schema import load_config
-    from fedaudit.files import refuse_foreign
+    from fedaudit.files import refuse_foreign, writing
     from fedaudit.results.advice import ADVICE
     from fedaudit.results.rules import parse_limit
-    from fedaudit.session.advise import TRIALS
     from fedaudit.session.advise import advise as search
+    from fedaudit.session.trials import TRIALS
 
     wanted = parse_limit(limit)
     loaded = load_config(config, set_ or ())
     out = out or Path("advice") / config.stem
     refuse_foreign(out, [ADVICE, TRIALS])
-    out.mkdir(parents=True, exist_ok=True)
     cores = workers or os.cpu_count() or 1
-    advice, advised = search(loaded, wanted, out, cores, progress, lambda line: errors.print(escape(line)))
-    written = write_advice(advice, advised, out)
+    with writing(out):  # a second search would find the trials locked, and advise nothing
+        advice, advised = search(loaded, wanted, out, cores, progress, lambda line: errors.print(escape(line)))
+        written = write_advice(advice, advised, out)
     for line in advice.sentences:
         console.print(escape(line))
     console.print(f"\nAdvice: {escape(str(written))}")

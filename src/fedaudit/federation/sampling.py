@@ -21,6 +21,12 @@ def scheduled(plans: Sequence[Plan], after: Moment = START) -> Iterator[tuple[Mo
             yield now, plan
 
 
+def up_to(plans: Sequence[Plan], round: int) -> list[Plan]:
+    """The plans of the first rounds, with the probes that follow the last of them. A canary's probe of the round after
+    that (`Plan.canaries`) belongs to that round's plan, and is not among them."""
+    return [plan for moment, plan in scheduled(plans) if moment.round <= round]
+
+
 def plans(
     parties: Sequence[str], rounds: int, participation: float, sampling: Sampling, seed: int, stream: int = 2
 ) -> list[Plan]:

@@ -18,7 +18,7 @@ from fedaudit.results.compare import Row, Span
 from fedaudit.results.document import REPORT
 from fedaudit.results.factors import Factor, Level
 from fedaudit.results.study import Outcome, outcomes
-from fedaudit.stats.wording import NONE, count, fpr_of, full_text, rate, share
+from fedaudit.stats.wording import NONE, count, fpr_of, full_text, is_share, number_text, rate
 
 Part = tuple[str, str, str, Sequence[Figure], Sequence[Table]]  # id, heading, lead, figures, tables
 
@@ -30,7 +30,7 @@ def write(directory: Path) -> Path:
 
 def render(directory: Path) -> str:
     found = outcomes(directory)
-    parts = [_by_factor(results.factors(found, directory)), _frontier(found, directory), _cells(found)]
+    parts = [_by_factor(results.factors(found, directory)), _frontier(found), _cells(found)]
     done = sum(outcome.complete for outcome in found)
     facts = [("cells", count(len(found))), ("complete", count(done))]
     return page(
@@ -119,8 +119,8 @@ def _difference(metric: str, level: Level) -> tuple[str, str]:
 # ------------------------------------------------------------------ accuracy against risk
 
 
-def _frontier(found: Sequence[Outcome], directory: Path) -> Part | None:
-    rows = results.frontier(found, directory)
+def _frontier(found: Sequence[Outcome]) -> Part | None:
+    rows = results.frontier(found)
     labels = {o.cell: ", ".join(f"{k} {level_text(v)}" for k, v in o.overrides.items()) for o in found}
     named = [(labels[row.run], row) for row in rows if row.accuracy and row.risk]
     if len(named) < 2:
@@ -129,24 +129,28 @@ def _frontier(found: Sequence[Outcome], directory: Path) -> Part | None:
         "Up is more risk, right is a more useful model. A cell on the frontier has no other that is better in both. "
         "Which cells are on it is read off the values; their intervals may overlap."
     )
-    return "frontier", "Usefulness against risk", lead, [scatter(named)], []
+    return "frontier", "Usefulness against risk", lead, [scatter(named, results.metric_of(found))], []
 
 
-def scatter(named: Sequence[tuple[str, Row]]) -> Figure:
+def scatter(named: Sequence[tuple[str, Row]], metric: str) -> Figure:
     """Accuracy across, risk upwards, a dot with its interval for each; the frontier has a colour of its own."""
     points, cells = [], []
     for label, row in named:
         assert row.accuracy
         assert row.risk
-        tip = f"{label}: accuracy {row.accuracy.text()}, risk {row.risk.text()} ({row.whose})"
+        risk = row.risk.text(percent=is_share(metric))
+        tip = f"{label}: accuracy {row.accuracy.text()}, risk {risk} ({row.whose})"
         points.append(_point(clean(label), row.best, row.accuracy, row.risk, tip))
-        cells.append([clean(label), "yes" if row.best else "", row.accuracy.text(), row.risk.text(), clean(row.whose)])
+        cells.append([clean(label), "yes" if row.best else "", row.accuracy.text(), risk, clean(row.whose)])
     x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
-    ends = [end for p in points for end in (p.y, p.low, p.high)]
-    y = figures.linear_axis(ends, "picked out at 1 % FPR", percent=True, include=(0.0, 0.01), most=1.0)
-    svg = figures.scatter("Accuracy against risk", "One dot with its interval per cell.", points, x, y, 0.01)
-    legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", f"chance ({share(0.01)})")]
-    head = ("cell", "on the frontier", "accuracy", "risk: TPR at 1 % FPR", "of")
+    fpr, ends = fpr_of(metric), [end for p in points for end in (p.y, p.low, p.high)]
+    what, chance = (f"picked out at {rate(fpr)} FPR", fpr) if fpr else ("AUC", 0.5)
+    include = (0.0, chance) if fpr else (chance,)
+    y = figures.linear_axis(ends, what, percent=is_share(metric), include=include, most=1.0)
+    svg = figures.scatter("Accuracy against risk", "One dot with its interval per cell.", points, x, y, chance)
+    guess = f"chance ({number_text(metric, chance)})"
+    legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", guess)]
+    head = ("cell", "on the frontier", "accuracy", f"risk: TPR at {rate(fpr)} FPR" if fpr else "risk: AUC", "of")
     caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see its cell."
     return Figure(svg, legend, caption, Table(head, cells))
 

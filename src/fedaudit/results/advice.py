@@ -67,7 +67,7 @@ class Confirmed:
 
     name: str
     seed: int
-    verdict: str  # the gate's: safe, undecided, violated
+    verdict: str  # below the limit, undecided, above the limit
     meets: bool  # every upper end is below the limit, and nothing speaks against believing it
     why_not: str
     risk: Risk | None

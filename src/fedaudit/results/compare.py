@@ -41,7 +41,7 @@ class Row:
     run: str
     defences: str
     accuracy: Span | None  # of the released model on records it was not trained on
-    risk: Span | None  # TPR at 1 % FPR of the strongest headline
+    risk: Span | None  # of the strongest headline: its TPR at 1 % FPR, unless rows are made by another metric
     whose: str  # vantage and attack of that headline
     risks: Mapping[str, Span]  # by vantage
     unit: str | None
@@ -86,11 +86,11 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
-def row_of(document: Document, name: str) -> Row:
+def row_of(document: Document, name: str, metric: str = RISK) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
-        if span := _span(headline.estimates.get(RISK)):
+        if span := _span(headline.estimates.get(metric)):
             whose = f"{headline.vantage}, {headline.attack}, {headline.model} models"
             risks[headline.vantage] = (span, whose)
     worst = max(risks.values(), key=lambda pair: pair[0].value, default=(None, ""))

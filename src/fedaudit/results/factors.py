@@ -41,10 +41,16 @@ class Factor:
 
 
 def metric_of(found: Sequence[Outcome]) -> str:
-    """TPR at 1 % FPR where at least half of the headlines have one, else the AUC."""
+    """TPR at 1 % FPR if every headline has one, else the AUC: cells can only be compared by what all of them have.
+    Headlines that have neither (a canary's) are not asked."""
     headlines = [headline for outcome in found if outcome.document for headline in outcome.document.headlines]
-    valued = sum((e := headline.estimates.get(RISKS[0])) is not None and e.value is not None for headline in headlines)
-    return RISKS[0] if headlines and 2 * valued >= len(headlines) else RISKS[1]
+    valued = [{name for name in RISKS if _valued(headline, name)} for headline in headlines]
+    return RISKS[0] if any(valued) and all(RISKS[0] in names for names in valued if names) else RISKS[1]
+
+
+def _valued(headline: Headline, metric: str) -> bool:
+    estimate = headline.estimates.get(metric)
+    return estimate is not None and estimate.value is not None
 
 
 def factors(found: Sequence[Outcome], directory: Path) -> list[Factor]:
@@ -59,9 +65,11 @@ def factors(found: Sequence[Outcome], directory: Path) -> list[Factor]:
     ]
 
 
-def frontier(found: Sequence[Outcome], directory: Path) -> list[Row]:
-    """Accuracy and risk of every cell with results; `best`: no other is better in both."""
-    return pareto([row_of(o.document, o.cell) for o in found if o.document])
+def frontier(found: Sequence[Outcome]) -> list[Row]:
+    """Accuracy and risk, by the same metric as the factors, of every cell with results; `best`: no other is better in
+    both."""
+    metric = metric_of(found)
+    return pareto([row_of(o.document, o.cell, metric) for o in found if o.document])
 
 
 def _levels(found: Sequence[Outcome], key: str) -> dict[str, Any]:

@@ -16,17 +16,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.files import write_atomically
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
@@ -34,25 +30,16 @@ from fedaudit.results.document import Document, load
 from fedaudit.results.gate import PASSED, Gate, Verdict, judge, proved_ends, sees
 from fedaudit.results.rules import ANY, Rule
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
-from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.run import Progress, run
-from fedaudit.session.workers import Tell, work
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import Progress
+from fedaudit.session.trials import TRIALS, UNFIT, Bench, Trial
+from fedaudit.session.workers import News
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import AuditResult, Estimate, Moment, Round, State
+from fedaudit.types import AuditResult, Estimate
 
 CONFIRMING = 2  # changes that are tried again with another seed, at most
-TRIALS = "trials"  # a run for each, in the advice's folder
-SECONDS = ".seconds"  # beside each run: the processor time that it took, over all its starts
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run up to a round, in its folder."""
-
-    folder: Path
-    config: Config
-    until: int
+# How a confirming run lies to the limit. The gate's word for the first is not repeated: no run proves that.
+LIES = {Verdict.SAFE: "below the limit", Verdict.UNDECIDED: "undecided", Verdict.VIOLATED: "above the limit"}
 
 
 @dataclass(frozen=True)
@@ -74,77 +61,6 @@ class Contender:
         return Tried(change.name, change.words, change.overrides, self.rounds, of, self.status, self.risk, found)
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where trials are run: the folder, the processes, the progress so far, and which runs were needed."""
-
-    out: Path
-    workers: int
-    step: Callable[[], None]
-    tell: Callable[[str], None]
-    needed: set[Path] = field(default_factory=set)
-
-    def folder(self, config: Config) -> Path:
-        return self.out / TRIALS / config.hash()
-
-    def run(self, trials: Sequence[Trial]) -> dict[Path, str]:
-        """Runs them all. Returns those that failed, with the reason."""
-        failed: dict[Path, str] = {}
-        self.needed.update(trial.folder for trial in trials)
-        with contextlib.closing(work(trials, train_until, self.workers)) as news:
-            for one in news:
-                if one.kind == "failed":
-                    failed[trials[one.piece].folder] = one.why
-                elif one.kind == "step":
-                    self.step()
-        return failed
-
-    def cost(self, own: Path) -> float | None:
-        """The cost of all runs, in units of one run. None if the time that this run took is not known."""
-        spent = [seconds(folder) for folder in self.needed]
-        unit = seconds(own)
-        return sum(spent) / unit if unit and math.isfinite(sum(spent)) else None
-
-
-def train_until(trial: Trial, tell: Tell) -> None:
-    """In a process of its own. A run that has come this far is left as it is."""
-    if _rounds(trial.folder) >= trial.until:
-        return
-    before, started = seconds(trial.folder) if trial.folder.exists() else 0.0, time.process_time()
-
-    def spent() -> None:
-        write_atomically(trial.folder.with_suffix(SECONDS), f"{before + time.process_time() - started:.3f}\n")
-
-    def step() -> None:
-        spent()  # after every round: a search that is killed and begun again still knows what it cost
-        tell("step", "", "")
-
-    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
-        return islice(rounds(prepared, after, model), max(0, trial.until - after.round))
-
-    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        return contextlib.nullcontext(step if steps else (lambda: None))
-
-    spent()  # from now on the time is known, whenever it is killed
-    run(trial.config, trial.folder, progress, tell=lambda _: None, engine=engine)
-    spent()
-
-
-def seconds(folder: Path) -> float:
-    """The processor time that a run took; NaN if it was not written down."""
-    try:
-        return float(folder.with_suffix(SECONDS).read_text())
-    except (OSError, ValueError):
-        return math.nan
-
-
-def _rounds(folder: Path) -> int:
-    try:
-        return load(folder).run.rounds
-    except FedauditError:
-        return 0
-
-
 # ------------------------------------------------------------------ the search
 
 
@@ -161,7 +77,7 @@ def advise(
         field = {contender.change.name: contender for contender in contenders}
         alive = [c for c in contenders if c.config]
         for rung in rungs:
-            looked_at = [_looked_at(bench, c, why, limit) for c, why in _trained(bench, alive, rung)]
+            looked_at = [_looked_at(bench, c, wrong, limit) for c, wrong in _trained(bench, alive, rung)]
             fitting = [c for c in looked_at if not c.status]
             alive = halved(fitting, limit.limit) if rung < planned else fitting
             end = "trained to the end" if rung == planned else f"left after round {rung}"
@@ -207,17 +123,17 @@ def _total(count: int, rungs: Sequence[int], planned: int) -> int:
     return total
 
 
-def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, str | None]]:
-    """Trains all of them up to this round; each comes with the reason if that was not possible."""
+def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, News | None]]:
+    """All of them up to this round, each with what went wrong if that was not possible."""
     known = [(c, c.config) for c in alive if c.config is not None]
     failed = bench.run([Trial(c.folder, config, min(rung, config.federation.rounds)) for c, config in known])
     return [(c, failed.get(c.folder)) for c, _ in known]
 
 
-def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule) -> Contender:
-    """The contender with what was found so far, and with a status if it does not fit."""
+def _looked_at(bench: Bench, contender: Contender, wrong: News | None, limit: Rule) -> Contender:
+    """With what was found so far; with a status if it does not fit or failed."""
     try:
-        if why is None:
+        if wrong is None:
             gate, document = judge(contender.folder, [limit]), load(contender.folder)
             return replace(
                 contender,
@@ -226,10 +142,11 @@ def _looked_at(bench: Bench, contender: Contender, why: str | None, limit: Rule)
                 accuracy=document.run.accuracy.get(EVALUATION),
                 within=all(f.high is not None and f.high < limit.limit for f in gate.findings),
             )
+        why, unfit = wrong.why, wrong.what == UNFIT and not contender.rounds
     except FedauditError as error:
-        why = error.what
-    begun = contender.rounds > 0
-    status = f"failed after round {contender.rounds}: {why}" if begun else f"does not fit: {why}"
+        why, unfit = error.what, False
+    after = f" after round {contender.rounds}" if contender.rounds else ""
+    status = f"does not fit: {why}" if unfit else f"failed{after}: {why}"
     bench.tell(f"{contender.change.name}: {status}")
     return replace(contender, status=status)
 
@@ -285,7 +202,7 @@ def _confirm(
         wanted = {bench.folder(one): one for one in (before, after)}
         failed = bench.run([Trial(folder, one, one.federation.rounds) for folder, one in wanted.items()])
         if failed:
-            bench.tell(f"{contender.change.name} could not be trained again: {next(iter(failed.values()))}")
+            bench.tell(f"{contender.change.name} could not be trained again: {next(iter(failed.values())).why}")
             continue
         found.append(compared(contender.change.name, bench.folder(after), bench.folder(before), limit))
         if found[-1].meets:
@@ -307,7 +224,7 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
     largest risk without the change may come from another attack, and is reported separately."""
     gate, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
     verdicts = {finding.verdict for finding in gate.findings}
-    verdict = next(v for v in (Verdict.VIOLATED, Verdict.UNDECIDED, Verdict.SAFE) if v in verdicts)
+    verdict = next(v for v in reversed(LIES) if v in verdicts)
     risk = worst(gate)
     ours, theirs = (_result(documents[folder], risk) for folder in (after, before))
     difference = risk_difference((after, ours), (before, theirs), limit.metric) if ours and theirs else None
@@ -315,7 +232,7 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
     return Confirmed(
         name=name,
         seed=documents[after].run.seed,
-        verdict=verdict.value,
+        verdict=LIES[verdict],
         meets=gate.exit_code == PASSED,
         why_not=notes[0] if notes else "",
         risk=risk,

@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.federation.sampling import START
+from fedaudit.federation.sampling import START, up_to
 from fedaudit.federation.secagg import masked
 from fedaudit.session.prepare import Prepared, planned
 from fedaudit.types import Moment, Round, State
@@ -29,11 +29,20 @@ def engine_named(name: str) -> Engine:
     return engine
 
 
-def rounds(prepared: Prepared, after: Moment = START, model: State | None = None) -> Iterator[Round]:
-    """The local engine: the plain loop, in this process."""
+def rounds(
+    prepared: Prepared, after: Moment = START, model: State | None = None, until: int | None = None
+) -> Iterator[Round]:
+    """The local engine: the plain loop, in this process; if told so, only up to a round, with the probes after it."""
     from fedaudit.federation.simulate import federate
 
     federation = prepared.config.federation
-    made = federate(prepared.task, prepared.parties, planned(prepared), federation.seed, after, model, prepared.defence)
-    own = prepared.settings.shadow.party if prepared.settings.shadow else None
-    return (masked(round, own) for round in made) if federation.secagg else made
+    plans = planned(prepared) if until is None else up_to(planned(prepared), until)
+    made = federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
+    return (as_sent(prepared, round) for round in made)
+
+
+def as_sent(prepared: Prepared, round: Round) -> Round:
+    """A round as it was trained, in the form in which it is sent: masked, if updates are."""
+    if not prepared.config.federation.secagg:
+        return round
+    return masked(round, prepared.settings.shadow.party if prepared.settings.shadow else None)

@@ -1,7 +1,7 @@
 """`fedaudit run`: from a configuration to a finished run directory."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
 from fedaudit.session.about import About
 from fedaudit.session.engines import Engine, rounds
-from fedaudit.session.events import Event, Note, RoundDone
+from fedaudit.session.events import Event, Listener, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Recording, Tell, check_config, continued
-from fedaudit.session.session import Session
+from fedaudit.session.session import Session, nobody
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import digest
@@ -36,34 +36,45 @@ def run(
     with progress("Reading the data", 0):
         prepared = prepare(config, load_manifest(out).get("attacks", ()) if going_on else ())
     config = prepared.config
-    about = About.configured(out.name, config, prepared.dataset, prepared.promises)
-    with Recording.start(out, manifest(prepared, about), force) as recording:
-        if finished := recording.finished():
+    steps: list[Callable[[], None]] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RoundDone) and not event.moment.probe:
+            steps[-1]()
+        elif isinstance(event, Note):
+            tell(event.what)
+
+    with opened(prepared, out, force, listen) as session:
+        if finished := session.trace and session.trace.finished():
             tell(f"{out} already holds this run, finished. Nothing is trained; use --force to train again.")
             return finished
         if using := references_at_risk(prepared):
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
-        steps: list[Callable[[], None]] = []
-
-        def listen(event: Event) -> None:
-            if isinstance(event, RoundDone) and not event.moment.probe:
-                steps[-1]()
-            elif isinstance(event, Note):
-                tell(event.what)
-
-        session = Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
         after, model = session.resume()
         with progress("Training and auditing", config.federation.rounds - after.round) as step:
             steps.append(step)
             session.watch((engine or rounds)(prepared, after, model))
-        for gap in prepared.gaps:
-            session.gap(gap.rstrip("."))
-        isolate(prepared, progress)
-        with progress("Computing statistics", 0):
-            cut = prepared.isolation and not prepared.isolation.complete
-            document = session.finish(out, "interrupted before every party was isolated" if cut else None)
+        return ended(prepared, session, out, progress)
+
+
+@contextmanager
+def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody) -> Iterator[Session]:
+    """A session that watches what was prepared, and records it in `out`."""
+    about = About.configured(out.name, prepared.config, prepared.dataset, prepared.promises)
+    with Recording.start(out, manifest(prepared, about), force) as recording:
+        yield Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
+
+
+def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -> Document:
+    """After the last round: what the engine could not do, what is done after the training, and the results."""
+    for gap in prepared.gaps:
+        session.gap(gap.rstrip("."))
+    isolate(prepared, progress)
+    with progress("Computing statistics", 0):
+        cut = prepared.isolation and not prepared.isolation.complete
+        document = session.finish(out, "interrupted before every party was isolated" if cut else None)
     assert document is not None
     return document
 

@@ -1,9 +1,10 @@
 """`fedaudit study`: audits every cell of a grid, on all cores or on Ray, and goes on where it was stopped.
 
 Cells whose federations are small and alike are trained together (`federation.together`), as one piece of work; every
-other cell is a piece of its own. After a kill, a piece of one cell goes on from its last complete round. A piece of
-several cells begins again, because the last bits of its training depend on who is trained together. The groups are
-fixed when a study is begun, and stored.
+other cell is a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
+begins again, because the last bits of its training depend on who is trained together. The groups are fixed when
+a study is begun, and stored. A cell that is complete is trained again with the others of its group if one of them is
+not, but it is not watched, and nothing of it is touched.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from typing import TYPE_CHECKING
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import Lock, refuse_foreign
+from fedaudit.files import refuse_foreign, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
 from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
-from fedaudit.session.recording import Recording, differing
-from fedaudit.session.run import Progress, run
+from fedaudit.session.recording import differing
+from fedaudit.session.run import Progress, ended, opened, run
 from fedaudit.session.workers import News, Tell, reason, work
 
 if TYPE_CHECKING:
     from fedaudit.federation.together import World
     from fedaudit.session.prepare import Prepared
+    from fedaudit.session.session import Session
 
 TOGETHER = 16  # cells in a group at most
 MOST_BYTES = 2**30  # records of the federations that are held in memory together
@@ -41,30 +43,24 @@ Pieces = Callable[[Sequence["Piece"]], Generator[News, None, None]]  # does them
 
 @dataclass(frozen=True)
 class Piece:
-    """Cells that one process takes, and the folder that holds the study."""
+    """Cells that one process takes, the folder that holds the study, and which of the cells are complete."""
 
     cells: Sequence[tuple[str, Config]]
     out: Path
+    done: frozenset[str] = frozenset()
 
 
 def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
     refuse_foreign(out, [results.STUDY, CELLS])
-    try:
-        (out / CELLS).mkdir(parents=True, exist_ok=True)
-        lock = Lock(out)
-    except OSError as error:
-        what = f"cannot write to {out}: {error.strerror}"
-        raise FedauditError("not-writable", what, "Choose another folder with --out.") from None
-    try:
+    with writing(out):
+        (out / CELLS).mkdir(exist_ok=True)
         file = begun(study, out)
         failed = _audit(study, file, out, _engine(study, workers), progress, tell)
         results.save_file(StudyFile(**{**vars(file), "failed": failed}), out)
         found = results.outcomes(out)
         results.save_table(found, out)
         return found
-    finally:
-        lock.release()
 
 
 def begun(study: Study, out: Path) -> StudyFile:
@@ -127,8 +123,12 @@ def _audit(
         elif status:
             tell(f"Cell {name} ({cell.title}) is audited again; {status}")
     groups = [[name for name in group if name in cells] for group in file.groups]
-    pieces = [Piece([(name, cells[name].config) for name in names], out) for names in groups if not done >= set(names)]
-    left = Counter({name: cells[name].config.federation.rounds for piece in pieces for name, _ in piece.cells})
+    pieces = [
+        Piece([(name, cells[name].config) for name in names], out, frozenset(done.intersection(names)))
+        for names in groups
+        if not done >= set(names)
+    ]
+    left = Counter({name: cells[name].config.federation.rounds for name in cells if name not in done})
     if done:
         tell(f"{len(done)} of {len(cells)} cells are already there.")
     failed: dict[str, str] = {}
@@ -172,9 +172,9 @@ def audit_piece(piece: Piece, tell: Tell) -> None:
         waiting.append((name, config, prepared))
         size += prepared.dataset.records.x.nbytes
         if size > MOST_BYTES:
-            _audit_waiting(waiting, piece.out, tell)
+            _audit_waiting(waiting, piece, tell)
             waiting, size = [], 0
-    _audit_waiting(waiting, piece.out, tell)
+    _audit_waiting(waiting, piece, tell)
 
 
 def _prepared(config: Config) -> Prepared:
@@ -196,8 +196,8 @@ def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
     run(config, folder, progress, force=again, tell=lambda _: None)
 
 
-def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, tell: Tell) -> None:
-    """Trains those together that fit together, and the others one after another."""
+def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece, tell: Tell) -> None:
+    """Trains those together that fit together, and the others one after another. What is complete is left alone."""
     from fedaudit.federation import at_once
     from fedaudit.federation.together import World, alike
     from fedaudit.session.prepare import planned
@@ -208,51 +208,47 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], out: Path, t
         world = World(prepared.task, prepared.parties, planned(prepared), seed)
         kinds.setdefault(alike(world) or name, []).append((name, config, prepared, world))
     for members in kinds.values():
-        if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= at_once.MIN_PARTIES:
-            _in_step([(name, prepared, world) for name, _, prepared, world in members], out, tell)
+        if piece.done.issuperset(name for name, *_ in members):
             continue
-        for name, config, _, _ in members:
+        if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= at_once.MIN_PARTIES:
+            _in_step([(name, prepared, world) for name, _, prepared, world in members], piece, tell)
+            continue
+        for name, config in ((name, config) for name, config, *_ in members if name not in piece.done):
             try:
-                _alone(name, config, out, tell)
+                _alone(name, config, piece.out, tell)
             except Exception as error:
                 tell("failed", name, reason(error))
 
 
-def _in_step(members: Sequence[tuple[str, Prepared, World]], out: Path, tell: Tell) -> None:
-    """Several federations, one round of all at a time, each watched by a session of its own."""
-    from fedaudit.federation.secagg import masked
+def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell: Tell) -> None:
+    """Several federations, one round of all at a time, each watched by a session of its own, unless it is complete."""
     from fedaudit.federation.together import federate_together
-    from fedaudit.session.about import About
-    from fedaudit.session.run import manifest
-    from fedaudit.session.session import Session
+    from fedaudit.session.engines import as_sent
 
-    failed: set[str] = set()
+    unwatched = set(piece.done)
+    watched = {name: prepared for name, prepared, _ in members if name not in piece.done}
 
     @contextlib.contextmanager
     def guard(name: str) -> Iterator[None]:
-        """A cell that fails is still trained, because without it the stack would not be the same for the others."""
+        """A cell that fails is still trained, as one that is complete is: without it, the stack would be another."""
         try:
             yield
         except Exception as error:
-            failed.add(name)
+            unwatched.add(name)
             tell("failed", name, reason(error))
 
     with ExitStack() as stack:
         sessions: dict[str, Session] = {}
-        for name, prepared, _ in members:
-            folder = out / CELLS / name
-            about = About.configured(name, prepared.config, prepared.dataset, prepared.promises)
+        for name, prepared in watched.items():
             with guard(name):
-                recording = stack.enter_context(Recording.start(folder, manifest(prepared, about), force=True))
-                sessions[name] = Session(prepared.auditor, recording, about, strict=True, snapshot=prepared.snapshot)
+                sessions[name] = stack.enter_context(opened(prepared, piece.out / CELLS / name, force=True))
         for rounds in federate_together([world for *_, world in members]):
             for (name, prepared, _), round in zip(members, rounds, strict=True):
-                if name not in failed:
-                    own = prepared.settings.shadow.party if prepared.settings.shadow else None
+                if name not in unwatched:
                     with guard(name):
-                        sessions[name].observe(masked(round, own) if prepared.config.federation.secagg else round)
+                        sessions[name].observe(as_sent(prepared, round))
                     tell("step", name, "")
         for name, session in sessions.items():
-            if name not in failed:
+            if name not in unwatched:
                 with guard(name):
-                    session.finish(out / CELLS / name)
+                    ended(watched[name], session, piece.out / CELLS / name, lambda *_: nullcontext(lambda: None))

@@ -43,7 +43,7 @@ def on_ray(pieces: Sequence[Piece], address: str | None) -> Generator[News, None
     with _connected(address):
         # A piece is begun again as often as nodes are lost; an error of its own ends it.
         remote: Any = ray.remote(num_cpus=1, max_retries=-1)(audit_remotely)
-        waiting: dict[Any, int] = {remote.remote(list(piece.cells)): i for i, piece in enumerate(pieces)}
+        waiting: dict[Any, int] = {remote.remote(list(piece.cells), piece.done): i for i, piece in enumerate(pieces)}
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             number = waiting.pop(ready[0])
@@ -92,8 +92,11 @@ def _connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def audit_remotely(cells: Sequence[tuple[str, Config]]) -> tuple[Files, dict[str, str]]:
-    """On a node: the files of every cell that was audited, and why the others were not."""
+def audit_remotely(
+    cells: Sequence[tuple[str, Config]], done: frozenset[str] = frozenset()
+) -> tuple[Files, dict[str, str]]:
+    """On a node: the files of every cell that was audited, and why the others were not. Those that are done already
+    are not on the node, and do not come back."""
     import torch
 
     from fedaudit.session.study import Piece, audit_piece
@@ -107,7 +110,7 @@ def audit_remotely(cells: Sequence[tuple[str, Config]]) -> tuple[Files, dict[str
 
     with tempfile.TemporaryDirectory(prefix="fedaudit-") as folder:
         try:
-            audit_piece(Piece(cells, Path(folder)), tell)
+            audit_piece(Piece(cells, Path(folder), done), tell)
         except Exception as error:  # a piece of one cell raises what went wrong
             failed |= {name: reason(error) for name, _ in cells}
         found: Files = {}

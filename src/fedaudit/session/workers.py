@@ -49,7 +49,7 @@ def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None,
             while waiting and len(busy) < workers:
                 worker = _started(do)
                 busy[worker] = waiting.pop()
-                worker.pipe.send(pieces[busy[worker]])
+                _sent(worker, pieces[busy[worker]])  # one that dies at its start has failed, or it would start for ever
             for ready in wait([worker.pipe for worker in busy]):
                 worker = next(worker for worker in busy if worker.pipe is ready)
                 try:
@@ -60,10 +60,9 @@ def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None,
                     continue
                 yield news
                 if news.kind == "done" or (news.kind == "failed" and not news.what):
-                    if waiting:
+                    if waiting and _sent(worker, pieces[waiting[-1]]):
                         busy[worker] = waiting.pop()
-                        worker.pipe.send(pieces[busy[worker]])
-                    else:
+                    else:  # nothing is left to do, or it died after its last piece: another takes its place
                         del busy[worker]
                         _end(worker)
     finally:
@@ -84,6 +83,15 @@ def _started(do: Work) -> Worker:
     process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return Worker(process, ours)
+
+
+def _sent(worker: Worker, piece: Any) -> bool:
+    """False if nobody is there any more to take it."""
+    try:
+        worker.pipe.send(piece)
+    except OSError:
+        return False
+    return True
 
 
 def _end(worker: Worker) -> None:
