@@ -1,12 +1,16 @@
 """The label-only search: against exact distances, within its budget, and independent of everything but the record."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fedaudit.adversary.signals import boundary, searching
 from fedaudit.adversary.signals.boundary import Rays, any_starts, nearest_of_each_label, search, starts_among
-from fedaudit.adversary.signals.searching import SearchOptions
+from fedaudit.adversary.signals.searching import DISTANCE, Searching, SearchOptions, Targets
 from fedaudit.types import Ints
-from tests.adversary.signals.nets import Net, distances_over_rounds, rounds_of_training, trained
+from tests.adversary.signals.nets import Net, distances_over_rounds, rounds_of_training, seen, trained
 
 DEFAULT = SearchOptions().queries
 
@@ -206,3 +210,38 @@ def test_without_any_start_there_is_no_distance() -> None:
     rays = look(net, x, x, 100)
     assert np.isnan(rays.reach).all()
     assert rays.queries.sum() == 0
+
+
+@pytest.mark.parametrize("targets", [3, "all"])
+def test_starts_are_made_for_a_few_records_at_a_time_and_the_nearest_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch, targets: Targets
+) -> None:
+    """Starts for all records at once took gigabytes. Records in small batches come out as together."""
+    nets, rows = rounds_of_training(20, (8,), 4, seed=3, rounds=1)
+    calls: list[int] = []
+
+    def counted(of: Callable[..., Any], records: int) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            calls.append(len(given[records]))
+            return of(*given)
+
+        return call
+
+    def distances() -> np.ndarray:
+        asked, own = np.arange(len(rows)) < 80, np.arange(len(rows)) >= 300
+        search = Searching(SearchOptions(300, targets), own, asked)
+        return search.measure([DISTANCE], seen(nets[0], 1), rows, ~asked, np.random.default_rng(1))[DISTANCE]
+
+    together = distances()
+    monkeypatch.setattr(boundary, "AT_ONCE", 10 * 20 * boundary.PROBES)
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "any_starts", counted(any_starts, 2))
+        few = distances()
+        assert calls
+        assert max(calls) <= 10
+        calls.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "nearest_of_each_label", counted(nearest_of_each_label, 0))
+        distances()
+        assert len(calls) == 1
+    assert np.allclose(together, few, rtol=1e-6, equal_nan=True)

@@ -32,6 +32,7 @@ from fedaudit.types import Bools, Floats, Ints
 Points = NDArray[np.float32]
 Labels = Callable[[Points], NDArray[np.integer]]  # the model: points in, predicted labels out
 Box = tuple[float, float]
+Starts = Callable[[slice], Points]  # which records in, their starts out
 
 PROBES, FEWEST_PROBES = 24, 4  # directions in one estimate of the normal: as many as there are inputs, within these
 RADIUS = 0.05  # how far probes lie from the end of the ray, as a share of its reach
@@ -72,12 +73,20 @@ class Rays:
 
 
 def search(
-    labels: Labels, x: Points, allowed: Bools, starts: Points, warm: Rays, budget: int, seed: int, box: Box | None
+    labels: Labels,
+    x: Points,
+    allowed: Bools,
+    starts: Points | Starts,
+    warm: Rays,
+    budget: int,
+    seed: int,
+    box: Box | None,
 ) -> Rays:
     """For each record (a flat row of x) the shortest ray to a point whose label is `allowed` (records x classes).
 
-    starts: records x starts x inputs, points with such labels (NaN: none). warm: rays under an earlier model (a reach
-    of NaN: none). Costs at most `budget` queries a record.
+    starts: records x starts x inputs, points with such labels (NaN: none); or a function that gives those of some
+    records, so that there need not be room for all at once. warm: rays under an earlier model (a reach of NaN: none).
+    Costs at most `budget` queries a record.
     """
     found = Rays.none(*x.shape)
     chunk = max(1, AT_ONCE // (PROBES * x.shape[1]))
@@ -85,7 +94,7 @@ def search(
         part = slice(first, first + chunk)
         one = Search(labels, x[part], allowed[part], budget, seed, box)
         one.take_up(warm.direction[part], warm.reach[part])
-        one.explore(starts[part])
+        one.explore(starts(part) if callable(starts) else starts[part])
         best = one.best()
         for field in ("direction", "reach", "label", "queries"):
             getattr(found, field)[part] = getattr(best, field)
