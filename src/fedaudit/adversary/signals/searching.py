@@ -52,13 +52,14 @@ Targets = int | Literal["all"]
 class SearchOptions:
     """queries: all that a record may cost, over all rounds and targets. targets: how many nearest boundaries, or `all`:
     one for each class. own: how many records of its own the adversary learns from. bounds: of every input that is asked
-    about. rounds: among how many the queries are shared."""
+    about. rounds: among how many the queries are shared. seconds: how long all of it was said to take."""
 
     queries: int = 6000
     targets: Targets = 3
     own: int = 500
     bounds: Box | None = None
     rounds: int = 1
+    seconds: float = 0.0
 
 
 class Searching:
