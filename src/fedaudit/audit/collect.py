@@ -66,6 +66,7 @@ class Sight:
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
         self.pending: View | None = None  # the model that a deferred attack asks when it is scored
+        self.looked: dict[tuple[str, ...], Measured] = {}  # by signals: what was measured of that model
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
         self.notes: list[str] = []
@@ -166,6 +167,7 @@ class Sight:
         self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
         if not moment.probe:
             self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
+            self.looked = {}
             self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
@@ -213,7 +215,15 @@ class Sight:
     def expect(self, view: View) -> None:
         """What a deferred attack will look at, unless a later model is known; only the model itself is held."""
         if self.later and (self.pending is None or self.pending.moment < view.moment):
-            self.pending = view.alone()
+            self.pending, self.looked = view.alone(), {}
+
+    def look(self, signals: Iterable[str], view: View) -> Measured:
+        """What deferred attacks see of the pending model. It is measured once, for all of them and every snapshot."""
+        key = tuple(signals)
+        if key not in self.looked:
+            found = self.measure_signals(key, view, 0.0)
+            self.looked[key] = replace(found, values={name: of for name, of in found.values.items() if name in key})
+        return self.looked[key]
 
     # ------------------------------------------------------------------ between two rounds
 
@@ -243,6 +253,7 @@ class Sight:
         for name, reduction in self.reductions.items():
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
+        self.looked = {}
         self.search.restore(state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
