@@ -12,6 +12,8 @@ import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.adversary.signals import boundary
+from fedaudit.adversary.signals.searching import Searching
+from fedaudit.adversary.vantage import View
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
@@ -174,6 +176,36 @@ def test_ctrl_c_in_the_middle_of_a_search_keeps_the_rounds_before_and_the_run_go
         one, other = ({r.attack: r for r in d.results if r.party is None}[attack] for d in (whole, on))
         assert one.estimates == other.estimates
         assert one.cost.queries == other.cost.queries
+
+
+def test_an_interrupted_run_searches_once_for_all_attacks_and_all_that_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The results, the most exposed records and the scores rest on one search of the last model that was seen."""
+    prepared = prepare(asking(["boundary", "tear-last"]))
+    auditor, made = prepared.auditor, rounds(prepared)
+    sight = auditor.panels.sights["(label-only-client)"]
+    first, asked = Searching._search, list[int]()
+
+    def counted(search: Searching, view: View, *given: Any) -> Any:
+        before = view.queries.count
+        found = first(search, view, *given)
+        asked.append(view.queries.count - before)
+        return found
+
+    monkeypatch.setattr(Searching, "_search", counted)
+    for _ in range(2):
+        auditor.observe(next(made))
+    for number in (1, 2):  # and once more after another round
+        audit = auditor.snapshot()
+        most_exposed(auditor, audit.headlines, salt="")
+        scores(auditor)
+        assert len(asked) == number
+        view = sight.pending
+        assert view is not None
+        assert view.queries.count == asked[-1] + len(sight.row_ids)  # one search, and one label for everybody
+        assert pooled(audit)["boundary"].cost.queries == pooled(audit)["tear-last"].cost.queries
+        auditor.observe(next(made))
 
 
 def scores(auditor: Auditor) -> np.ndarray:

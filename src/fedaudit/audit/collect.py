@@ -20,7 +20,7 @@ from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, searching, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
-from fedaudit.audit.patience import patience
+from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
@@ -66,6 +66,7 @@ class Sight:
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
         self.pending: View | None = None  # the model that a deferred attack asks when it is scored
+        self.looked: dict[tuple[str, ...], Measured] = {}  # by signals: what was measured of that model
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
         self.notes: list[str] = []
@@ -92,8 +93,10 @@ class Sight:
         return sorted({signal for attack in attacks for signal in attack.signals})
 
     def wants(self, moment: Moment, last: bool) -> list[str]:
-        """The signals to measure at a moment. In the last planned round this includes those of deferred attacks."""
-        asking = [attack for attack in self.attacks if attack.probes == (moment.probe > 0)]
+        """The signals to measure at a moment, for attacks that have not failed. In the last planned round this includes
+        those of deferred attacks."""
+        alive = [attack for attack in self.attacks if attack.name not in self.failed]
+        asking = [attack for attack in alive if attack.probes == (moment.probe > 0)]
         now = [attack for attack in asking if attack.name not in self.later]
         later = [attack for attack in asking if attack.name in self.later]
         return [*self.signals(now), *(self.signals(later) if last else [])]
@@ -154,7 +157,7 @@ class Sight:
                 continue
             if attack.name in self.later:
                 self.settled.discard(attack.name)
-                if not set(attack.signals) <= set(values):
+                if not set(attack.signals) <= set(values) and not _hopeless(attack, measured):
                     continue
             why = self.reduce(attack, self.reductions[attack.name], moment, values, measured)
             if why:
@@ -164,6 +167,7 @@ class Sight:
         self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
         if not moment.probe:
             self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
+            self.looked = {}
             self.rounds += 1
         if not stored:
             measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
@@ -211,7 +215,15 @@ class Sight:
     def expect(self, view: View) -> None:
         """What a deferred attack will look at, unless a later model is known; only the model itself is held."""
         if self.later and (self.pending is None or self.pending.moment < view.moment):
-            self.pending = view.alone()
+            self.pending, self.looked = view.alone(), {}
+
+    def look(self, signals: Iterable[str], view: View) -> Measured:
+        """What deferred attacks see of the pending model. It is measured once, for all of them and every snapshot."""
+        key = tuple(signals)
+        if key not in self.looked:
+            found = self.measure_signals(key, view, 0.0)
+            self.looked[key] = replace(found, values={name: of for name, of in found.values.items() if name in key})
+        return self.looked[key]
 
     # ------------------------------------------------------------------ between two rounds
 
@@ -241,6 +253,7 @@ class Sight:
         for name, reduction in self.reductions.items():
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
+        self.looked = {}
         self.search.restore(state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
@@ -248,15 +261,21 @@ class Sight:
         self.layers = dict(state["layers"])
 
 
+def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
+    """Did a signal of this attack take too long? Then there is no point in waiting for the last model."""
+    return any(too_long(measured.failed.get(signal, "")) for signal in attack.signals)
+
+
 def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
     """All families of signals, including the one for a hidden attribute if the audit asks for it."""
-    kept = Family(updates.NEEDS, filtering.measure), Family(searching.NEEDS, search.measure, settings.seed)
-    found = (*FAMILIES, *kept)
+    asking = Family(searching.NEEDS, search.measure, settings.seed, settings.search.seconds)
+    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure), asking)
     return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
 
 
 class Attempt:
-    """Measures signals in one pass. If that fails, measures them one by one, so that only the faulty one is lost."""
+    """Measures each family of signals in one pass. If that fails, measures them one by one, so that only the faulty one
+    is lost; but not if it took too long, because each of them would."""
 
     def __init__(self, view: View, rows: Records, known: Bools, families: Sequence[Family]):
         self.view, self.rows, self.known, self.families = view, rows, known, families
@@ -266,14 +285,21 @@ class Attempt:
         self.notes: list[str] = []
 
     def measure(self, signals: Sequence[str]) -> None:
-        mine = [name for name in signals if any(name in family.needs for family in self.families)]
+        for family in self.families:
+            mine = [name for name in signals if name in family.needs]
+            if mine:
+                self._of(family, mine)
+
+    def _of(self, family: Family, signals: Sequence[str]) -> None:
         try:
-            self._measure(mine)
+            self._measure(family, signals)
+        except TooLongError as error:
+            self.fail(signals, error)
         except Exception as together:
             failed_before = len(self.failed)
-            for name in mine:
+            for name in signals:
                 try:
-                    self._measure([name])
+                    self._measure(family, [name])
                 except Exception as error:
                     self.fail([name], error)
             if len(self.failed) == failed_before:
@@ -281,9 +307,9 @@ class Attempt:
                     f"signals were measured one by one, because measuring them together failed ({say(together)})"
                 )
 
-    def _measure(self, signals: Sequence[str]) -> None:
-        with patience():
-            found = measure(signals, self.view, self.rows, self.known, self.families)
+    def _measure(self, family: Family, signals: Sequence[str]) -> None:
+        with patience(family.expected):
+            found = measure(signals, self.view, self.rows, self.known, [family])
         self.add(found)
         self.unobserved |= set(signals) - set(found)
 

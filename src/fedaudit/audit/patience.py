@@ -2,38 +2,49 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from fedaudit.errors import FedauditError
 
-SECONDS = 3600.0  # limit for one step of one attack: measuring a round, or scoring
+SECONDS = 3600.0  # limit for one step: measuring a family of signals in a round, or scoring an attack
+_WHY = "it took longer than"
 
 
 class TooLongError(FedauditError):
-    def __init__(self) -> None:
-        super().__init__("hangs", f"it took longer than {SECONDS:g} s", "The other attacks are not affected.")
+    def __init__(self, seconds: float) -> None:
+        super().__init__("hangs", f"{_WHY} {seconds:g} s", "The other attacks are not affected.")
+
+
+def too_long(why: str) -> bool:
+    """Is this the reason of a `TooLongError`? With a stored round, reasons are kept as text."""
+    return why.startswith(_WHY)
+
+
+def limit(expected: float = 0.0) -> float:
+    """What was expected to take long may take twice as long as that, and anything may take an hour."""
+    return max(SECONDS, round(2 * expected))
 
 
 @contextmanager
-def patience() -> Iterator[None]:
+def patience(expected: float = 0.0) -> Iterator[None]:
     """Raises `TooLongError` inside the block after the time limit. This works only in the main thread on POSIX systems;
-    elsewhere there is no limit. May be nested."""
+    elsewhere there is no limit. May be nested: while an inner block runs, the outer clock stands still.
+
+    `expected`: how many seconds the block was said to take."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
     def give_up(number: int, frame: FrameType | None) -> None:
-        raise TooLongError
+        raise TooLongError(seconds)
 
-    started, before = time.monotonic(), signal.signal(signal.SIGALRM, give_up)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    seconds, before = limit(expected), signal.signal(signal.SIGALRM, give_up)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        rest = max(left - (time.monotonic() - started), 1e-3) if left else 0.0
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, rest)
+        signal.setitimer(signal.ITIMER_REAL, left)

@@ -29,7 +29,7 @@ class Scores:
         self._found: dict[tuple[int, str, int], Floats] = {}
         self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
         self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
-        self.seconds: dict[int, float] = {}  # of deferred measurements, by sight
+        self.seconds: dict[tuple[int, tuple[str, ...]], float] = {}  # of deferred measurements, by sight and signals
 
     @quietly
     def of(self, sight: Sight, attack: BaseAttack, k: int | None = None) -> Floats:
@@ -84,8 +84,8 @@ class Scores:
                 f"{attack.name} needs the last model, and neither that model nor its signals were kept",
                 'Run again with audit.keep = "snapshots".',
             )
-        measured = sight.measure_signals(attack.signals, view, 0.0)
-        self.seconds[id(sight)] = self.seconds.get(id(sight), 0.0) + measured.seconds
+        measured = sight.look(attack.signals, view)
+        self.seconds[id(sight), tuple(attack.signals)] = measured.seconds
         looked = attack.reduce(len(sight.id))
         looked.restore(kept.state())
         why = sight.reduce(attack, looked, view.moment, in_order(measured, sight.row_ids), measured)
@@ -144,7 +144,9 @@ class Scores:
         """Audit time in units of the local epochs that were trained in the same rounds; where nobody says how long they
         took, in seconds a round."""
         own = self.own.seconds if attack.learns and self.own else 0.0
-        spent = sum(sight.cost(attack) + self.seconds.get(id(sight), 0.0) for sight in sights)
+        seen = {id(sight) for sight in sights}
+        spent = sum(sight.cost(attack) for sight in sights)
+        spent += sum(seconds for (sight, _), seconds in self.seconds.items() if sight in seen)
         return (own + spent) / (
             sum(sight.epoch_seconds for sight in sights) or sum(sight.rounds for sight in sights) or 1
         )

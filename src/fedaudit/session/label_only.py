@@ -11,6 +11,7 @@ from fedaudit.adversary.attacks.tear import FEWEST
 from fedaudit.adversary.signals.boundary import Points, Rays, any_starts, search
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, inputs_are
 from fedaudit.audit import Settings
+from fedaudit.audit.patience import limit
 from fedaudit.audit.settings import own_records
 from fedaudit.errors import FedauditError
 from fedaudit.types import Game, Ints, Role, Task
@@ -18,22 +19,24 @@ from fedaudit.types import Game, Ints, Role, Task
 TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game, seed: int) -> list[str]:
+def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[str], float]:
     """Refuses a first party with too few records of its own. Says how long the search will take, and what a distance
-    means where inputs are binary."""
+    means where inputs are binary. Returns these lines, and the seconds."""
     taught = [attack for attack in settings.attacks if attack.taught]
     if not taught:
-        return []
+        return [], 0.0
     everyone = np.arange(len(game.candidates))
     own = own_records(game, everyone, settings.search.own)
     check_own(taught[0].name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
     if not any({DISTANCE, DEEPFOOL} & set(attack.signals) for attack in taught):
-        return []
+        return [], 0.0
     lines = meaning(inputs_are(game.candidates.rows.x))
-    if any(DISTANCE in attack.signals for attack in taught):
-        asked = int((own | ~game.of_first())[game.candidates.owner].sum())
-        lines.insert(0, duration(asked, settings.search.queries, speed(task, game, seed)))
-    return lines
+    if not any(DISTANCE in attack.signals for attack in taught):
+        return lines, 0.0
+    asked = int((own | ~game.of_first())[game.candidates.owner].sum())
+    per_second = speed(task, game, seed)
+    line = duration(asked, settings.search.queries, per_second)
+    return [line, *lines], asked * settings.search.queries / per_second
 
 
 def check_own(name: str, members: int, game: Game) -> None:
@@ -70,10 +73,11 @@ def speed(task: Task, game: Game, seed: int) -> float:
 def duration(records: int, queries: int, per_second: float) -> str:
     seconds = records * queries / per_second
     length = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
     return (
         f"The search for decision boundaries may ask for {records * queries:,} labels ({records:,} records, at most "
         f"{queries:,} each over all rounds): about {length} at {per_second:,.0f} labels a second; audit.tear.queries "
-        "sets how many."
+        f"sets how many.{given_up}"
     )
 
 

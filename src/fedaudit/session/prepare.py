@@ -232,8 +232,9 @@ def search_options(config: Config) -> SearchOptions:
 def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
     """The only way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
-    told = (*label_only.told(suited, task, game, seed), *too_few_to_whiten(suited, game))
-    suited = replace(suited, notices=(*suited.notices, *told))
+    lines, seconds = label_only.told(suited, task, game, seed)
+    told = (*lines, *too_few_to_whiten(suited, game))
+    suited = replace(suited, notices=(*suited.notices, *told), search=replace(suited.search, seconds=seconds))
     by_coins = settings.coins is not None
     return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 

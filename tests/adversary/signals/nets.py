@@ -113,18 +113,21 @@ def rounds_of_training(
     return nets, Records(x, y.numpy(), np.array([str(i) for i in range(len(x))]))
 
 
+def seen(net: Net, round: int) -> View:
+    """The network as somebody sees it who may ask for labels."""
+    return View(
+        Moment(round), Vantage.LABEL_ONLY_CLIENT, "global", None, frozenset({Grant.LABELS}), len(net.layers[-1][1]),
+        _answer=net.labels, _held={},
+    )  # fmt: skip
+
+
 def distances_over_rounds(nets: list[Net], rows: Records, asked: Bools, own: Bools, queries: int) -> Iterator[Floats]:
     """The nearest distance of each record in each round, as an audit of so many rounds finds it with so many queries;
     NaN for records that are not asked about."""
-    classes = len(nets[0].layers[-1][1])
     search = Searching(SearchOptions(queries, rounds=len(nets)), own, asked)
     for number, net in enumerate(nets, start=1):
-        view = View(
-            Moment(number), Vantage.LABEL_ONLY_CLIENT, "global", None, frozenset({Grant.LABELS}), classes,
-            _answer=net.labels, _held={},
-        )  # fmt: skip
         found = search.measure(
-            [DISTANCE, QUERIES], view, rows, np.zeros(len(rows), bool), np.random.default_rng(number)
+            [DISTANCE, QUERIES], seen(net, number), rows, np.zeros(len(rows), bool), np.random.default_rng(number)
         )
         search.remember(found)
         yield np.where(

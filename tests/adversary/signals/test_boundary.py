@@ -1,12 +1,16 @@
 """The label-only search: against exact distances, within its budget, and independent of everything but the record."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+from fedaudit.adversary.signals import boundary, searching
 from fedaudit.adversary.signals.boundary import Rays, any_starts, nearest_of_each_label, search, starts_among
-from fedaudit.adversary.signals.searching import SearchOptions
+from fedaudit.adversary.signals.searching import DISTANCE, Searching, SearchOptions, Targets
 from fedaudit.types import Ints
-from tests.adversary.signals.nets import Net, distances_over_rounds, rounds_of_training, trained
+from tests.adversary.signals.nets import Net, distances_over_rounds, rounds_of_training, seen, trained
 
 DEFAULT = SearchOptions().queries
 
@@ -127,16 +131,37 @@ def test_more_queries_never_lengthen_a_ray_on_average_and_seeds_agree() -> None:
     assert np.corrcoef(first, second)[0, 1] > 0.9
 
 
-def test_a_record_does_not_depend_on_the_others() -> None:
-    net, data = trained(10, (12,), 3, seed=2)
+@pytest.mark.parametrize(("inputs", "budget"), [(10, 3000), (2, 240)])
+def test_a_record_does_not_depend_on_the_others(inputs: int, budget: int) -> None:
+    """Neither in its first wave of starts nor in later ones, which others reach after more steps, or never."""
+    net, data = trained(inputs, (12,), 3, seed=2)
     x, pool = data[:70], data[100:300]
-    whole = look(net, x, pool, 300)
-    some = look(net, x[10:13], pool, 300)
+    whole = look(net, x, pool, budget)
     order = np.random.default_rng(0).permutation(len(x))
-    mixed = look(net, x[order], pool, 300)
-    assert np.allclose(whole.reach[10:13], some.reach, rtol=1e-6)
-    assert np.allclose(whole.reach[order], mixed.reach, rtol=1e-6)
-    assert np.array_equal(whole.queries[order], mixed.queries)
+    mixed = look(net, x[order], pool, budget)
+    same(whole, mixed, order)
+    for place in range(10, 18):
+        same(whole, look(net, x[place : place + 1], pool, budget), np.array([place]))
+
+
+@pytest.mark.parametrize("change", [0.02, 0.2])
+def test_a_record_with_a_warm_start_does_not_depend_on_the_others(change: float) -> None:
+    """Whether the old boundary points of all others are still past the boundary, or some are not."""
+    net, data = trained(5, (8,), 3, seed=5)
+    x, pool = data[:60], data[100:300]
+    rng = np.random.default_rng(1)
+    moved = Net([(w + change * rng.normal(size=w.shape), b) for w, b in net.layers])
+    before = look(net, x, pool, 120)
+    whole = look(moved, x, pool, 120, warm=before)
+    for place in range(20):
+        mine = np.array([place])
+        alone = Rays(before.direction[mine], before.reach[mine], before.label[mine], before.queries[mine])
+        same(whole, look(moved, x[mine], pool, 120, warm=alone), mine)
+
+
+def same(whole: Rays, some: Rays, which: Ints) -> None:
+    assert np.allclose(whole.reach[which], some.reach, rtol=1e-6, equal_nan=True)
+    assert np.array_equal(whole.queries[which], some.queries)
 
 
 def test_a_warm_start_keeps_what_was_found_and_costs_little() -> None:
@@ -185,3 +210,38 @@ def test_without_any_start_there_is_no_distance() -> None:
     rays = look(net, x, x, 100)
     assert np.isnan(rays.reach).all()
     assert rays.queries.sum() == 0
+
+
+@pytest.mark.parametrize("targets", [3, "all"])
+def test_starts_are_made_for_a_few_records_at_a_time_and_the_nearest_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch, targets: Targets
+) -> None:
+    """Starts for all records at once took gigabytes. Records in small batches come out as together."""
+    nets, rows = rounds_of_training(20, (8,), 4, seed=3, rounds=1)
+    calls: list[int] = []
+
+    def counted(of: Callable[..., Any], records: int) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            calls.append(len(given[records]))
+            return of(*given)
+
+        return call
+
+    def distances() -> np.ndarray:
+        asked, own = np.arange(len(rows)) < 80, np.arange(len(rows)) >= 300
+        search = Searching(SearchOptions(300, targets), own, asked)
+        return search.measure([DISTANCE], seen(nets[0], 1), rows, ~asked, np.random.default_rng(1))[DISTANCE]
+
+    together = distances()
+    monkeypatch.setattr(boundary, "AT_ONCE", 10 * 20 * boundary.PROBES)
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "any_starts", counted(any_starts, 2))
+        few = distances()
+        assert calls
+        assert max(calls) <= 10
+        calls.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(searching, "nearest_of_each_label", counted(nearest_of_each_label, 0))
+        distances()
+        assert len(calls) == 1
+    assert np.allclose(together, few, rtol=1e-6, equal_nan=True)

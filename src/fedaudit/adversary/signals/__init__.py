@@ -22,12 +22,14 @@ Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], d
 class Family:
     """A group of signals: what each needs from a view, and a function that computes several of them together.
 
-    `salt` keeps the random numbers of this family apart from those of the others.
+    `salt` keeps the random numbers of this family apart from those of the others. `expected`: how many seconds it was
+    said to take, where that was said.
     """
 
     needs: Mapping[str, frozenset[Grant]]
     measure: Measure
     salt: int = 0
+    expected: float = 0.0
 
 
 def _gradients(

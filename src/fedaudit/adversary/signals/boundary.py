@@ -14,8 +14,9 @@ After TEAR (`adversary.attacks.tear`), HopSkipJump and SurFree; batched over rec
 
 The end of a ray was labelled otherwise when it was asked about, so that no distance is ever less than the true one.
 
-All records are probed in the same directions. A record's distance therefore depends on nothing but the record, the
-model, its starts and the seed: not on which other records are searched, nor on how many at once.
+All records are probed in the same directions, drawn anew for each wave of starts: how long others took over the last
+wave does not matter. A record's distance therefore depends on nothing but the record, the model, its starts, the budget
+and the seed: not on which other records are searched, nor on how many at once (rounding of the model's outputs aside).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from fedaudit.types import Bools, Floats, Ints
 Points = NDArray[np.float32]
 Labels = Callable[[Points], NDArray[np.integer]]  # the model: points in, predicted labels out
 Box = tuple[float, float]
+Starts = Callable[[slice], Points]  # which records in, their starts out
 
 PROBES, FEWEST_PROBES = 24, 4  # directions in one estimate of the normal: as many as there are inputs, within these
 RADIUS = 0.05  # how far probes lie from the end of the ray, as a share of its reach
@@ -71,12 +73,20 @@ class Rays:
 
 
 def search(
-    labels: Labels, x: Points, allowed: Bools, starts: Points, warm: Rays, budget: int, seed: int, box: Box | None
+    labels: Labels,
+    x: Points,
+    allowed: Bools,
+    starts: Points | Starts,
+    warm: Rays,
+    budget: int,
+    seed: int,
+    box: Box | None,
 ) -> Rays:
     """For each record (a flat row of x) the shortest ray to a point whose label is `allowed` (records x classes).
 
-    starts: records x starts x inputs, points with such labels (NaN: none). warm: rays under an earlier model (a reach
-    of NaN: none). Costs at most `budget` queries a record.
+    starts: records x starts x inputs, points with such labels (NaN: none); or a function that gives those of some
+    records, so that there need not be room for all at once. warm: rays under an earlier model (a reach of NaN: none).
+    Costs at most `budget` queries a record.
     """
     found = Rays.none(*x.shape)
     chunk = max(1, AT_ONCE // (PROBES * x.shape[1]))
@@ -84,7 +94,7 @@ def search(
         part = slice(first, first + chunk)
         one = Search(labels, x[part], allowed[part], budget, seed, box)
         one.take_up(warm.direction[part], warm.reach[part])
-        one.explore(starts[part])
+        one.explore(starts(part) if callable(starts) else starts[part])
         best = one.best()
         for field in ("direction", "reach", "label", "queries"):
             getattr(found, field)[part] = getattr(best, field)
@@ -96,7 +106,7 @@ class Search:
 
     def __init__(self, labels: Labels, x: Points, allowed: Bools, budget: int, seed: int, box: Box | None):
         self.labels, self.x, self.allowed, self.box = labels, x, allowed, box
-        self.rng = np.random.default_rng(seed)
+        self.seed, self.rng = seed, np.random.default_rng(seed)
         self.probes = max(min(PROBES, x.shape[1]), FEWEST_PROBES)
         self.budget, self.left = budget, np.full(len(x), budget)
         self.spent = np.zeros(len(x), np.int64)
@@ -140,7 +150,7 @@ class Search:
         for factor in OUTWARD:
             waiting = waiting[self.left[waiting] > 0]
             if len(waiting) == 0:
-                return
+                break
             ends = self.x[waiting] + (factor * reach[waiting])[:, None] * direction[waiting]
             past, end = self.ask(waiting, ends[:, None])
             ready = past[:, 0]
@@ -152,14 +162,15 @@ class Search:
         """Takes up one wave of starts after the other, while the record can pay for them and they still help."""
         wave = int(np.clip(self.budget // PER_START, 1, WAVE))
         idle = np.zeros(len(self.x), np.int64)
-        for first in range(0, starts.shape[1], wave):
+        for number, first in enumerate(range(0, starts.shape[1], wave)):
             before = self._shortest()
             able = (self.left >= ENOUGH) & (idle < IDLE_WAVES)
             able |= np.isinf(before) | (first == 0)  # who has no ray yet needs one before anything else
             if not able.any():
                 break
+            self.rng = np.random.default_rng([self.seed, number])
             self.cast(starts[:, first : first + wave], able)
-            self.compete()
+            self.compete(able)
             idle += self._shortest() > (1 - GAIN) * before
 
     def cast(self, starts: Points, able: Bools) -> None:
@@ -194,10 +205,10 @@ class Search:
 
     # ------------------------------------------------------------------ shortening them
 
-    def compete(self) -> None:
-        """Steps for the shortest rays of each record that still move, the longer half left behind after every few."""
+    def compete(self, able: Bools) -> None:
+        """Steps for the shortest rays of able records that still move, the longer half left behind after every few."""
         several = np.clip(self.left // max(PER_RAY, PER_INPUT * self.x.shape[1]), 1, WAVE)
-        live = self._shortest_few(np.flatnonzero(self.still < PATIENCE), several)
+        live = self._shortest_few(np.flatnonzero(able[self.owner] & (self.still < PATIENCE)), several)
         self.bisect(live, PRECISION)
         while len(live):
             for _ in range(STEPS_BEFORE_HALVING):

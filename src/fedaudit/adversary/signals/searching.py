@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -51,13 +52,14 @@ Targets = int | Literal["all"]
 class SearchOptions:
     """queries: all that a record may cost, over all rounds and targets. targets: how many nearest boundaries, or `all`:
     one for each class. own: how many records of its own the adversary learns from. bounds: of every input that is asked
-    about. rounds: among how many the queries are shared."""
+    about. rounds: among how many the queries are shared. seconds: how long all of it was said to take."""
 
     queries: int = 6000
     targets: Targets = 3
     own: int = 500
     bounds: Box | None = None
     rounds: int = 1
+    seconds: float = 0.0
 
 
 class Searching:
@@ -171,13 +173,23 @@ class _Whom:
             found.append(self._one(allowed, [], warm[k], budget))
         return found
 
+    @cached_property
+    def _nearest(self) -> tuple[Floats, Ints]:
+        return nearest_of_each_label(self.x, self.pool, self.pool_label, self.classes)
+
     def _one(self, allowed: Bools, rays: list[Rays], warm: Rays, budget: int) -> Rays:
         """Starts are the ends of other rays, the nearest record with each label, and records with any."""
-        distance, which = nearest_of_each_label(self.x, self.pool, self.pool_label, self.classes)
-        ends = [(self.x + one.reach[:, None] * one.direction).astype(np.float32)[:, None] for one in rays]
-        labelled = starts_among(self.pool, distance, which, allowed, LABELLED_STARTS)
-        more = any_starts(self.pool, self.pool_label, allowed, ANY_STARTS, self.seed % 2**32)
-        starts = np.concatenate([*ends, labelled, more], axis=1)
+        distance, which = self._nearest
+
+        def starts(part: slice) -> Points:
+            ends = [
+                (self.x[part] + one.reach[part, None] * one.direction[part]).astype(np.float32)[:, None] for one in rays
+            ]
+            fit = allowed[part]
+            labelled = starts_among(self.pool, distance[part], which[part], fit, LABELLED_STARTS)
+            more = any_starts(self.pool, self.pool_label, fit, ANY_STARTS, self.seed % 2**32)
+            return np.concatenate([*ends, labelled, more], axis=1)
+
         return search(self.labels, self.x, allowed, starts, warm, max(budget, 0), self.seed, self.options.bounds)
 
 
