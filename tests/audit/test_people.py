@@ -16,7 +16,7 @@ from fedaudit.adversary.attacks import SUBJECT
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.judge.sentences import Scene, worded
-from fedaudit.audit.judge.subjects import f1, rates, threshold
+from fedaudit.audit.judge.subjects import f1, rates
 from fedaudit.audit.known import KNOWN, known, possible, usual
 from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
@@ -29,7 +29,7 @@ from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.stats import Block, auc, best_cut, tpr_at_fpr
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
 from tests.worlds import silent, watch
@@ -185,16 +185,16 @@ def test_a_threshold_lies_where_the_known_are_told_apart_best() -> None:
     def right(place: float) -> float:
         return float((members > place).mean() + (others <= place).mean())
 
-    found = threshold(members, others)
+    found = best_cut(members, others)
     assert right(found) == max(right(place) for place in np.linspace(-4, 5, 5000))
-    assert threshold(np.array([1.0]), np.array([1.0])) == -np.inf  # all tied: everybody is accused
-    assert threshold(np.array([0.0]), np.array([1.0])) == -np.inf
-    assert threshold(np.array([3.0]), np.array([1.0])) == 2.0
+    assert best_cut(np.array([1.0]), np.array([1.0])) == -np.inf  # all tied: everybody is accused
+    assert best_cut(np.array([0.0]), np.array([1.0])) == -np.inf
+    assert best_cut(np.array([3.0]), np.array([1.0])) == 2.0
 
 
 def test_T2_ties_decide_nothing() -> None:
     """A loss that falls in every round gives everybody the same score: chance, and the F1 of a yes to everybody."""
-    place = threshold(np.full(5, 3.0), np.full(5, 3.0))
+    place = best_cut(np.full(5, 3.0), np.full(5, 3.0))
     members, outsiders = np.full(40, 3.0) > place, ~(np.full(60, 3.0) > place)
     found = rates([(members, None)], [(outsiders, None)], 5, "", 0.95)
     accuracy, score = found["balanced-accuracy@5"], found["f1@5"]

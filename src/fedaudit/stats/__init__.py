@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
     from fedaudit.stats.called import accuracy_difference, decisions
     from fedaudit.stats.compare import party_differences
+    from fedaudit.stats.cuts import balanced_accuracy, best_cut
     from fedaudit.stats.epsilon import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, proved_epsilon
     from fedaudit.stats.halves import hash_order, random_half
     from fedaudit.stats.intervals import clopper_pearson
@@ -37,7 +38,9 @@ _HOME = {
     "anytime_epsilon": "anytime",
     "auc": "ranking",
     "auc_difference": "paired",
+    "balanced_accuracy": "cuts",
     "band_confidences": "bands",
+    "best_cut": "cuts",
     "clopper_pearson": "intervals",
     "decisions": "called",
     "design_effect": "blocks",
@@ -72,7 +75,9 @@ __all__ = [
     "anytime_epsilon",
     "auc",
     "auc_difference",
+    "balanced_accuracy",
     "band_confidences",
+    "best_cut",
     "clopper_pearson",
     "decisions",
     "design_effect",

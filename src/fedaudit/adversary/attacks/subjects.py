@@ -31,6 +31,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Gather, OneSignal, Question
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.neighbourhood import NEIGHBOURHOOD
+from fedaudit.stats import balanced_accuracy
 from fedaudit.types import Bools, Floats, Moment
 
 LAMBDAS = 200  # values that are tried
@@ -112,15 +113,9 @@ def best_threshold(losses: Floats, member: Bools) -> float | None:
         return None
     tried = every[np.unique(np.linspace(0, len(every) - 1, LAMBDAS).astype(int))]
     found = shares(losses, tried)
-    quality = np.array([(balanced_accuracy(own, member), auc(own, member)) for own in found.T])
+    quality = np.array([(balanced_accuracy(own[member], own[~member]), auc(own, member)) for own in found.T])
     best = np.flatnonzero((quality == max(map(tuple, quality))).all(axis=1))
     return float(tried[best[len(best) // 2]])
-
-
-def balanced_accuracy(scores: Floats, member: Bools) -> float:
-    """The most that one threshold on the scores can reach."""
-    rates = [((scores[member] >= cut).mean(), (scores[~member] >= cut).mean()) for cut in np.unique(scores)]
-    return float(max(0.5, *((1 + hits - alarms) / 2 for hits, alarms in rates)))
 
 
 def auc(scores: Floats, member: Bools) -> float:

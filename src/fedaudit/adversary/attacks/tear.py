@@ -38,6 +38,7 @@ from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, QUERIES, RIGHT
 from fedaudit.errors import FedauditError
+from fedaudit.stats import best_cut
 from fedaudit.types import Bools, Floats, Moment, Vantage
 
 FEWEST = 20  # members, and non-members, that the adversary must have of its own
@@ -249,21 +250,9 @@ def checked(evidence: Evidence, name: str) -> Any:
 
 
 def best_threshold(scores: Floats, member: NDArray[Any]) -> float:
-    """The score above which a record is called a member: the best by balanced accuracy, half-way between two scores;
-    of several as good, the middle one."""
-    member = np.asarray(member, bool)
-    values = np.unique(scores[np.isfinite(scores)])
-    if len(values) < 2:
-        return float(values[0]) if len(values) else 0.0
-    cuts = (values[1:] + values[:-1]) / 2
-    inside, outside = np.sort(scores[member]), np.sort(scores[~member])
-    right = (
-        1
-        - np.searchsorted(inside, cuts, "right") / len(inside)
-        + np.searchsorted(outside, cuts, "right") / len(outside)
-    )
-    best = np.flatnonzero(right >= right.max() - 1e-12)
-    return float(cuts[best[len(best) // 2]])
+    """The score above which a record is called a member: the best by balanced accuracy."""
+    inside = np.asarray(member, bool)
+    return best_cut(scores[inside], scores[~inside])
 
 
 def boosted(features: Floats, label: NDArray[Any]) -> tuple[Any, Floats]:

@@ -12,16 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.judge import membership
 from fedaudit.audit.judge.case import Case, Verdict
 from fedaudit.audit.known import KNOWN, known, possible
 from fedaudit.audit.score import Scores, finite
-from fedaudit.stats import proportion
-from fedaudit.types import Bools, Estimate, Floats, Ints, ModelKind, Role, Vantage
+from fedaudit.stats import best_cut, proportion
+from fedaudit.types import Bools, Estimate, Ints, ModelKind, Role, Vantage
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
@@ -51,24 +49,11 @@ def _decided(scores: Scores, attack: BaseAttack, sight: Sight, k: int) -> tuple[
     """Members and outsiders of one sight: whom the threshold takes for what they are."""
     own = finite(scores.of(sight, attack, k), sight.id, attack.name)
     members, nonmembers = known(sight, k)
-    accused = own > threshold(own[members], own[nonmembers])
+    accused = own > best_cut(own[members], own[nonmembers])
     reported = (sight.role == Role.MEMBER.value) & ~members, sight.role == Role.EVALUATION.value
     whose = sight.subject
     of = [None if whose is None else whose[side] for side in reported]
     return (accused[reported[0]], of[0]), (~accused[reported[1]], of[1])
-
-
-def threshold(members: Floats, nonmembers: Floats) -> float:
-    """Halfway between two scores, or beyond all: where most of the known are rightly above and below.
-
-    Of several equally good places the middle one. If no place is better than any other, everybody is accused.
-    """
-    values = np.unique(np.concatenate([members, nonmembers]))
-    values = values[np.isfinite(values)]
-    places = np.concatenate([[-np.inf], (values[1:] + values[:-1]) / 2, [np.inf]])
-    right = [(members > place).mean() + (nonmembers <= place).mean() for place in places]
-    best = np.flatnonzero(np.asarray(right) == max(right))
-    return float(places[best[0]] if max(right) == 1.0 else places[best[len(best) // 2]])
 
 
 def rates(
