@@ -10,7 +10,7 @@ from fedaudit.report.figures import Point
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import clean
-from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier
+from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier, in_points
 from fedaudit.stats.wording import NONE, fpr_of, full_text, point_text
 from fedaudit.types import Estimate
 
@@ -61,19 +61,17 @@ def _told(one: Confirmed, metric: str) -> dict[str, str]:
         "verdict": "below the limit" if one.meets else clean(f"not confirmed{why}", LONG),
         "largest risk": _whose(one.risk, metric),
         "the same attack without the change": _risk(one.risk_before, metric),
-        "difference in risk": _signed(one.risk_difference),
+        "difference in risk": _signed(metric, one.risk_difference),
         "largest risk without the change": _whose(one.largest_before, metric),
         "most by any attack": _whose(one.strongest, metric),
         "accuracy": full_text("accuracy", one.accuracy),
         "accuracy without the change": full_text("accuracy", one.accuracy_before),
-        "difference in accuracy": _signed(one.accuracy_difference),
+        "difference in accuracy": _signed("accuracy", one.accuracy_difference),
     }
 
 
-def _signed(e: Estimate | None) -> str:
-    if e is None or e.value is None or e.low is None or e.high is None:
-        return NONE
-    return f"{e.value:+.3f} ({e.low:+.3f} to {e.high:+.3f})"
+def _signed(metric: str, e: Estimate | None) -> str:
+    return NONE if e is None or e.value is None or e.low is None else in_points(metric, e)
 
 
 def _whose(risk: Risk | None, metric: str) -> str:

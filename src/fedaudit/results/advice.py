@@ -197,7 +197,7 @@ def _without(one: Confirmed, metric: str) -> str:
     if before is not None:
         text += f"; without the change the same attack finds {_span(metric, before)}"
     if one.risk_difference is not None and one.risk_difference.value is not None:
-        text += f", a difference of {_points(metric, one.risk_difference)}"
+        text += f", a difference of {in_points(metric, one.risk_difference)}"
     if largest is not None and (before is None or largest.place != before.place):
         text += f". The largest without the change is {_span(metric, largest)}, by {largest.whose}"
     return text
@@ -210,7 +210,7 @@ def _accuracy(one: Confirmed) -> str:
         return f"{text}."
     text += f", without the change on {_span('accuracy', one.accuracy_before)}"
     if one.accuracy_difference is not None:
-        text += f": a difference of {_points('accuracy', one.accuracy_difference)}"
+        text += f": a difference of {in_points('accuracy', one.accuracy_difference)}"
     return f"{text}."
 
 
@@ -218,7 +218,7 @@ def _span(metric: str, found: Risk | Estimate) -> str:
     return f"{number_text(metric, found.value)} ({span_text(metric, found.low, found.high)})"
 
 
-def _points(metric: str, difference: Estimate) -> str:
+def in_points(metric: str, difference: Estimate) -> str:
     """A difference of shares in percentage points."""
     known = [end for end in (difference.value, difference.low, difference.high) if end is not None]
     scale, unit = (1.0, "") if metric == "auc" else (100.0, " points")
