@@ -13,8 +13,8 @@ demo: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# What takes too long for every change: all commands and figures of the README as printed, restarted Flower nodes, a lost
-# Ray node, a whole advice, DP mechanisms that are wrong on purpose over ten seeds.
+# What takes too long for every change: all commands and figures of the README and of the longer newcomers' pages as
+# printed, restarted Flower nodes, a lost Ray node, a whole advice, DP mechanisms that are wrong on purpose over ten seeds.
 evidence: $(STAMP)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m evidence
 

@@ -44,6 +44,7 @@ def usual() -> dict[str, str]:
     return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "120", "FEDAUDIT": str(ROOT)}
 
 
+@pytest.mark.evidence
 def test_a_privacy_officer(tmp_path: Path) -> None:
     assert follow("start-privacy-officer.md", tmp_path, usual()) == 12
     page = (tmp_path / "runs/plain/report-redacted.html").read_text()
@@ -52,6 +53,7 @@ def test_a_privacy_officer(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.evidence
 def test_an_engineer_with_a_flower_app(tmp_path: Path, environment: dict[str, str]) -> None:
     assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 7
     assert (tmp_path / "games.npz").is_file()

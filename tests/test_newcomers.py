@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.pages import follow
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+@pytest.mark.evidence
 def test_a_data_scientist_with_a_csv_file(tmp_path: Path) -> None:
     said = follow(DOCS / "start-csv.md", tmp_path)
     assert len(said) == 6

@@ -111,6 +111,7 @@ def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Pa
     assert (done.returncode, "unknown data set 'half-digits'" in " ".join(done.stderr.split())) == (2, True)
 
 
+@pytest.mark.evidence
 def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     (printed,) = re.findall(r"^```toml\n(\[data\].*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

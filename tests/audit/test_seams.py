@@ -342,7 +342,9 @@ def test_an_estimate_that_fails_in_a_round_is_told() -> None:
 
 
 def test_signals_that_fail_only_together_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared = prepare(config(federation={"rounds": 2}, audit={"vantages": ["client"], "attacks": ["loss", "merlin"]}))
+    prepared = prepare(
+        config(federation={"rounds": 2}, audit={"vantages": ["client"], "attacks": ["loss", "fta-confidence"]})
+    )
     real = signals.measure
 
     def measure(names: Iterable[str], *arguments: Any) -> dict[str, Floats]:

@@ -247,6 +247,7 @@ def test_F14_ctrl_c_leaves_a_valid_report(tmp_path: Path) -> None:
     assert "interrupted" in " ".join(done.stdout.split()).lower()
 
 
+@pytest.mark.evidence
 def test_F14_ctrl_c_in_a_repeat_stops_the_series_and_is_said(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PRESSES_CTRL_C.replace("== 40", "== 100"))  # 60 batches a run: in the second
     (tmp_path / "six.toml").write_text(

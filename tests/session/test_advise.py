@@ -237,6 +237,7 @@ def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> 
     assert bench.cost(first) is None
 
 
+@pytest.mark.evidence
 def test_none_is_said_where_nothing_meets_the_limit(tmp_path: Path) -> None:
     given = leaking(tmp_path)
     given = given.model_copy(
