@@ -21,7 +21,8 @@ from fedaudit.adversary.signals.boundary import Points, Rays, any_starts, neares
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Floats, Ints, Records, State
 
-RECORDS, CLASSES, INPUTS = 32, 100, 600
+# As many records as a small audit has: ours are searched together, and fewer than a hundred do not fill the products.
+RECORDS, CLASSES, INPUTS = 192, 100, 600
 BUDGETS = (150, 300, 600, 1200, 2400)
 Found = tuple[Floats, float, float]  # distances, labels asked for, seconds
 
