@@ -76,10 +76,10 @@ class Design:
 
 @dataclass(frozen=True)
 class Planted:
-    """Canaries for one model: their records, what each sends, and how good they are. All in units of the clip norm, or,
-    where nothing is clipped, of the canary's own norm.
+    """Canaries for one model: their records, what each sends, and how good they are.
 
-    `spread`: the standard deviation of <u_i, u_c> over mock parties that the canary was not crafted against.
+    `norm`: in units of the clip norm or, where nothing is clipped, of the median mock update. `spread`: the standard
+    deviation of <u_i, u_c> / unit^2 over mock parties that the canary was not crafted against.
     """
 
     records: Records
