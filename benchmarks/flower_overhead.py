@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -88,7 +89,11 @@ def run() -> dict[str, Any]:
     def epoch() -> None:
         task.train(start, members, training, rng)
 
-    case = interleaved(party, epoch, PARTY_GOAL)
+    with (
+        tempfile.TemporaryDirectory() as home,
+        patch.dict("os.environ", FLWR_HOME=home),
+    ):  # else it goes on from an earlier run
+        case = interleaved(party, epoch, PARTY_GOAL)
     per_record = replace(case, ratio=case.ratio * len(members) / len(game.candidates))
     with tempfile.TemporaryDirectory() as folder:
         server = _server(Path(folder), start, trained.state, task, members, moved)

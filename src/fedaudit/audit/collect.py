@@ -60,7 +60,8 @@ class Sight:
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.filter = updates.Filtering(settings.filter)
         self.first, self.of_first = game.first, game.of_first()[index]
-        self.own = own_records(game, index, settings.search.own)
+        learners = [a for a in attacks if a.taught or not searching.NEEDS.keys().isdisjoint(a.signals)]
+        self.own = own_records(game, index, settings.search.own) if learners else np.zeros(len(index), bool)
         self.search = self._searching(settings)
         self.families = families(settings, self.filter, self.search)
         self.layers: dict[str, str] = {}  # signals of one layer: which

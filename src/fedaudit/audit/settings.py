@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import FAMILIES, Family, slow, why_not
+from fedaudit.adversary.signals import FAMILIES, Family
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
+from fedaudit.adversary.signals.trial import Trial
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
@@ -167,11 +168,12 @@ class Settings:
         former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
+        updates = Family(OF_UPDATES, Filtering(self.filter).measure)
+        labels = Family(OF_LABELS, Searching(replace(self.search, queries=200)).measure)
+        trial = Trial(task, state, rows, (*FAMILIES, updates, labels))
         for attack in self.attacks:
-            updates = Family(OF_UPDATES, Filtering(self.filter).measure)
-            trial = (*FAMILIES, updates, Family(OF_LABELS, Searching(replace(self.search, queries=200)).measure))
-            reason = why_not(attack.signals, state, rows, task, trial)
-            cost = None if reason else slow(attack.signals, state, rows, task)
+            reason = trial.why_not(attack.signals)
+            cost = None if reason else trial.slow(attack.signals)
             dear = dear or cost
             if reason or (cost and not asked):
                 unfit[attack.name] = str(reason or cost)

@@ -77,18 +77,20 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
         raise FedauditError(error.code, what, "Correct this argument.") from None
 
 
-def make_auditor(
-    model: Model,
-    game: Game,
-    asked: Config,
-    vantages: Iterable[Vantage] | None = None,
-    forward: Forward | None = None,
-) -> Auditor:
+def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | None = None) -> Auditor:
     """Everything that can be refused is refused here."""
+    task, settings = suited(model, game, asked, asked.audit.vantages, forward)
+    return Auditor(task, game, settings)
+
+
+def suited(
+    model: Model, game: Game, asked: Config, vantages: Iterable[Vantage], forward: Forward | None
+) -> tuple[TorchTask, Settings]:
+    """What an auditor is made of: the task, and attacks that it can feed."""
     audit, federation = asked.audit, asked.federation
     named = audit.attacks is not None
     settings = Settings(
-        tuple(vantages or audit.vantages),
+        tuple(vantages),
         registry.choose(audit.attacks),
         federation.rounds,
         audit.fpr or None,
@@ -101,7 +103,7 @@ def make_auditor(
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
     task.check(initial, rows)
     fit = fitting(settings, task, game, 0, named)
-    return Auditor(task, game, fit if named else _that_calibrate(fit, game))
+    return task, fit if named else _that_calibrate(fit, game)
 
 
 def _that_calibrate(settings: Settings, game: Game) -> Settings:

@@ -30,6 +30,7 @@ from torch.func import functional_call, grad, vmap
 from fedaudit.errors import FedauditError
 from fedaudit.learn import losses
 from fedaudit.learn.arrays import tensor
+from fedaudit.learn.optimizers import Adam
 from fedaudit.learn.tasks import TorchTask
 from fedaudit.types import Floats, Records, State
 
@@ -140,7 +141,7 @@ def _craft_values(
 
     def descend(z: Tensor, y: Tensor, steps: Iterable[Tensor], left: int) -> Tensor:
         z = z.clone().requires_grad_()
-        optimizer = torch.optim.Adam([z], lr=pace)
+        optimizer = Adam([z], lr=pace)
         calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (left - step) / cooling))
         for few in steps:
             optimizer.zero_grad(set_to_none=True)
@@ -234,7 +235,7 @@ def _craft_text(
     start = _first_text(pool, recipe, task.classes, rng)
     logits = start.clone().requires_grad_()
     gradients = one_by_one(task, model)
-    optimizer = torch.optim.Adam([logits], lr=0.1)
+    optimizer = Adam([logits], lr=0.1)
     before = _of_text(gradients, start.argmax(-1), updates, reach, recipe, task.classes)
     sharpen = (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (1 / max(recipe.steps - 1, 1))
     for step, few in enumerate(_steps(updates, recipe, rng)):

@@ -22,6 +22,7 @@ from fedaudit.learn import losses
 from fedaudit.learn.arrays import tensor, tensors
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
+from fedaudit.learn.optimizers import SGD, Adam
 from fedaudit.types import Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass at most,
@@ -218,7 +219,7 @@ def _shared(layer: nn.Linear, module: nn.Module) -> bool:
     return any(id(p) in own for p in others)
 
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": Adam, "sgd": SGD}
 
 
 def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:

@@ -17,5 +17,5 @@ def random_half(names: Strings, salt: str) -> Bools:
 
 def hash_order(names: Strings, salt: str) -> Ints:
     """A random order of the names, whatever order they come in."""
-    digests = [hashlib.sha256(f"{salt}|{name}".encode()).hexdigest() for name in names]
-    return np.asarray(np.argsort(digests, kind="stable"))
+    digests = [hashlib.sha256(f"{salt}|{name}".encode()).digest() for name in names.tolist()]
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), np.int64)

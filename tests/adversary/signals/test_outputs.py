@@ -8,9 +8,9 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import nn
 
-from fedaudit.adversary.signals import why_not
 from fedaudit.adversary.signals.merlin import COPIES, SIGMA
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
+from fedaudit.adversary.signals.trial import Trial
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
@@ -125,10 +125,11 @@ class Scaled(nn.Module):
 
 def test_a_model_that_does_not_end_in_a_linear_layer_has_no_gradient_norm() -> None:
     task = TorchTask(Scaled, 3)
-    reason = why_not(["gradient-norm"], task.initial(0), records(5, 3), task)
+    trial = Trial(task, task.initial(0), records(5, 3))
+    reason = trial.why_not(["gradient-norm"])
     assert reason is not None
     assert "does not end in a linear layer" in reason
-    assert why_not(["loss"], task.initial(0), records(5, 3), task) is None
+    assert trial.why_not(["loss"]) is None
 
 
 # ------------------------------------------------------------------ a class at every position
@@ -205,8 +206,9 @@ def test_answers_at_positions_are_held_a_part_at_a_time(monkeypatch: pytest.Monk
 
 def test_tokens_bear_no_noise() -> None:
     task, rows = TorchTask(Sequence, 5), text()
-    assert "tokens" in str(why_not(["merlin"], task.initial(0), rows, task))
-    assert why_not(["loss", "gradient-norm", "gradient-cosine"], task.initial(0), rows, task) is None
+    trial = Trial(task, task.initial(0), rows)
+    assert "tokens" in str(trial.why_not(["loss", "merlin"]))
+    assert trial.why_not(["loss", "gradient-norm", "gradient-cosine"]) is None
 
 
 # ------------------------------------------------------------------ regression

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedaudit.adversary.signals import attribute, merlin, neighbourhood, outputs, references, searching, updates
-from fedaudit.adversary.vantage import View, view
-from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
+from fedaudit.adversary.vantage import View
+from fedaudit.types import Bools, Floats, Grant, Moment, Records
 
 # (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
 Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], dict[str, Floats]]
@@ -87,28 +86,3 @@ def measure(
 def _rng(moment: Moment, salt: int) -> np.random.Generator:
     """Depends on the moment only, so that measuring twice gives identical values."""
     return np.random.default_rng([moment.round, salt, moment.probe] if moment.probe else [moment.round, salt])
-
-
-def why_not(
-    names: Iterable[str], state: State, rows: Records, task: Task, families: Iterable[Family] = FAMILIES
-) -> str | None:
-    """Why a task cannot give these signals, found before training by trying them on two records; None if it can."""
-    # The same signal, once for each value of an attribute, or of another update.
-    names = [name.removeprefix("attribute-").removesuffix("-peer") for name in names]
-    seen = view(Vantage.SERVER, "local", Moment(1), task, state, state)
-    try:
-        slow(names, state, rows, task)
-        few = rows.take(np.arange(min(2, len(rows))))
-        measure(names, seen, few, np.ones(len(few), bool), families)
-    except FedauditError as error:
-        return error.what
-    return None
-
-
-def slow(names: Iterable[str], state: State, rows: Records, task: Task) -> str | None:
-    """Why some of the signals cost far more than one pass, or None. Refuses gradients that would come out wrong."""
-    if not DEAR & set(names):
-        return None
-    from fedaudit.adversary.signals import gradients
-
-    return gradients.check(task, state, rows)

@@ -25,13 +25,14 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
-from fedaudit.audit import Auditor
+from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.flower.memory import Memory, Remembered, node_folder
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.options import Model, PartyOptions, checked, make_auditor, report_into
+from fedaudit.integrations.options import Model, PartyOptions, checked, report_into, suited
 from fedaudit.integrations.states import matched
+from fedaudit.learn.tasks import TorchTask
 from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
 from fedaudit.results.rules import Rule
 from fedaudit.session.about import About
@@ -140,6 +141,8 @@ class PartyAudit:
                 raise
             self.wrong = error
             log.error("fedaudit: %s. Nothing will be audited%s", error, ", or sent." if self.protects else ".")
+        # By run, node and vantage: trying out the attacks takes a large model about a local epoch.
+        self._suited: dict[tuple[int, int, Vantage], tuple[TorchTask, Settings]] = {}
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -282,7 +285,10 @@ class PartyAudit:
             what = f"the game is about {len(game.parties)} parties"
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
         asked = checked(self._rounds(context), **self.options)
-        auditor = make_auditor(self.model, game, asked, (vantage,), self.options.get("forward"))
+        whose = (context.run_id, context.node_id, vantage)
+        if whose not in self._suited:
+            self._suited[whose] = suited(self.model, game, asked, (vantage,), self.options.get("forward"))
+        auditor = Auditor(self._suited[whose][0], game, self._suited[whose][1])
         for rule in (self.halt_if, self.warn_if):
             shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
             check_reachable(rule, game, shared, auditor.settings.primary(vantage))
