@@ -37,3 +37,22 @@ def test_a_series_attack_alone(adversary: str) -> None:
 def test_how_to_ask_for_an_attribute() -> None:
     with pytest.raises(FedauditError, match=r"\[audit\.attribute\] name"):
         chosen(config(audit={"attacks": ["attribute"]}))
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "reader"),
+    [
+        ("canary", {"canaries": 1}, None),
+        ("matched", {"fit": "nonmembers"}, "matched-filter"),
+        ("tear", {"queries": 90}, "gap"),
+    ],
+)
+def test_options_that_no_attack_reads_are_told(section: str, options: dict[str, Any], reader: str | None) -> None:
+    def told(*attacks: str) -> bool:
+        seen = ["client", "server", "label-only-client"] if "gap" in attacks else ["client", "server"]
+        prepared = prepare(config(audit={"attacks": [*attacks], section: options, "vantages": seen}))
+        return any(line.startswith(f"[audit.{section}] has no effect") for line in prepared.settings.notices)
+
+    assert told("loss")
+    if reader:
+        assert not told("loss", reader)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -182,13 +183,19 @@ def view(
     if Grant.UPDATE in grants:
         held["peers"] = more.get("peers", {})
 
-    def outputs(x: NDArray[Any]) -> Floats:
-        answers = task.outputs(weights, x)
+    @cache
+    def loaded() -> Callable[[NDArray[Any]], Floats]:
+        return task.asking(weights)
+
+    def served(answers: Floats) -> Floats:
         return serve(task, weights, answers) if serve is not None and Grant.WEIGHTS not in grants else answers
 
+    def outputs(x: NDArray[Any]) -> Floats:
+        return served(task.outputs(weights, x))
+
     def labels(x: NDArray[Any]) -> NDArray[Any]:
-        answers = task.outputs(weights, x) if getattr(serve, "keeps_labels", False) else outputs(x)
-        return np.asarray(answers.argmax(axis=-1))
+        answers = loaded()(x)
+        return np.asarray((answers if getattr(serve, "keeps_labels", False) else served(answers)).argmax(axis=-1))
 
     answer = outputs if Grant.OUTPUTS in grants else labels
     return View(moment, vantage, model, party, grants, task.classes, _answer=answer, _held=held)

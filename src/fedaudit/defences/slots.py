@@ -95,3 +95,7 @@ class Served:
 
     def outputs(self, state: State, x: Any) -> Floats:
         return self.serve(self.task, state, self.task.outputs(state, x))
+
+    def asking(self, state: State) -> Callable[[Any], Floats]:
+        ask = self.task.asking(state)
+        return lambda x: self.serve(self.task, state, ask(x))

@@ -80,7 +80,13 @@ class TorchTask:
 
     def outputs(self, state: State, x: NDArray[Any]) -> Floats:
         """Logits (or predictions) in float64, in evaluation mode, in fixed batches and in row order."""
-        module = self._load(state).eval()
+        return self._outputs(self._load(state).eval(), x)
+
+    def asking(self, state: State) -> Callable[[NDArray[Any]], Floats]:
+        module = self.fresh(state).eval()
+        return lambda x: self._outputs(module, x)
+
+    def _outputs(self, module: nn.Module, x: NDArray[Any]) -> Floats:
         with torch.inference_mode():
             parts = [answer(module(tensor(part))).double() for part in _batches(x)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))

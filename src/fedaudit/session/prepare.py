@@ -12,7 +12,9 @@ import numpy as np
 from fedaudit import data
 from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
+from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import Coins, reference_half
@@ -193,7 +195,8 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
     settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
     settings = at_delta_of(settings, defence.promises)
     settings = fitting(settings, task, game, federation.seed, asked)
-    settings = replace(adversaries.defended(settings, config, defence), notices=settings.notices + defence.notices)
+    notices = (*settings.notices, *defence.notices, *unread(config, settings))
+    settings = replace(adversaries.defended(settings, config, defence), notices=notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
@@ -209,6 +212,21 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
         settings = replace(settings, canaries=planted.game)
     auditor = Auditor(task, game, settings)
     return Prepared(config, dataset, game, task, parties, settings, auditor, defence, isolation, canaries=planted)
+
+
+def unread(config: Config, settings: Settings) -> list[str]:
+    """Notices about options that were set and that no attack reads."""
+    signals = {signal for attack in settings.attacks for signal in attack.signals}
+    readers = {
+        "canary": ("canife or one-shot", any(attack.question == "canary" for attack in settings.attacks)),
+        "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
+        "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
+    }
+    return [
+        f"[audit.{section}] has no effect, because no attack reads it: add {who} to audit.attacks."
+        for section, (who, read) in readers.items()
+        if getattr(config.audit, section) is not None and not read
+    ]
 
 
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -81,6 +81,10 @@ class Task(Protocol):
     def initial(self, seed: int) -> State: ...
 
     def outputs(self, state: State, x: NDArray[Any]) -> Floats: ...
+
+    def asking(self, state: State) -> Callable[[NDArray[Any]], Floats]:
+        """`outputs` of one model, for many small questions: its weights are loaded once."""
+        ...
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
         """Outputs, and the inputs of the last linear layer (a 1 for its bias included), from one forward pass."""
