@@ -79,14 +79,12 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
 
 def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | None = None) -> Auditor:
     """Everything that can be refused is refused here."""
-    task, settings = suited(model, game, asked, asked.audit.vantages, forward)
-    return Auditor(task, game, settings)
+    task = as_task(model, game, forward)
+    return Auditor(task, game, suited(task, game, asked, asked.audit.vantages))
 
 
-def suited(
-    model: Model, game: Game, asked: Config, vantages: Iterable[Vantage], forward: Forward | None
-) -> tuple[TorchTask, Settings]:
-    """What an auditor is made of: the task, and attacks that it can feed."""
+def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantage]) -> Settings:
+    """What was asked for, with attacks that the task can feed."""
     audit, federation = asked.audit, asked.federation
     named = audit.attacks is not None
     settings = Settings(
@@ -97,13 +95,12 @@ def suited(
         audit.confidence,
         federation.seed,
     )
-    task = as_task(model, game, forward)
     initial = task.initial(0)
     rows = game.candidates.rows
     settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
     task.check(initial, rows)
     fit = fitting(settings, task, game, 0, named)
-    return task, fit if named else _that_calibrate(fit, game)
+    return fit if named else _that_calibrate(fit, game)
 
 
 def _that_calibrate(settings: Settings, game: Game) -> Settings:

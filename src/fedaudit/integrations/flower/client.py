@@ -30,9 +30,8 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.flower.memory import Memory, Remembered, node_folder
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.options import Model, PartyOptions, checked, report_into, suited
+from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into, suited
 from fedaudit.integrations.states import matched
-from fedaudit.learn.tasks import TorchTask
 from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
 from fedaudit.results.rules import Rule
 from fedaudit.session.about import About
@@ -142,7 +141,7 @@ class PartyAudit:
             self.wrong = error
             log.error("fedaudit: %s. Nothing will be audited%s", error, ", or sent." if self.protects else ".")
         # By run, node and vantage: trying out the attacks takes a large model about a local epoch.
-        self._suited: dict[tuple[int, int, Vantage], tuple[TorchTask, Settings]] = {}
+        self._suited: dict[tuple[int, int, Vantage], Settings] = {}
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -286,9 +285,10 @@ class PartyAudit:
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
         asked = checked(self._rounds(context), **self.options)
         whose = (context.run_id, context.node_id, vantage)
+        task = as_task(self.model, game, self.options.get("forward"))
         if whose not in self._suited:
-            self._suited[whose] = suited(self.model, game, asked, (vantage,), self.options.get("forward"))
-        auditor = Auditor(self._suited[whose][0], game, self._suited[whose][1])
+            self._suited[whose] = suited(task, game, asked, (vantage,))
+        auditor = Auditor(task, game, self._suited[whose])
         for rule in (self.halt_if, self.warn_if):
             shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
             check_reachable(rule, game, shared, auditor.settings.primary(vantage))
