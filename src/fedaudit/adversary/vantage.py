@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.errors import NotGrantedError
-from fedaudit.types import Floats, Grant, ModelKind, Moment, Round, State, Task, Vantage
+from fedaudit.types import Floats, Grant, Ints, ModelKind, Moment, Round, State, Task, Vantage
 
 Serve = Callable[[Any, State, Floats], Floats]  # (task, state, outputs) -> outputs as they are served
 
@@ -195,7 +195,12 @@ def view(
 
     def labels(x: NDArray[Any]) -> NDArray[Any]:
         answers = loaded()(x)
-        return np.asarray((answers if getattr(serve, "keeps_labels", False) else served(answers)).argmax(axis=-1))
+        return largest(answers if getattr(serve, "keeps_labels", False) else served(answers))
 
     answer = outputs if Grant.OUTPUTS in grants else labels
     return View(moment, vantage, model, party, grants, task.classes, _answer=answer, _held=held)
+
+
+def largest(outputs: Floats) -> Ints:
+    """The labels with the largest outputs; -1 where one is NaN, as after training that diverged: it is no label."""
+    return np.where(np.isnan(outputs).any(axis=-1), -1, outputs.argmax(axis=-1))

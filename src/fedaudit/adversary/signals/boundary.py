@@ -131,7 +131,7 @@ class Search:
         if self.box is not None:
             flat = np.clip(flat, *self.box)
         found = np.asarray(self.labels(flat), np.int64).reshape(len(owner), several)
-        return self.allowed[owner[:, None], found], found
+        return self.allowed[owner[:, None], found] & (found >= 0), found  # -1: the model has no label for it
 
     def affordable(self, rays: Ints, cost: int) -> Ints:
         """Those rays whose owners can pay for all of their own that are among these."""
@@ -341,7 +341,7 @@ def nearest_of_each_label(x: Points, pool: Points, label: Ints, classes: int) ->
     squared = np.sum(x.astype(np.float64) ** 2, axis=1)[:, None] + np.sum(pool.astype(np.float64) ** 2, axis=1)
     squared -= 2 * (x @ pool.T)
     distance, which = np.full((len(x), classes), np.inf), np.zeros((len(x), classes), np.int64)
-    for k in np.unique(label):
+    for k in np.unique(label[label >= 0]):
         mine = np.flatnonzero(label == k)
         nearest = squared[:, mine].argmin(axis=1)
         which[:, k] = mine[nearest]
@@ -361,7 +361,7 @@ def starts_among(pool: Points, distance: Floats, which: Ints, allowed: Bools, ma
 def any_starts(pool: Points, label: Ints, allowed: Bools, many: int, seed: int) -> Points:
     """For each record up to `many` records of the pool with allowed labels, in an order drawn once for all records."""
     order = np.random.default_rng(seed).permutation(len(pool))
-    fits = allowed[:, label[order]]
+    fits = allowed[:, label[order]] & (label[order] >= 0)
     points = np.full((len(allowed), many, pool.shape[1]), np.nan, np.float32)
     rank = np.cumsum(fits, axis=1) - 1
     record, place = np.nonzero(fits & (rank < many))

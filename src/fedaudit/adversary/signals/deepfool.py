@@ -29,7 +29,8 @@ AT_ONCE = 2**24  # numbers in the gradients of one batch
 
 
 def distances(task: Any, state: State, rows: Records, targets: int | Literal["all"]) -> Floats:
-    """Records x targets, the nearest first, or (all) one for each class. A record that is labelled wrongly has 0."""
+    """Records x targets, the nearest first, or (all) one for each class. A record that is labelled wrongly has
+    0, one without a label (the outputs are NaN) minus infinity."""
     import torch
 
     module = task.fresh(state).eval()
@@ -58,6 +59,7 @@ def _distances(module: Any, x: torch.Tensor, y: torch.Tensor, many: int) -> Floa
     else:
         found = found.sort(dim=1).values
     found[outputs.argmax(dim=1) != y] = 0.0
+    found[outputs.isnan().any(dim=1)] = -torch.inf  # no label
     return found.numpy()
 
 

@@ -4,6 +4,9 @@
 (`boundary.search`); beside it, `boundary-direction` keeps where their points lie, from which the next round's search
 starts, and `boundary-queries` what each record cost. All three are stored with a round, so that a search that was
 interrupted goes on as if it had not been. `deepfool` gives the same distances to an adversary who holds the weights.
+
+A distance of NaN: no boundary was found. Where the model's outputs are NaN there is no label: `label-right` is NaN, and
+a distance minus infinity, which no attack takes for far.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from fedaudit.adversary.signals.boundary import (
     search,
     starts_among,
 )
-from fedaudit.adversary.vantage import View
+from fedaudit.adversary.vantage import View, largest
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Grant, Ints, Records, Stored
 
@@ -80,7 +83,7 @@ class Searching:
         check_task(view.classes, rows)
         if wanted & {RIGHT, DISTANCE, QUERIES}:
             label = _answers(view)(rows.x)
-            found[RIGHT] = np.asarray(label == rows.y, np.float64)
+            found[RIGHT] = np.where(label < 0, np.nan, np.asarray(label == rows.y, np.float64))
             if wanted & {DISTANCE, QUERIES}:
                 found |= self._search(view, rows, label, int(rng.integers(2**63)))
         if DEEPFOOL in wanted:
@@ -106,6 +109,7 @@ class Searching:
         distance, queries = np.full((len(rows), many), np.nan), np.ones(len(rows), np.int64)
         direction = np.zeros((len(rows), many, x.shape[1]), np.float16)
         distance[self._asked(len(rows)) & (label != rows.y)] = 0.0  # on the wrong side already
+        distance[label < 0] = -np.inf  # not far, which is what NaN means
         distance[asked] = np.stack([one.reach for one in rays], axis=1)
         direction[asked] = np.stack([one.direction for one in rays], axis=1)
         queries[asked] += np.sum([one.queries for one in rays], axis=0)
@@ -214,7 +218,7 @@ def _answers(view: View) -> Callable[[NDArray[Any]], Ints]:
 
     def labels(x: NDArray[Any]) -> Ints:
         answers = view.ask(x)
-        return np.asarray(answers if answers.ndim == 1 else answers.argmax(axis=-1), np.int64)
+        return np.asarray(answers if answers.ndim == 1 else largest(answers), np.int64)
 
     return labels
 
