@@ -137,10 +137,14 @@ class Distances(Kept):
         self.n = n
 
     def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
+        found = np.array(values[self.signal])
         if self.last_only:
+            if self.columns:  # a record that no labels were left for keeps its last distance
+                idle = values[QUERIES] == 0
+                found[idle] = self.columns[-1][idle]
             self.columns, self.rounds = [], []
         self.rounds.append(moment.round)
-        self.columns.append(np.array(values[self.signal]))
+        self.columns.append(found)
         self.asked.append(np.array(values.get(QUERIES, np.zeros(self.n))))
 
     def features(self) -> Floats:

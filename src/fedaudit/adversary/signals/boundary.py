@@ -78,7 +78,7 @@ def search(
     allowed: Bools,
     starts: Points | Starts,
     warm: Rays,
-    budget: int,
+    budget: int | Ints,
     seed: int,
     box: Box | None,
 ) -> Rays:
@@ -86,13 +86,13 @@ def search(
 
     starts: records x starts x inputs, points with such labels (NaN: none); or a function that gives those of some
     records, so that there need not be room for all at once. warm: rays under an earlier model (a reach of NaN: none).
-    Costs at most `budget` queries a record.
+    Costs at most `budget` queries a record: the same for all, or its own for each.
     """
-    found = Rays.none(*x.shape)
+    found, budgets = Rays.none(*x.shape), np.broadcast_to(budget, len(x))
     chunk = max(1, AT_ONCE // (PROBES * x.shape[1]))
     for first in range(0, len(x), chunk):
         part = slice(first, first + chunk)
-        one = Search(labels, x[part], allowed[part], budget, seed, box)
+        one = Search(labels, x[part], allowed[part], budgets[part], seed, box)
         one.take_up(warm.direction[part], warm.reach[part])
         one.explore(starts(part) if callable(starts) else starts[part])
         best = one.best()
@@ -104,11 +104,11 @@ def search(
 class Search:
     """The rays of some records while they are searched. A record may have several; `owner` says whose each is."""
 
-    def __init__(self, labels: Labels, x: Points, allowed: Bools, budget: int, seed: int, box: Box | None):
+    def __init__(self, labels: Labels, x: Points, allowed: Bools, budget: Ints, seed: int, box: Box | None):
         self.labels, self.x, self.allowed, self.box = labels, x, allowed, box
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.probes = max(min(PROBES, x.shape[1]), FEWEST_PROBES)
-        self.budget, self.left = budget, np.full(len(x), budget)
+        self.budget, self.left = budget, budget.astype(np.int64)
         self.spent = np.zeros(len(x), np.int64)
         self.owner = np.zeros(0, np.int64)
         self.direction = np.zeros((0, x.shape[1]), np.float32)
@@ -160,16 +160,20 @@ class Search:
 
     def explore(self, starts: Points) -> None:
         """Takes up one wave of starts after the other, while the record can pay for them and they still help."""
-        wave = int(np.clip(self.budget // PER_START, 1, WAVE))
-        idle = np.zeros(len(self.x), np.int64)
-        for number, first in enumerate(range(0, starts.shape[1], wave)):
+        wave, many = np.clip(self.budget // PER_START, 1, WAVE), starts.shape[1]  # for each record its own
+        idle, place = np.zeros(len(self.x), np.int64), np.arange(wave.max())
+        for number in range(-(-many // wave.min())):
             before = self._shortest()
             able = (self.left >= ENOUGH) & (idle < IDLE_WAVES)
-            able |= np.isinf(before) | (first == 0)  # who has no ray yet needs one before anything else
+            able |= np.isinf(before) | (number == 0)  # who has no ray yet needs one before anything else
+            able &= number * wave < many
             if not able.any():
                 break
             self.rng = np.random.default_rng([self.seed, number])
-            self.cast(starts[:, first : first + wave], able)
+            which = number * wave[:, None] + place
+            mine = np.take_along_axis(starts, np.minimum(which, many - 1)[:, :, None], axis=1)
+            mine[(place >= wave[:, None]) | (which >= many)] = np.nan
+            self.cast(mine, able)
             self.compete(able)
             idle += self._shortest() > (1 - GAIN) * before
 

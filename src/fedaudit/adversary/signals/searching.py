@@ -46,6 +46,7 @@ NEEDS: dict[str, frozenset[Grant]] = {
     QUERIES: frozenset({Grant.LABELS}),
     DEEPFOOL: frozenset({Grant.WEIGHTS}),
 }
+NOT_ASKED = -2  # instead of a label; -1: the model has none
 LABELLED_STARTS, ANY_STARTS = 8, 24  # per record: the nearest of as many labels, and others
 
 Targets = int | Literal["all"]
@@ -53,9 +54,10 @@ Targets = int | Literal["all"]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """queries: all that a record may cost, over all rounds and targets. targets: how many nearest boundaries, or `all`:
-    one for each class. own: how many records of its own the adversary learns from. bounds: of every input that is asked
-    about. rounds: among how many the queries are shared. seconds: how long all of it was said to take."""
+    """queries: all that a record may cost, over all targets and rounds, planned or not. targets: how many nearest
+    boundaries, or `all`: one for each class. own: how many records of its own the adversary learns from. bounds: of
+    every input that is asked about. rounds: among how many the queries are shared. seconds: how long all of it was said
+    to take."""
 
     queries: int = 6000
     targets: Targets = 3
@@ -73,6 +75,7 @@ class Searching:
         self.options, self.own, self.asked = options, own, asked
         self.direction: NDArray[Any] | None = None  # rows x (targets x inputs)
         self.reach: Floats | None = None  # rows x targets
+        self.spent: Floats | None = None  # labels that each row has cost
 
     # ------------------------------------------------------------------ one round
 
@@ -82,8 +85,11 @@ class Searching:
         wanted, found = set(names), dict[str, Any]()
         check_task(view.classes, rows)
         if wanted & {RIGHT, DISTANCE, QUERIES}:
-            label = _answers(view)(rows.x)
-            found[RIGHT] = np.where(label < 0, np.nan, np.asarray(label == rows.y, np.float64))
+            able = (self._left(len(rows)) > 0) | (RIGHT in wanted)
+            label = np.full(len(rows), NOT_ASKED)
+            label[able] = _answers(view)(rows.x if able.all() else rows.x[able])
+            if able.all():
+                found[RIGHT] = np.where(label < 0, np.nan, np.asarray(label == rows.y, np.float64))
             if wanted & {DISTANCE, QUERIES}:
                 found |= self._search(view, rows, label, int(rng.integers(2**63)))
         if DEEPFOOL in wanted:
@@ -97,23 +103,33 @@ class Searching:
     def _asked(self, n: int) -> Bools:
         return np.ones(n, bool) if self.asked is None else self.asked
 
+    def _left(self, n: int) -> Ints:
+        """Labels that each row may still cost: fewer than a round's share if there are more rounds than planned."""
+        return np.asarray(self.options.queries - (np.zeros(n) if self.spent is None else self.spent), np.int64)
+
     def _search(self, view: View, rows: Records, label: Ints, seed: int) -> dict[str, Any]:
         x = rows.x.reshape(len(rows), -1).astype(np.float32)
         pool = np.flatnonzero(self._asked(len(rows)) if self.own is None else self.own)
-        asked = np.flatnonzero(self._asked(len(rows)) & (label == rows.y))
+        left = self._left(len(rows))
+        able = self._asked(len(rows)) & (left > 0)
+        asked = np.flatnonzero(able & (label == rows.y))
+        budget = np.maximum(np.minimum(self.options.queries // self.options.rounds, left[asked]) - 1, 0)
         labels = _flat(_answers(view), rows.x.shape[1:])
         whom = _Whom(labels, x[asked], rows.y[asked], view.classes, x[pool], label[pool], self.options, seed)
         warm = self._warm(asked, x.shape[1], view.classes)
-        rays = whom.each_class(warm) if self.options.targets == "all" else whom.nearest(warm)
+        rays = whom.each_class(warm, budget) if self.options.targets == "all" else whom.nearest(warm, budget)
         many = width(self.options.targets, view.classes)
-        distance, queries = np.full((len(rows), many), np.nan), np.ones(len(rows), np.int64)
+        distance, queries = np.full((len(rows), many), np.nan), np.asarray(left > 0, np.int64)
         direction = np.zeros((len(rows), many, x.shape[1]), np.float16)
-        distance[self._asked(len(rows)) & (label != rows.y)] = 0.0  # on the wrong side already
-        distance[label < 0] = -np.inf  # not far, which is what NaN means
+        distance[able & (label != rows.y)] = 0.0  # on the wrong side already
+        distance[able & (label < 0)] = -np.inf  # not far, which is what NaN means
         distance[asked] = np.stack([one.reach for one in rays], axis=1)
         direction[asked] = np.stack([one.direction for one in rays], axis=1)
         queries[asked] += np.sum([one.queries for one in rays], axis=0)
-        return {DISTANCE: distance, DIRECTION: direction.reshape(len(rows), -1), QUERIES: queries.astype(np.float64)}
+        found = {QUERIES: queries.astype(np.float64)}
+        if np.array_equal(able, self._asked(len(rows))) or not np.isnan(distance).all():
+            return found | {DISTANCE: distance, DIRECTION: direction.reshape(len(rows), -1)}
+        return found  # for want of labels, no distance was observed
 
     def _warm(self, asked: Ints, inputs: int, classes: int) -> list[Rays]:
         """The last round's rays of these rows, one for each target."""
@@ -128,15 +144,18 @@ class Searching:
 
     def remember(self, values: Mapping[str, NDArray[Any]]) -> None:
         """What was measured, live or stored, is what the next round starts from."""
+        if QUERIES in values:
+            self.spent = np.nan_to_num(values[QUERIES]) + (0 if self.spent is None else self.spent)
         if DIRECTION in values:
             self.direction = values[DIRECTION].astype(np.float16)
             self.reach = values[DISTANCE].astype(np.float64)
 
     def state(self) -> Stored:
-        return {} if self.direction is None else {"direction": self.direction, "reach": self.reach}
+        kept = {"direction": self.direction, "reach": self.reach, "spent": self.spent}
+        return {name: of for name, of in kept.items() if of is not None}
 
     def restore(self, state: Stored) -> None:
-        self.direction, self.reach = state.get("direction"), state.get("reach")
+        self.direction, self.reach, self.spent = (state.get(name) for name in ("direction", "reach", "spent"))
 
 
 @dataclass(frozen=True)
@@ -152,36 +171,34 @@ class _Whom:
     options: SearchOptions
     seed: int
 
-    def nearest(self, warm: list[Rays]) -> list[Rays]:
+    def nearest(self, warm: list[Rays], budget: Ints) -> list[Rays]:
         """The nearest boundaries, the nearest first. After each, its label no longer counts as another one."""
-        per_round = self.options.queries // self.options.rounds - 1
         many = len(warm)
-        shares = [per_round] if many == 1 else [per_round // 2] + [per_round // 2 // (many - 1)] * (many - 1)
+        shares = [budget] if many == 1 else [budget // 2] + [budget // 2 // (many - 1)] * (many - 1)
         allowed = np.ones((len(self.x), self.classes), bool)
         allowed[np.arange(len(self.x)), self.y] = False
         found: list[Rays] = []
-        for i, budget in enumerate(shares):
+        for i, share in enumerate(shares):
             others = [one for j, one in enumerate(warm) if j != i]
-            found.append(self._one(allowed, [*found[-1:], *others], warm[i], budget))
+            found.append(self._one(allowed, [*found[-1:], *others], warm[i], share))
             seen = np.flatnonzero(found[-1].label >= 0)
             allowed[seen, found[-1].label[seen]] = False
         return _in_order(found)
 
-    def each_class(self, warm: list[Rays]) -> list[Rays]:
+    def each_class(self, warm: list[Rays], budget: Ints) -> list[Rays]:
         """One boundary for each class. That of the record's own class has no distance."""
-        budget = (self.options.queries // self.options.rounds - 1) // max(self.classes - 1, 1)
         found = []
         for k in range(self.classes):
             allowed = np.zeros((len(self.x), self.classes), bool)
             allowed[self.y != k, k] = True
-            found.append(self._one(allowed, [], warm[k], budget))
+            found.append(self._one(allowed, [], warm[k], budget // max(self.classes - 1, 1)))
         return found
 
     @cached_property
     def _nearest(self) -> tuple[Floats, Ints]:
         return nearest_of_each_label(self.x, self.pool, self.pool_label, self.classes)
 
-    def _one(self, allowed: Bools, rays: list[Rays], warm: Rays, budget: int) -> Rays:
+    def _one(self, allowed: Bools, rays: list[Rays], warm: Rays, budget: Ints) -> Rays:
         """Starts are the ends of other rays, the nearest record with each label, and records with any."""
         distance, which = self._nearest
 
@@ -194,7 +211,7 @@ class _Whom:
             more = any_starts(self.pool, self.pool_label, fit, ANY_STARTS, self.seed % 2**32)
             return np.concatenate([*ends, labelled, more], axis=1)
 
-        return search(self.labels, self.x, allowed, starts, warm, max(budget, 0), self.seed, self.options.bounds)
+        return search(self.labels, self.x, allowed, starts, warm, budget, self.seed, self.options.bounds)
 
 
 def _in_order(rays: list[Rays]) -> list[Rays]:
