@@ -226,12 +226,15 @@ def test_a_probe_is_seen_and_moves_nothing() -> None:
     for round in made:
         probed.observe(round)
     assert probed.last_round == quiet.last_round == 3
+    probed.observe(replace(made[-2], index=3, probe=1))
+    assert probed.accuracy() == quiet.accuracy() != {}
+    assert probed.last_round == 3
     slopes = [a.case().scores.of(a.panels.everyone, fta) for a in (quiet, probed)]
     assert np.array_equal(slopes[0], slopes[1])
     seen = probed.panels.everyone.reductions["toy-at-probes"]
     assert isinstance(seen, Mean)
-    assert seen.rounds == 3
-    losses = [_losses(prepared, round) for round in made if round.probe]
+    assert seen.rounds == 4
+    losses = [_losses(prepared, round) for round in (*made, made[-2]) if round.probe]
     assert seen.features()[:, 0] == pytest.approx(np.mean(losses, axis=0), abs=1e-12)
     assert {k: v.estimates for k, v in _pooled(quiet).items()}.items() <= {
         k: v.estimates for k, v in _pooled(probed).items()
