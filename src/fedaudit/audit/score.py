@@ -82,7 +82,7 @@ class Scores:
             raise FedauditError(
                 "deferred",
                 f"{attack.name} needs the last model, and neither that model nor its signals were kept",
-                'Run again with audit.keep = "snapshots".',
+                'Ask after the next round, or run again with audit.keep = "snapshots".',
             )
         measured = sight.look(attack.signals, view)
         self.seconds[id(sight), tuple(attack.signals)] = measured.seconds
