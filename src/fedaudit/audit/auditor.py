@@ -195,9 +195,7 @@ class Auditor:
 
     def right_answers(self) -> Bools | None:
         """Which records the released model classifies correctly, if that is known or can be computed."""
-        if self.right is None:
-            self.right = right_answers(self.game, self.asked_by, self.released)
-        return self.right
+        return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
     def after(self, round: int, vantage: Vantage, model: ModelKind) -> Estimates:
         """The primary attack's estimates after a round, with the error shared equally among all planned rounds: a
@@ -262,11 +260,12 @@ class Auditor:
         """Everything needed to continue with the next round, as arrays and plain values, and for a snapshot before it.
 
         The last models are not kept, because they may be large: a deferred attack that has not looked at them has no
-        result until the next round.
+        result until the next round, and how often the model is right is kept after the last planned round only.
         """
-        right = None
-        with suppress(*OF_OTHERS):  # a model that cannot be asked has no accuracy, and that is told elsewhere
-            right = self.right_answers()
+        right = self.right
+        if self.last_round >= self.settings.rounds:
+            with suppress(*OF_OTHERS):  # a model that cannot be asked has no accuracy, and that is told elsewhere
+                right = self.right_answers()
         history = [
             {"of": list(of), "round": round, "found": {name: asdict(estimate) for name, estimate in found.items()}}
             for of, rounds in self.history.items()
