@@ -20,6 +20,7 @@ from docs.coverage_worlds import (
     levels,
     paired,
     realised,
+    realised_of_subjects,
     runs,
     share,
     tpr,
@@ -117,6 +118,7 @@ def other_cases() -> list[Case]:
     return [
         Case(FPR, "1000 calibrate, 1000 evaluate", realised(10, 1000, 1000)),
         Case(FPR, "100 calibrate, 50 evaluate", realised(10, 100, 50)),
+        Case(FPR, "12 subjects of 25 evaluate, .8, FPR 10 %", realised_of_subjects((60, 12, 200), 25, 0.8)),
         Case(AUC, "5 and 5", area([(5, 5)], 1.0)),
         Case(AUC, "20 and 20", area([(20, 20)], 1.0)),
         Case(AUC, "20 and 20, null", area([(20, 20)], 0.0)),

@@ -137,12 +137,15 @@ def realised(members: int, calibration: int, evaluation: int, fpr: float = 0.01)
 
     def world(rng: Rng) -> Shots:
         sets = rng.standard_normal(members), rng.standard_normal(evaluation), rng.standard_normal(calibration)
-        found = tpr_at_fpr([Block(*sets)], fpr)
-        if found.threshold is None or found.realised_fpr_interval is None:
-            return {}
-        return {"interval": Shot(*found.realised_fpr_interval, float(NORMAL.sf(found.threshold)))}
+        return realised_shot(tpr_at_fpr([Block(*sets)], fpr))
 
     return world
+
+
+def realised_shot(found: Estimate) -> Shots:
+    if found.threshold is None or found.realised_fpr_interval is None:
+        return {}
+    return {"interval": Shot(*found.realised_fpr_interval, float(NORMAL.sf(found.threshold)))}
 
 
 # ------------------------------------------------------------------ several records of one subject
@@ -196,6 +199,17 @@ def tpr_of_subjects(
     def world(rng: Rng) -> Shots:
         blocks = apart([by_subject(rng, sets, size, share, shift) for _ in range(parties)])
         return both(tpr_at_fpr(blocks, fpr), truth)
+
+    return world
+
+
+def realised_of_subjects(people: tuple[int, int, int], size: int, share: float, fpr: float = 0.1) -> World:
+    """The interval of the realised FPR. `people`: how many have members, evaluation and calibration records."""
+    members, evaluation, calibration = (own * size for own in people)
+
+    def world(rng: Rng) -> Shots:
+        found = tpr_at_fpr([by_subject(rng, (members, evaluation, calibration), equal(size), share, 0.5)], fpr)
+        return realised_shot(found)
 
     return world
 

@@ -18,6 +18,7 @@ QUICK = {
     "20 x 300, just over": 60,
     "1 x 2000, heavy-tailed, correlation 0.5": 150,
     "1000 calibrate, 1000 evaluate": 300,
+    "12 subjects of 25 evaluate, .8, FPR 10 %": 300,
     "20 and 20": 400,
     "600 and 600, heavy-tailed, .5": 200,
     "party against the others, 4 parties": 100,
