@@ -41,7 +41,7 @@ def proportion(
 
 def _total(hits: Bools | Floats) -> float:
     """The sum, the same bits in whatever order the records are stored."""
-    values, counts = np.unique(hits, return_counts=True)
+    values, counts = np.unique(np.asarray(hits, np.float64), return_counts=True)
     return float(np.sum(values * counts))
 
 
