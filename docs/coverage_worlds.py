@@ -237,6 +237,16 @@ def area(parties: Sequence[tuple[int, int]], shift: float, per_deviation: float 
     return world
 
 
+def area_of_two_values(sizes: tuple[int, int], own: float, others: float) -> World:
+    """These shares of the members and of the others have the higher value."""
+
+    def world(rng: Rng) -> Shots:
+        members, evaluation = ((rng.random(n) < p).astype(float) for n, p in zip(sizes, (own, others), strict=True))
+        return shot(auc([Block(members, evaluation, np.zeros(0))]), 0.5 + (own - others) / 2)
+
+    return world
+
+
 def area_of_subjects(counts: tuple[int, int], size: Size, share: float, shift: float) -> World:
     truth = float(NORMAL.cdf(shift / np.sqrt(2)))
     return lambda rng: shot(auc([by_subject(rng, (*counts, 0), size, share, shift)]), truth)
