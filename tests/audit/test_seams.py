@@ -308,9 +308,9 @@ def test_signals_that_fail_only_together_are_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_record_without_a_number_rescales_nobody() -> None:
-    """fedmia's shared spread is that of the records that have one."""
+    """fedmia's shared spread is that of the records that have one; it is not 1, which stands for no spread at all."""
     rng = np.random.default_rng(0)
-    own, peers = rng.normal(size=(30, 2)), rng.normal(size=(30, 6))
+    own, peers = rng.normal(scale=0.1, size=(30, 2)), rng.normal(scale=0.1, size=(30, 6))
 
     def distances(own: Floats, peers: Floats) -> Floats:
         (attack,) = choose(["fedmia"])
