@@ -1,5 +1,6 @@
 """Attacks a recorded federation again, from its signals (without torch), or from its models if they were kept."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
+from fedaudit.trace.lineage import Entry
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Vantage
@@ -113,17 +115,28 @@ def without_served_answers(settings: Settings, config: Config) -> Settings:
 def must_measure(store: Store, settings: Settings) -> bool:
     """Do the attacks need signals that were not stored? Refused if the models were not stored either."""
     rounds = [entry for entry in store.entries() if entry.commit]
-    kept = set(rounds[0].names).union(*(entry.names for entry in rounds)) if rounds else set()
-    lacking = [(attack.name, signal) for attack in settings.attacks for signal in attack.signals if signal not in kept]
-    if lacking and not any(entry.kept for entry in rounds):
-        attack, signal = lacking[0]
-        there = ", ".join(sorted(kept)) or "none"
-        raise FedauditError(
-            "not-kept",
-            f"attack {attack!r} needs the signal {signal!r}, but this run stored only: {there}",
-            'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
-        )
-    return bool(lacking)
+    # What a deferred attack needs was measured in the last planned round alone, which is too little for all others.
+    earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
+    measuring = False
+    for attack in settings.attacks:
+        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        lacking = [signal for signal in attack.signals if signal not in there]
+        if lacking and not any(entry.kept for entry in rounds):
+            when = "" if attack.deferred else " of every round"
+            raise FedauditError(
+                "not-kept",
+                f"attack {attack.name!r} needs the signal {lacking[0]!r}{when}, but this run stored only: "
+                + (", ".join(sorted(there)) or "none"),
+                'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
+            )
+        measuring |= bool(lacking)
+    return measuring
+
+
+def stored(rounds: Sequence[Entry]) -> set[str]:
+    """The signals that were measured in any of these rounds, or could not be observed in one."""
+    there = {name for entry in rounds for name in entry.names}
+    return there.union(*(names for entry in rounds for names in entry.unobserved.values()))
 
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
