@@ -17,6 +17,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Game, Ints, Role, Task
 
 TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
+TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
 
 
 def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[str], float]:
@@ -75,7 +76,7 @@ def duration(records: int, queries: int, per_second: float) -> str:
     length = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
     given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
     return (
-        f"The search for decision boundaries may ask for {records * queries:,} labels ({records:,} records, at most "
+        f"{TIME} {records * queries:,} labels ({records:,} records, at most "
         f"{queries:,} each over all rounds): about {length} at {per_second:,.0f} labels a second; audit.tear.queries "
         f"sets how many.{given_up}"
     )

@@ -251,8 +251,8 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     """The only way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
     lines, seconds = label_only.told(suited, task, game, seed)
-    told = (*lines, *too_few_to_whiten(suited, game))
-    suited = replace(suited, notices=(*suited.notices, *told), search=replace(suited.search, seconds=seconds))
+    told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
+    suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
     by_coins = settings.coins is not None
     return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 
