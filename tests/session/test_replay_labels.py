@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.defences import Defence
-from fedaudit.audit import Auditor
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import Document
 from fedaudit.session import label_only
@@ -95,3 +95,10 @@ def test_too_few_records_of_its_own_are_refused_before_the_rounds_are_read(tmp_p
     run(Config.model_validate(plain), tmp_path / "run", silent, tell=lambda line: None)
     with pytest.raises(FedauditError, match="learns from the first party's own records"):
         replay(tmp_path / "run", ["tear-deepfool"], tmp_path / "refused", silent)
+
+
+def test_stored_models_are_asked_through_the_defence_that_served_them(tmp_path: Path) -> None:
+    trained(tmp_path / "run", ["gap"], defences=FLIP)
+    live = trained(tmp_path / "live", ["gap", "gap-rounds", "boundary"], defences=FLIP)
+    again = replay(tmp_path / "run", ["gap", "gap-rounds", "boundary"], tmp_path / "again", silent)
+    assert found(again) == found(live)

@@ -89,14 +89,14 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
 
 
 def measuring(settings: Settings, staged: Staged, task: TorchTask) -> Settings:
-    """The settings of an audit that asks the stored models again. The time that a search took the run says nothing
-    about this one."""
-    config = staged.config
+    """The settings of an audit that asks the stored models again, through the defence that served them. The time that
+    the run was told for its search says nothing about this one."""
+    config, defence = staged.config, defend(staged, task)
     told = tuple(line for line in settings.notices if not line.startswith(label_only.TIME))
-    settings = replace(settings, notices=told)
+    settings = replace(settings, notices=told, serve=defence.serve)
     asked = config.audit.attacks is not None
     settings = fitting(settings, task, staged.game, config.federation.seed, asked)
-    return defended(settings, config, defend(staged, task)) if config.audit.reference.defended else settings
+    return defended(settings, config, defence)
 
 
 def canary_game(staged: Staged) -> CanaryGame:
