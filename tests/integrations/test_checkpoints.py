@@ -208,7 +208,7 @@ def test_the_sections_of_audit_reach_an_import_or_are_refused(tmp_path: Path) ->
         game = tmp_path / "game.npz"
         document = import_checkpoints(folder, tmp_path / name, game=game, config=config, torch=False, deltas=False)
         assert document is not None
-        return document.notices
+        return list(document.notices)
 
     assert any("[audit.tear] has no effect" in line for line in imported("told", tear={"queries": 240}))
     with pytest.raises(FedauditError, match=r"audit\.adversary .*fedaudit run"):

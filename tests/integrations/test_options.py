@@ -44,4 +44,4 @@ def test_what_only_a_training_of_our_own_can_do_is_refused(name: str) -> None:
     }
     assert name not in Options.__optional_keys__
     with pytest.raises(FedauditError, match=rf"audit\.{name} .*fedaudit run"):
-        checked(4, **{name: values.get(name, {})})  # type: ignore[misc]
+        checked(4, **{name: values.get(name, {})})

@@ -44,9 +44,13 @@ def test_a_rate_that_needs_the_adversarys_own_records_is_refused() -> None:
 
 def test_the_speed_is_that_of_the_search_which_loads_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = prepare(asking(["gap"]))
-    loaded = []
-    asks = prepared.task.asking
-    monkeypatch.setattr(prepared.task, "asking", lambda state: loaded.append(1) or asks(state))
+    loaded, asks = [0], prepared.task.asking
+
+    def counted(state: Any) -> Any:
+        loaded[0] += 1
+        return asks(state)
+
+    monkeypatch.setattr(prepared.task, "asking", counted)
     monkeypatch.setattr(prepared.task, "outputs", None)
     assert np.isfinite(label_only.speed(prepared.task, prepared.game, 0))
     assert loaded == [1]
