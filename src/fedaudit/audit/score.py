@@ -9,11 +9,12 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
+from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.audit.known import known, usual
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Floats, Role
+from fedaudit.types import Bools, Floats, Measured, Role
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
 
@@ -84,7 +85,7 @@ class Scores:
                 f"{attack.name} needs the last model, and neither that model nor its signals were kept",
                 'Ask after the next round, or run again with audit.keep = "snapshots".',
             )
-        measured = sight.look(attack.signals, view)
+        measured = self._look(sight, attack, view)
         self.seconds[id(sight), tuple(attack.signals)] = measured.seconds
         looked = attack.reduce(len(sight.id))
         looked.restore(kept.state())
@@ -93,6 +94,15 @@ class Scores:
             raise FedauditError("attack", why, "The other attacks are not affected.")
         self.asked[id(sight), attack.name] = looked.queries()
         return looked
+
+    def _look(self, sight: Sight, attack: BaseAttack, view: View) -> Measured:
+        """What the attack sees of the last model. Ctrl-C leaves out all attacks that share these signals, for good."""
+        try:
+            return sight.look(attack.signals, view)
+        except KeyboardInterrupt:
+            broken_off = dict.fromkeys(attack.signals, "Ctrl-C was pressed while it was measured")
+            nothing = Measured(sight.row_ids, {}, 0.0, 0.0, broken_off)
+            return sight.looked.setdefault(tuple(attack.signals), nothing)
 
     # ------------------------------------------------------------------ what can be said of them
 
