@@ -115,7 +115,7 @@ def art(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
     from art.attacks.evasion import HopSkipJump
     from art.estimators.classification import PyTorchClassifier
 
-    counting = Counting(task.fresh(state).eval())
+    counting = Counting(task.fresh(state)).eval()
     classifier = PyTorchClassifier(counting, nn.CrossEntropyLoss(), (INPUTS,), CLASSES, device_type="cpu")
     attack = HopSkipJump(classifier, batch_size=512, max_iter=10, max_eval=300, init_eval=100, verbose=False)
     started = time.perf_counter()
@@ -127,7 +127,7 @@ def art(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
 def foolbox(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
     import foolbox as fb
 
-    counting = Counting(task.fresh(state).eval())
+    counting = Counting(task.fresh(state)).eval()
     model = fb.PyTorchModel(counting, bounds=BOX, device="cpu")
     points = torch.from_numpy(x)
     labels = counting(points).argmax(dim=1)

@@ -137,12 +137,15 @@ def realised(members: int, calibration: int, evaluation: int, fpr: float = 0.01)
 
     def world(rng: Rng) -> Shots:
         sets = rng.standard_normal(members), rng.standard_normal(evaluation), rng.standard_normal(calibration)
-        found = tpr_at_fpr([Block(*sets)], fpr)
-        if found.threshold is None or found.realised_fpr_interval is None:
-            return {}
-        return {"interval": Shot(*found.realised_fpr_interval, float(NORMAL.sf(found.threshold)))}
+        return realised_shot(tpr_at_fpr([Block(*sets)], fpr))
 
     return world
+
+
+def realised_shot(found: Estimate) -> Shots:
+    if found.threshold is None or found.realised_fpr_interval is None:
+        return {}
+    return {"interval": Shot(*found.realised_fpr_interval, float(NORMAL.sf(found.threshold)))}
 
 
 # ------------------------------------------------------------------ several records of one subject
@@ -200,6 +203,17 @@ def tpr_of_subjects(
     return world
 
 
+def realised_of_subjects(people: tuple[int, int, int], size: int, share: float, fpr: float = 0.1) -> World:
+    """The interval of the realised FPR. `people`: how many have members, evaluation and calibration records."""
+    members, evaluation, calibration = (own * size for own in people)
+
+    def world(rng: Rng) -> Shots:
+        found = tpr_at_fpr([by_subject(rng, (members, evaluation, calibration), equal(size), share, 0.5)], fpr)
+        return realised_shot(found)
+
+    return world
+
+
 # ------------------------------------------------------------------ AUC and shares
 
 
@@ -219,6 +233,16 @@ def area(parties: Sequence[tuple[int, int]], shift: float, per_deviation: float 
                 own, others = np.rint(own * per_deviation), np.rint(others * per_deviation)
             blocks.append(Block(own, others, np.zeros(0)))
         return shot(auc(blocks), truth)
+
+    return world
+
+
+def area_of_two_values(sizes: tuple[int, int], own: float, others: float) -> World:
+    """These shares of the members and of the others have the higher value."""
+
+    def world(rng: Rng) -> Shots:
+        members, evaluation = ((rng.random(n) < p).astype(float) for n, p in zip(sizes, (own, others), strict=True))
+        return shot(auc([Block(members, evaluation, np.zeros(0))]), 0.5 + (own - others) / 2)
 
     return world
 

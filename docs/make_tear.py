@@ -140,7 +140,9 @@ Cell = dict[str, Any]
 
 
 def block(made: Cell, score: np.ndarray, at: float) -> Block:
-    """The others' records. Scores count from the threshold, so that 0 is the threshold of every cell."""
+    """The others' records. Scores count from the threshold, so that 0 is the threshold of every cell. One of minus
+    infinity calls everybody a member, and so does one below all scores, which leaves these finite."""
+    at = at if np.isfinite(at) else float(score.min()) - 1
     sets = [~made["own"] & (made["role"] == role.value) for role in ROLES]
     scores, whose, ids = ([of[one] for one in sets] for of in (score - at, made["subject"], made["id"]))
     return Block(*scores, (whose[0], whose[1], whose[2]), (ids[0], ids[1], ids[2]))

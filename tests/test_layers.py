@@ -12,6 +12,7 @@ LAYERS = [
     "types",
     "errors",
     "files",
+    "toml",
     "config",
     "stats",
     "privacy",
@@ -70,7 +71,7 @@ def test_attacks_see_neither_federation_nor_truth() -> None:
 
 def test_report_sees_results_only() -> None:
     for path in (SRC / "report").glob("*.py"):
-        assert imports(path) <= {"errors", "files", "types", "stats", "results", "report"}, path.name
+        assert imports(path) <= {"errors", "files", "toml", "types", "stats", "results", "report"}, path.name
 
 
 def test_statistics_need_numpy_and_scipy_only() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.adversary.attacks.base import Evidence, Own
+from fedaudit.adversary.attacks.tear import Tear, best_threshold, boosted
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.adversary.signals import boundary
-from fedaudit.adversary.signals.searching import Searching
+from fedaudit.adversary.signals.searching import Searching, check_task
 from fedaudit.adversary.vantage import View
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
@@ -21,7 +23,7 @@ from fedaudit.results.exposure import most_exposed
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import run
-from fedaudit.types import Audit, AuditResult, Role
+from fedaudit.types import Audit, AuditResult, Game, Records, Role, Truth
 from tests.worlds import config, null_world, silent, watch
 
 LABEL_ONLY = ["gap", "gap-rounds", "boundary", "tear", "tear-last"]
@@ -56,6 +58,9 @@ def test_every_attack_has_its_estimates_its_vantage_and_its_cost(whole: tuple[Pr
         assert entry.vantage == ("client" if name == "tear-deepfool" else "label-only-client")
         assert {"auc", "accuracy", "precision", "recall"} <= set(entry.estimates)
         for estimate in (entry.estimates[n] for n in ("auc", "accuracy", "precision", "recall")):
+            if estimate.reason == "nobody is called a member":
+                assert (estimate.name, entry.estimates["recall"].value) == ("precision", 0.0)
+                continue
             assert estimate.low is not None
             assert estimate.low <= estimate.value <= estimate.high  # type: ignore[operator]
     costs = {name: found[name].cost.queries for name in found if name != "blind"}
@@ -110,6 +115,43 @@ def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tupl
     assert sight.queries == spent.sum() + 4 * len(spent)  # and one a round for gap and gap-rounds
     idle = (sight.party == prepared.game.parties[0]) & ~sight.own
     assert (spent[idle] == 4).all()  # asked for its label, not searched
+
+
+def test_every_party_has_its_own_cost(whole: tuple[Prepared, Audit]) -> None:
+    prepared, audit = whole
+    seen = prepared.auditor.panels.sights["(label-only-client)"]
+    asked = seen.reductions["tear"].queries()
+    assert asked is not None
+    for entry in (r for r in audit.results if r.attack == "tear"):
+        mine = ~seen.of_first & (True if entry.party is None else seen.party == entry.party)
+        if mine.any():
+            assert (entry.cost.queries, entry.cost.most_queries) == (asked[mine].mean(), asked[mine].max())
+
+
+def test_neither_scores_nor_thresholds_know_who_of_the_judged_is_a_member(whole: tuple[Prepared, Audit]) -> None:
+    prepared, _ = whole
+    seen, before = prepared.auditor.panels.sights["(label-only-client)"], prepared.auditor.case().scores
+    judged, role = np.flatnonzero(~seen.of_first), prepared.game.truth.role.copy()
+    role[judged] = role[np.random.default_rng(0).permutation(judged)]
+    other = Auditor(
+        prepared.task, Game(prepared.game.candidates, Truth(prepared.game.truth.id, role)), prepared.settings
+    )
+    for round in rounds(prepared):
+        other.observe(round)
+    again, after = other.panels.sights["(label-only-client)"], other.case().scores
+    for one, two in zip(seen.attacks, again.attacks, strict=True):
+        assert np.array_equal(before.of(seen, one), after.of(again, two))
+        assert before.threshold([seen], one) == after.threshold([again], two)
+
+
+def test_the_threshold_of_tear_comes_from_records_that_its_classifier_did_not_see() -> None:
+    """Learnt by heart, pure noise is told apart; by classifiers that did not see a record, it is not."""
+    rng = np.random.default_rng(0)
+    features, member = rng.normal(size=(120, 6)), np.repeat([True, False], 60)
+    fitted = Tear().fit(Evidence(own=Own(features, member)))
+    by_heart = fitted.score(features)
+    assert fitted.threshold != best_threshold(by_heart, member)
+    assert fitted.threshold == best_threshold(boosted(features, member)[1], member)
 
 
 def test_the_distance_is_zero_exactly_where_the_label_is_wrong(whole: tuple[Prepared, Audit]) -> None:
@@ -263,6 +305,19 @@ def test_a_regression_has_no_labels() -> None:
         prepare(config(data={"name": "diabetes"}, audit={"vantages": ["label-only-client"], "attacks": ["gap"]}))
 
 
-def test_the_time_is_told_in_advance() -> None:
-    prepared = prepare(asking(["tear"]))
-    assert any("labels" in line and "second" in line for line in prepared.settings.notices)
+def test_tokens_have_labels_and_nothing_between_them() -> None:
+    rows = Records(np.zeros((3, 4), np.int64), np.zeros(3, np.int64), np.array(["a", "b", "c"]))
+    check_task(2, rows, between=False)  # gap and gap-rounds ask about the records themselves
+    with pytest.raises(FedauditError, match="between tokens"):
+        check_task(2, rows, between=True)
+
+
+def test_the_time_is_told_in_advance(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def stop(prepared: Prepared, *_: Any) -> Any:
+        assert any("labels" in line and "second" in line for line in told)  # before anything is trained
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(asking(["tear"]), tmp_path / "run", silent, tell=told.append, engine=stop)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedaudit.config.schema import Config, load_config, parse
-from fedaudit.config.toml import written
 from fedaudit.errors import FedauditError
+from fedaudit.toml import written
 
 
 def test_defaults_are_the_documented_ones() -> None:

@@ -107,6 +107,17 @@ def test_games_are_joined_by_party() -> None:
     assert len(np.unique(same.candidates.id)) == 1800
 
 
+def test_T9_parties_with_and_without_subjects_are_not_joined() -> None:
+    """The subjects of one party were dropped without a word, and intervals then took its records for independent."""
+    x, y = digits()
+    people = np.array([f"s{i % 90}" for i in range(900)])
+    known = set_aside(x[:900], y[:900], party="a", subject=people)[1]
+    with pytest.raises(FedauditError, match=r"known of some parties, but not of b.*`subject`") as caught:
+        joined(known, set_aside(x[900:], y[900:], party="b")[1])
+    assert caught.value.code == "games-differ"
+    assert joined(known, set_aside(x[900:], y[900:], party="b", subject=y[900:])[1]).candidates.subject is not None
+
+
 def test_tokens_keep_their_type_on_every_way(tmp_path: Path) -> None:
     windows = np.random.default_rng(0).integers(0, 9, (80, 6))
     x, y = windows[:, :-1], windows[:, 1:]

@@ -199,6 +199,22 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
         )
 
 
+def test_the_sections_of_audit_reach_an_import_or_are_refused(tmp_path: Path) -> None:
+    save_game(joined(*games()), tmp_path / "game.npz")
+    folder = as_mlp(saved(tmp_path / "checkpoints"))
+
+    def imported(name: str, **audit: object) -> list[str]:
+        config = settings().model_copy(update={"audit": parse({"audit": {"attacks": ["loss"], **audit}}).audit})
+        game = tmp_path / "game.npz"
+        document = import_checkpoints(folder, tmp_path / name, game=game, config=config, torch=False, deltas=False)
+        assert document is not None
+        return list(document.notices)
+
+    assert any("[audit.tear] has no effect" in line for line in imported("told", tear={"queries": 240}))
+    with pytest.raises(FedauditError, match=r"audit\.adversary .*fedaudit run"):
+        imported("refused", adversary="agg-sh")
+
+
 def test_a_game_without_the_top_class_is_audited(tmp_path: Path) -> None:
     x, y = (np.concatenate([getattr(game.candidates.rows, name) for game in games()]) for name in "xy")
     save_game(set_aside(x[y < 9], y[y < 9], party="north")[1], tmp_path / "game.npz")

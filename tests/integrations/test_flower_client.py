@@ -270,12 +270,14 @@ def test_strict_withholds_another_answer_to_a_round_that_was_answered(caplog: py
 
 
 def test_F5_the_last_round_again_leaves_its_results_as_they_were(tmp_path: Path) -> None:
-    found = []
+    found, attacks = [], (*QUICK, "merlin")
     for numbers in ([1, 2, 3], [1, 2, 3, 3]):
-        send(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=QUICK)]), numbers)
+        send(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path, attacks=attacks)]), numbers)
         document = json.loads((tmp_path / "north/results.json").read_text())
-        found.append([(e["attack"], e["model"], e["estimates"]) for e in document["results"]])
+        results = [(e["attack"], e["model"], e["estimates"]) for e in document["results"]]
+        found.append((results, document["run"]["accuracy"], document["failed"]))
     assert found[0] == found[1]
+    assert found[0][1]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
+from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.reductions import Mean
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START
@@ -22,7 +24,8 @@ from fedaudit.session.engines import engine_named, rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.session.run import run
 from fedaudit.trace.store import Store
-from fedaudit.types import Moment, Plan, Round, State
+from fedaudit.types import Moment, Plan, Round, State, Vantage
+from tests.audit.test_seams import AtProbes, auditor
 from tests.integrations.flower_world import LocalGrid
 
 CONFIG = """
@@ -192,21 +195,60 @@ def test_an_unknown_engine_is_refused() -> None:
         engine_named("flower")
 
 
-def test_a_probe_is_made_and_thrown_away_by_flower_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same plan with probes in it: both engines make the same rounds and the same probes, and keep the rounds."""
+def with_probes(prepared: Prepared) -> list[Plan]:
+    """Probes of one party and of everybody, and after the second a round in which nobody trains."""
+    first, second, third = planned(prepared)
+    probe = Plan(second.parties, commit=False)
+    return [first, Plan(("party-1",), commit=False), second, probe, Plan(()), third]
 
-    def with_probes(prepared: Prepared) -> list[Plan]:
-        first, second, third = planned(prepared)
-        return [first, Plan(("party-1",), commit=False), second, Plan(second.parties, commit=False), third]
 
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedaudit.session.engines.planned", with_probes)
     monkeypatch.setattr("fedaudit.integrations.flower.engine.planned", with_probes)
+
+
+def test_a_probe_is_made_and_thrown_away_by_flower_too(probed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plan with probes in it: both engines make the same rounds and the same probes, and keep the rounds."""
     settings = config(participation=1.0)
     ours, theirs = list(rounds(prepare(settings))), in_process(settings)
-    moments = [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0)]
+    moments = [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (4, 0)]
     assert [(round.index, round.probe) for round in ours] == moments
     assert [(round.index, round.probe) for round in theirs] == moments
-    assert [round.commit for round in theirs] == [round.commit for round in ours] == [True, False, True, False, True]
+    commits = [True, False, True, False, False, True]
+    assert [round.commit for round in theirs] == [round.commit for round in ours] == commits
     assert_same(ours, theirs, within=1e-5)
     monkeypatch.undo()
-    assert_same(list(rounds(prepare(settings))), [round for round in theirs if not round.probe], within=1e-5)
+    assert_same(list(rounds(prepare(settings)))[:2], [theirs[0], theirs[2]], within=1e-5)
+    for round in theirs[4:]:  # both start from the last round that was kept, not from what the probe came to
+        assert close(round.broadcast, theirs[2].aggregate, 0)
+
+
+def test_a_round_whose_workers_all_fail_after_a_probe_keeps_the_model(probed: None) -> None:
+    def dying(grid: LocalGrid) -> None:
+        for node in (11, 12, 13):
+            failing(grid, node, 6)
+
+    made = flowers(prepare(config(participation=1.0)), START, None, dying)
+    assert [len(round.sent) for round in made] == [3, 1, 3, 3, 0, 0]
+    assert close(made[5].broadcast, made[2].aggregate, 0)
+    assert close(made[5].aggregate, made[2].aggregate, 0)
+
+
+def test_a_probe_by_flower_moves_no_series_and_no_round_number(probed: None) -> None:
+    """Beside an attack that looks at probes alone, FTA scores as if only the kept rounds had been made."""
+    prepared = prepare(config(participation=1.0, rounds=4))
+    made = in_process(config(participation=1.0))
+    fta, toy = REGISTRY["fta-confidence"].make(), AtProbes()
+    quiet, watched = (auditor(prepared, *attacks, vantages=(Vantage.CLIENT,)) for attacks in ((fta,), (fta, toy)))
+    for round in made:
+        watched.observe(round)
+        if not round.probe:
+            quiet.observe(round)
+        assert watched.last_round == round.index
+    scores = [audit.case().scores.of(audit.panels.everyone, fta) for audit in (quiet, watched)]
+    assert np.isfinite(scores[0]).all()
+    assert np.array_equal(scores[0], scores[1])
+    seen = watched.panels.everyone.reductions[toy.name]
+    assert isinstance(seen, Mean)
+    assert seen.rounds == 2

@@ -11,6 +11,7 @@ from torch import nn
 from fedaudit.data.set_aside import set_aside
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import Model, as_task, checked
+from fedaudit.learn.tasks import TorchTask
 from tests.learn.test_given import Two, split
 
 
@@ -49,14 +50,18 @@ def test_a_hook_is_given_beside_any_of_them() -> None:
     checked(3, forward=split, strict=True)  # neither is a key of a configuration
 
 
-def test_the_training_is_not_disturbed() -> None:
+@pytest.mark.parametrize("as_a_task", [False, True])
+def test_the_training_is_not_disturbed(as_a_task: bool) -> None:
     module = Two()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     torch.manual_seed(5)
     first = torch.rand(3)
     torch.manual_seed(5)
-    task = as_task(module, game(), split)
+    task = as_task(TorchTask(Two, 4, split) if as_a_task else module, game(), None if as_a_task else split)
+    assert isinstance(task, TorchTask)
     task.outputs(task.initial(0), game().candidates.rows.x)
+    task.asking(task.initial(0))(game().candidates.rows.x)
+    task.fresh(task.initial(0))
     assert torch.equal(torch.rand(3), first)
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert type(module) is Two

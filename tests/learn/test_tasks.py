@@ -207,3 +207,18 @@ def test_frozen_layers_keep_their_weights_and_the_others_learn() -> None:
 def test_a_model_of_which_nothing_would_be_trained_is_refused() -> None:
     with pytest.raises(FedauditError, match=r"the model has 3 layers.*Freeze at most 2"):
         build_task("mlp", (5,), 3, {"hidden": (8, 6)}, frozen=3)
+
+
+def test_asking_a_model_that_is_loaded_once_gives_its_outputs() -> None:
+    """In evaluation mode, and whatever state was looked at since."""
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    task, x = TorchTask(build, 3), np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    one, other = task.initial(0), task.initial(1)
+    ask = task.asking(one)
+    expected = task.outputs(one, x)
+    assert np.array_equal(ask(x), expected)
+    assert not np.array_equal(task.outputs(other, x), expected)
+    assert np.array_equal(ask(x), expected)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedaudit.report import charts, headline_rows, panels, row_titles, verdict, words
-from fedaudit.report.values import clean, clean_tree, toml
+from fedaudit.report.values import clean, clean_tree
 from fedaudit.stats.wording import rate, share, share_span, since_round
 from fedaudit.types import Curve
 from tests.report import builder
@@ -313,11 +313,3 @@ def test_trees_are_cleaned_whole() -> None:
     assert tree["a"] is None
     assert tree["b"] == [None, None, True]
     assert "end" not in str(tree["deep"])
-
-
-def test_toml_of_a_configuration() -> None:
-    import tomllib
-
-    config = {"a": {"b": [1, 2.5, 'x"y\\z'], "on": True, "sub": {"lr": 1e-5}}, "odd key": {"list": [{"k": "v"}]}}
-    assert tomllib.loads(toml(config)) == config
-    assert toml({"a": None}) == ""

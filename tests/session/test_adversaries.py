@@ -43,6 +43,8 @@ def test_how_to_ask_for_an_attribute() -> None:
     ("section", "options", "reader"),
     [
         ("canary", {"canaries": 1}, None),
+        ("fusion", {"weights": [2, 1]}, "fusion"),
+        ("reference", {"models": 4}, "lira"),
         ("matched", {"fit": "nonmembers"}, "matched-filter"),
         ("tear", {"queries": 90}, "gap"),
     ],

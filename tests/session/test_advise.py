@@ -10,7 +10,6 @@ import pytest
 
 from fedaudit.cli import studying
 from fedaudit.config.schema import Config, load_config, parse
-from fedaudit.config.toml import written
 from fedaudit.errors import FedauditError
 from fedaudit.files import writing
 from fedaudit.report import advice as page
@@ -24,6 +23,7 @@ from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
 from fedaudit.session.run import run
 from fedaudit.session.trials import TRIALS, Bench, Trial, seconds, train_until
 from fedaudit.session.workers import News
+from fedaudit.toml import written
 from fedaudit.trace.store import Store
 from fedaudit.types import Estimate, Moment, Vantage
 from tests.worlds import config, silent

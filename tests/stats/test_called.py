@@ -26,6 +26,12 @@ def test_without_a_threshold_or_records_there_is_a_reason() -> None:
     assert decisions([], 0.5)["precision"].reason == "nobody is left to count"
 
 
+def test_where_nobody_is_called_a_member_there_is_no_precision() -> None:
+    found = decisions([block(np.zeros(5), np.zeros(5))], 0.5)
+    assert (found["precision"].value, found["precision"].reason) == (None, "nobody is called a member")
+    assert (found["accuracy"].value, found["recall"].value) == (0.5, 0.0)
+
+
 def test_coverage_of_accuracy_and_precision() -> None:
     """At most 61 misses in 1,000 audits would be nominal; both intervals are conservative."""
     rng, missed = np.random.default_rng(0), {"accuracy": 0, "precision": 0}

@@ -152,6 +152,19 @@ def test_a_share_of_independent_records_is_clopper_pearsons() -> None:
     assert proportion([], []).value is None
 
 
+def test_hits_may_be_fractions_and_their_order_does_not_matter() -> None:
+    rng = np.random.default_rng(4)
+    hits, whose = rng.permutation(np.repeat([0.0, 1 / 3, 1.0], [70, 20, 10])), np.arange(100) // 5
+    found = proportion([hits], [None])
+    assert (found.low, found.high) == pytest.approx(clopper_pearson(20 / 3 + 10, 100, 0.025, 0.025))
+    assert (found.n_pos, found.n_neg) == (17, 83)
+    for subjects in (None, whose):
+        order = rng.permutation(100)
+        again = proportion([hits[order]], [None if subjects is None else subjects[order]])
+        assert again.value == proportion([hits], [subjects]).value
+    assert proportion([hits == 1.0], [whose]) == proportion([(hits == 1.0) * 1.0], [whose])
+
+
 def test_a_share_by_subject_covers_and_counts_subjects() -> None:
     rng, misses = np.random.default_rng(5), {True: 0, False: 0}
     for _ in range(300):

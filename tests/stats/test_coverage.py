@@ -18,7 +18,9 @@ QUICK = {
     "20 x 300, just over": 60,
     "1 x 2000, heavy-tailed, correlation 0.5": 150,
     "1000 calibrate, 1000 evaluate": 300,
+    "12 subjects of 25 evaluate, .8, FPR 10 %": 300,
     "20 and 20": 400,
+    "150 and 150, two values, 95 % and 90 %": 400,
     "600 and 600, heavy-tailed, .5": 200,
     "party against the others, 4 parties": 100,
     "400 records, nine each, .5, 98 %": 300,
@@ -40,6 +42,13 @@ def test_intervals_hold_where_they_promise_to(name: str) -> None:
         if count.promised:
             assert count.chance > 0.05 / len(QUICK), count
             assert count.valued > 0.5 * count.worlds
+
+
+def test_T2_ties_do_not_widen_the_interval_of_an_auc() -> None:
+    """With two values it is at most a third wider than 2 x 1.96 standard deviations."""
+    for name, p, q in (("60 % and 50 %", 0.6, 0.5), ("95 % and 90 %", 0.95, 0.9)):
+        (count,) = simulate(case(f"150 and 150, two values, {name}"), 100)
+        assert count.width < 4 / 3 * 3.92 * ((p * (1 - p) + q * (1 - q)) / 150 / 4) ** 0.5
 
 
 def test_an_interval_that_misses_is_found_out_and_said() -> None:

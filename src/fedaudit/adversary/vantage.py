@@ -64,7 +64,6 @@ class View:
     vantage: Vantage
     model: ModelKind
     party: str | None  # whose local model; None for the global one
-    grants: frozenset[Grant]
     classes: int  # 0 for regression
     queries: Queries = field(default_factory=Queries)
     _answer: Callable[[NDArray[Any]], NDArray[Any]] = field(kw_only=True, repr=False)
@@ -198,7 +197,7 @@ def view(
         return largest(answers if getattr(serve, "keeps_labels", False) else served(answers))
 
     answer = outputs if Grant.OUTPUTS in grants else labels
-    return View(moment, vantage, model, party, grants, task.classes, _answer=answer, _held=held)
+    return View(moment, vantage, model, party, task.classes, _answer=answer, _held=held)
 
 
 def largest(outputs: Floats) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.canaries import CanaryWatch
 from fedaudit.audit.collect import Sight, say
 from fedaudit.audit.judge import JUDGES, Case, coins
-from fedaudit.audit.judge.accuracy import accuracy, right_answers, useless
+from fedaudit.audit.judge.accuracy import accuracy, packed, right_answers, unpacked, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
 from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
@@ -256,7 +257,15 @@ class Auditor:
     # ------------------------------------------------------------------ between two rounds
 
     def state(self) -> Stored:
-        """Everything needed to continue with the next round, as arrays and plain values."""
+        """Everything needed to continue with the next round, as arrays and plain values, and for a snapshot before it.
+
+        The last models are not kept, because they may be large: a deferred attack that has not looked at them has no
+        result until the next round, and how often the model is right is kept after the last planned round only.
+        """
+        right = self.right
+        if self.last_round >= self.settings.rounds:
+            with suppress(*OF_OTHERS):  # a model that cannot be asked has no accuracy, and that is told elsewhere
+                right = self.right_answers()
         history = [
             {"of": list(of), "round": round, "found": {name: asdict(estimate) for name, estimate in found.items()}}
             for of, rounds in self.history.items()
@@ -269,6 +278,7 @@ class Auditor:
             "unjudged": dict(self.unjudged),
             "failed": dict(self.failed),
             "last_round": self.last_round,
+            "right": packed(right),
             "blind": self.blind.state(),
             **({"canaries": self.canaries.state()} if self.canaries else {}),
         }
@@ -288,6 +298,7 @@ class Auditor:
             band.restore(entry["seen"])
         self.unjudged, self.failed = dict(state["unjudged"]), dict(state["failed"])
         self.last_round = state["last_round"]
+        self.released, self.right = None, unpacked(state.get("right"))
         self.blind.restore(state["blind"])
         if self.canaries:
             self.canaries.restore(state["canaries"])

@@ -131,6 +131,7 @@ class Sight:
             self._layers(found),
             view.queries.count - asked,
             tuple(found.notes),
+            found.bank_seconds,
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:
@@ -140,11 +141,13 @@ class Sight:
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
         for name in self.banks.metrics:
+            started = time.perf_counter()
             try:
                 with patience():
                     found.add(self.banks.answers(name, signals, view, rows, party, self.absorbed))
             except Exception as error:
                 found.fail(self.banks.signals_of(name), error)
+            found.bank_seconds[name] = time.perf_counter() - started
 
     @quietly
     def absorb(self, moment: Moment, measured: Measured, stored: bool) -> Measured:
@@ -176,6 +179,7 @@ class Sight:
         self.epoch_seconds += measured.epoch_seconds
         self.gradient_seconds += measured.gradient_seconds
         self.queries += measured.queries
+        self.banks.spend(measured.bank_seconds)
         self.layers |= measured.layers
         return measured
 
@@ -235,7 +239,7 @@ class Sight:
         return self.seconds - unused
 
     def state(self) -> Stored:
-        """Everything needed to continue with the next round, in this process or another."""
+        """Everything needed to continue with the next round, in this process or another; not the pending model."""
         return {
             "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
             "banks": self.banks.state(),
@@ -254,7 +258,7 @@ class Sight:
         for name, reduction in self.reductions.items():
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
-        self.looked = {}
+        self.pending, self.looked = None, {}
         self.search.restore(state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
@@ -284,6 +288,7 @@ class Attempt:
         self.failed: dict[str, str] = {}
         self.unobserved: set[str] = set()
         self.notes: list[str] = []
+        self.bank_seconds: dict[str, float] = {}
 
     def measure(self, signals: Sequence[str]) -> None:
         for family in self.families:

@@ -9,11 +9,12 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
+from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.audit.known import known, usual
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Floats, Role
+from fedaudit.types import Bools, Floats, Measured, Role
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
 
@@ -82,9 +83,9 @@ class Scores:
             raise FedauditError(
                 "deferred",
                 f"{attack.name} needs the last model, and neither that model nor its signals were kept",
-                'Run again with audit.keep = "snapshots".',
+                'Ask after the next round, or run again with audit.keep = "snapshots".',
             )
-        measured = sight.look(attack.signals, view)
+        measured = self._look(sight, attack, view)
         self.seconds[id(sight), tuple(attack.signals)] = measured.seconds
         looked = attack.reduce(len(sight.id))
         looked.restore(kept.state())
@@ -93,6 +94,15 @@ class Scores:
             raise FedauditError("attack", why, "The other attacks are not affected.")
         self.asked[id(sight), attack.name] = looked.queries()
         return looked
+
+    def _look(self, sight: Sight, attack: BaseAttack, view: View) -> Measured:
+        """What the attack sees of the last model. Ctrl-C leaves out all attacks that share these signals, for good."""
+        try:
+            return sight.look(attack.signals, view)
+        except KeyboardInterrupt:
+            broken_off = dict.fromkeys(attack.signals, "Ctrl-C was pressed while it was measured")
+            nothing = Measured(sight.row_ids, {}, 0.0, 0.0, broken_off)
+            return sight.looked.setdefault(tuple(attack.signals), nothing)
 
     # ------------------------------------------------------------------ what can be said of them
 
@@ -128,13 +138,16 @@ class Scores:
         found = [self.thresholds.get((id(sight), attack.name)) for sight in sights if self.defined(sight, attack)]
         return found[0] if len(found) == 1 else None
 
-    def queries(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
-        """How many labels a judged candidate cost, on average; None where labels are not what it costs."""
+    def queries(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None) -> tuple[float, float] | None:
+        """How many labels a judged candidate (of one party, or any) cost: on average, and at most. None where labels
+        are not what it costs."""
         counts = []
         for sight in sights:
             asked = self.asked.get((id(sight), attack.name)) if self.defined(sight, attack) else None
-            counts += [] if asked is None else [asked[self.judged(sight, attack)]]
-        return float(np.mean(np.concatenate(counts))) if sum(map(len, counts)) else None
+            mine = self.judged(sight, attack) & (True if party is None else sight.party == party)
+            counts += [] if asked is None else [asked[mine]]
+        every = np.concatenate(counts) if sum(map(len, counts)) else None
+        return None if every is None else (float(every.mean()), float(every.max()))
 
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
         """One block for each sight, without parties of which too little was observed."""

@@ -196,21 +196,26 @@ class Settings:
         everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
         available = calibrating(game, parties if only_local else everyone)
-        fitted = {}
+        left: dict[str, tuple[int, str]] = {}
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
-            for attack in (attack for attack in self.attacks if attack.fits or attack.tunes):
+            others = [np.flatnonzero(~game.of_first())]
+            for attack in self.attacks:
+                fitted, own = attack.fits or attack.tunes, attack.by_first_party
                 local = only_local or Grant.UPDATE in attack.needs
-                fitted[attack.name] = calibrating(game, parties if local else everyone, fitted=True)
+                judged = others if own else parties if local else everyone
+                why = "it is fitted on the others" if fitted else "the others are the adversary's own"
+                if fitted or own:
+                    left[attack.name] = calibrating(game, judged, fitted), why
         fprs, notices = [], []
         for fpr in self.fpr or DEFAULT_FPR:
             needed = needed_for_value(fpr)
             message = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
-            short = next((name for name, count in fitted.items() if count < needed), None)
+            short = next((name for name, (count, _) in left.items() if count < needed), None)
             if available >= needed and short is None:
                 fprs.append(fpr)
                 continue
             if available >= needed and short is not None:
-                message += f", of which {short} leaves {fitted[short]}: it is fitted on the others"
+                message += f", of which {short} leaves {left[short][0]}: {left[short][1]}"
             if self.fpr:
                 without = "" if short is None else f", or leave out {short}"
                 raise FedauditError("fpr", message, f"Set a larger rate in audit.fpr, use more records{without}.")

@@ -106,10 +106,10 @@ def advise(
 
 
 def write_advice(advice: "Advice", advised: "Config | None", out: Path) -> Path:
-    from fedaudit.config.toml import written
     from fedaudit.files import write_atomically
     from fedaudit.report.advice import write
     from fedaudit.results.advice import ADVISED, save
+    from fedaudit.toml import written
 
     save(advice, out)
     if advised is not None:

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 
 from fedaudit.config.registry import FAMILIES, Entry, Family, Options
 from fedaudit.config.schema import Config
-from fedaudit.config.toml import toml
 from fedaudit.errors import FedauditError
+from fedaudit.toml import toml
 
 HEAD = """\
 # What fedaudit should train and audit: give this file to `fedaudit run`.

@@ -11,8 +11,9 @@ from pydantic import Field, ValidationError
 
 from fedaudit.config.schema import Config, explain, load_config, parse, put, twice
 from fedaudit.config.section import Section
-from fedaudit.config.toml import read_toml, toml
+from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
+from fedaudit.toml import toml
 
 _GRID = 'Write, for example, "federation.parties" = [2, 4] in [grid].'
 

@@ -1,13 +1,8 @@
-"""Writes values as TOML, and reads files of it."""
+"""Reads files of TOML."""
 
-import json
-import math
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from fedaudit.errors import FedauditError
 
@@ -17,30 +12,6 @@ DATA_INSTEAD = {
     **dict.fromkeys((".csv", ".tsv", ".parquet"), _OF_DATA.format("table")),
     ".npz": _OF_DATA.format("npz"),
 }
-
-
-def toml(value: Any) -> str:
-    """A value on one line. TOML writes text, numbers and lists as JSON does, with two exceptions."""
-    plain = to_jsonable_python(value)
-    if isinstance(plain, Mapping):
-        items = ", ".join(f"{toml(str(key))} = {toml(item)}" for key, item in plain.items() if item is not None)
-        return f"{{ {items} }}" if items else "{}"
-    if isinstance(plain, list):
-        return f"[{', '.join(toml(item) for item in plain)}]"
-    if isinstance(plain, float) and not math.isfinite(plain):
-        return str(plain)  # nan, inf and -inf; JSON would write NaN and Infinity
-    return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def written(config: Mapping[str, Any]) -> str:
-    """A whole configuration: a table for each section, and one for each defence."""
-    lines: list[str] = []
-    for section, values in config.items():
-        several = isinstance(values, list | tuple)
-        for table in values if several else [values]:
-            lines += ["", f"[[{section}]]" if several else f"[{section}]"]
-            lines += [f"{key} = {toml(value)}" for key, value in table.items() if value is not None]
-    return "\n".join(lines[1:]) + "\n"
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

@@ -92,8 +92,12 @@ def joined(*games: Game) -> Game:
     if len({(part.rows.x.dtype.kind, part.rows.x.shape[1:], part.rows.y.shape[1:]) for part in parts}) > 1:
         what = "the parties' records differ in shape, or hold tokens in one party and features in another"
         raise FedauditError("games-differ", what, "Prepare x and y alike in all parties.")
-    with_subjects = all(part.subject is not None for part in parts)
-    subject = np.concatenate([p.subject for p in parts if p.subject is not None]) if with_subjects else None
+    subjects = [part.subject for part in parts if part.subject is not None]
+    without = [name for game in games if game.candidates.subject is None for name in game.parties]
+    if subjects and without:
+        what = f"whose each record is, is known of some parties, but not of {', '.join(without)}"
+        raise FedauditError("games-differ", what, "Give fedaudit.set_aside `subject` in all parties, or in none.")
+    subject = np.concatenate(subjects) if subjects else None
     x, y = np.concatenate([p.rows.x for p in parts]), np.concatenate([p.rows.y for p in parts])
     order = np.argsort(ids, kind="stable")
     rows = Records(x, y, ids, subject).take(order)

@@ -9,10 +9,10 @@ from operator import or_
 
 from fedaudit.config.registry import DEFENCES, Options
 from fedaudit.defences.shared import DefenceOptions, Setting
-from fedaudit.defences.slots import NONE, Defence, Guarded, Served
+from fedaudit.defences.slots import NONE, Defence, Guarded
 from fedaudit.errors import FedauditError
 
-__all__ = ["NONE", "Defence", "DefenceOptions", "Guarded", "Served", "Setting", "build"]
+__all__ = ["NONE", "Defence", "DefenceOptions", "Guarded", "Setting", "build"]
 
 
 def build(asked: Iterable[Options], setting: Setting) -> Defence:

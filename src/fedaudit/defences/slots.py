@@ -70,32 +70,3 @@ class Guarded:
 
     def update(self, task: TorchTask, model: State, rng: np.random.Generator) -> Trained:
         return self.gradient(task, model, self.source(), self.training, rng)
-
-
-@dataclass(frozen=True)
-class Served:
-    """A task as seen by an adversary that gets answers only."""
-
-    task: TorchTask
-    serve: Serve
-
-    @property
-    def classes(self) -> int:
-        return self.task.classes
-
-    def initial(self, seed: int) -> State:
-        return self.task.initial(seed)
-
-    def last_layer(self, state: State, x: Any) -> tuple[Floats, Floats]:
-        raise FedauditError(
-            "served-answers",
-            "an adversary that gets only answers sees no layer",
-            "Take the attack out of audit.attacks.",
-        )
-
-    def outputs(self, state: State, x: Any) -> Floats:
-        return self.serve(self.task, state, self.task.outputs(state, x))
-
-    def asking(self, state: State) -> Callable[[Any], Floats]:
-        ask = self.task.asking(state)
-        return lambda x: self.serve(self.task, state, ask(x))

@@ -3,18 +3,16 @@
 from functools import partial
 from pathlib import Path
 
-from fedaudit.adversary import attacks
-from fedaudit.audit import Auditor, Settings
+from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.data.game_file import load_game
 from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
-from fedaudit.integrations.options import open_session
+from fedaudit.integrations.options import fitted, open_session, refuse_ours, settings_of
 from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
-from fedaudit.session.prepare import fitting
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.store import Store
 from fedaudit.types import Game, State
@@ -46,20 +44,16 @@ def import_checkpoints(
 
 
 def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: State) -> Auditor:
-    rows, audit = game.candidates.rows, config.audit
+    refuse_ours(config.audit)
+    rows = game.candidates.rows
     labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
     model = config.model
     build = partial(build_task, model.name, rows.x.shape[1:], options=model.arguments(), forward=forward_of(model))
     task = build(classes=labels)
     if labels and (classes := _outputs(first, task.initial(0))) > labels:
         task = build(classes=classes)
-    initial = task.initial(0)
-    task.check(initial, rows)
-    planned = _count(directory, torch)
-    settings = Settings(
-        audit.vantages, attacks.choose(audit.attacks), planned, audit.fpr, audit.confidence, config.federation.seed
-    )
-    return Auditor(task, game, fitting(settings, task, game, 0, asked=audit.attacks is not None))
+    settings = settings_of(config, config.audit.vantages, _count(directory, torch))
+    return Auditor(task, game, fitted(settings, task, game, config))
 
 
 def _outputs(model: State, like: State) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.adversary import attacks as registry
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import calibrating
-from fedaudit.config.schema import Config, parse
+from fedaudit.config.schema import Audit, Config, parse
 from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.files import refuse_foreign
@@ -24,8 +23,9 @@ from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
 from fedaudit.results.document import REPORT, RESULTS, load
 from fedaudit.session.about import About
+from fedaudit.session.adversaries import choose
 from fedaudit.session.events import Event, Finished, Listener
-from fedaudit.session.prepare import fitting
+from fedaudit.session.prepare import filter_options, fitting, search_options, unread
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, nobody
 from fedaudit.stats import needed_for_value
@@ -55,10 +55,14 @@ class PartyOptions(TypedDict, total=False):
 
 
 class Options(PartyOptions, total=False):
-    """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round."""
+    """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
+    fusion: the keys of these sections of [audit], such as tear={"queries": 2000}."""
 
     vantages: Iterable[str]
     keep: Keep
+    tear: Mapping[str, Any]
+    matched: Mapping[str, Any]
+    fusion: Mapping[str, Any]
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
@@ -71,10 +75,19 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
     try:
-        return parse({"federation": federation, "audit": plain})
+        asked = parse({"federation": federation, "audit": plain})
     except FedauditError as error:
         what = error.what.removeprefix("federation.").removeprefix("audit.")
         raise FedauditError(error.code, what, "Correct this argument.") from None
+    refuse_ours(asked.audit)
+    return asked
+
+
+def refuse_ours(audit: Audit) -> None:
+    """Refuses what needs to know how the parties train: it would have no effect."""
+    for name in sorted(set(audit.model_dump(exclude_defaults=True)) - Options.__optional_keys__):
+        what = f"audit.{name} needs a federation that fedaudit trains itself"
+        raise FedauditError("not-ours", what, "Use `fedaudit run`, or leave it out.")
 
 
 def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | None = None) -> Auditor:
@@ -85,22 +98,33 @@ def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | Non
 
 def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantage]) -> Settings:
     """What was asked for, with attacks that the task can feed."""
-    audit, federation = asked.audit, asked.federation
-    named = audit.attacks is not None
-    settings = Settings(
+    named = asked.audit.attacks is not None
+    settings = settings_of(asked, vantages, asked.federation.rounds)
+    settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
+    fit = fitted(settings, task, game, asked)
+    return fit if named else _that_calibrate(fit, game)
+
+
+def settings_of(asked: Config, vantages: Iterable[Vantage], rounds: int) -> Settings:
+    """The settings of an audit of somebody else's training, of which it is not known whether parties use Adam."""
+    audit = asked.audit
+    return Settings(
         tuple(vantages),
-        registry.choose(audit.attacks),
-        federation.rounds,
+        choose(audit, audit.attacks),
+        rounds,
         audit.fpr or None,
         audit.confidence,
-        federation.seed,
+        asked.federation.seed,
+        filter=replace(filter_options(asked, ()), adaptive=False),
+        search=search_options(asked),
     )
-    initial = task.initial(0)
-    rows = game.candidates.rows
-    settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
-    task.check(initial, rows)
-    fit = fitting(settings, task, game, 0, named)
-    return fit if named else _that_calibrate(fit, game)
+
+
+def fitted(settings: Settings, task: TorchTask, game: Game, asked: Config) -> Settings:
+    """The same with attacks that the task can feed, and with what is to be told about them."""
+    task.check(task.initial(0), game.candidates.rows)
+    fit = fitting(settings, task, game, 0, asked.audit.attacks is not None)
+    return replace(fit, notices=(*fit.notices, *unread(asked, fit)))
 
 
 def _that_calibrate(settings: Settings, game: Game) -> Settings:

@@ -52,9 +52,16 @@ class TorchTask:
     """
 
     def __init__(self, build: Callable[[], nn.Module], classes: int, forward: Forward | None = None):
-        self._build: Callable[[], nn.Module] = lambda: with_forward(build(), forward)
+        self._make, self._forward = build, forward
         self._module = self._build()
         self._classes = classes
+
+    def _build(self, seed: int | None = None) -> nn.Module:
+        """A new module. Its random weights take nothing from the numbers that the training around it draws."""
+        with torch.random.fork_rng(devices=[]):
+            if seed is not None:
+                torch.manual_seed(seed)
+            return with_forward(self._make(), self._forward)
 
     @property
     def classes(self) -> int:
@@ -66,9 +73,7 @@ class TorchTask:
         return self._module
 
     def initial(self, seed: int) -> State:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            module = self._build()
+        module = self._build(seed)
         try:
             return _to_numpy(module)
         except (TypeError, RuntimeError) as error:  # bfloat16, sparse, another device

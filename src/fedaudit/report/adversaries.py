@@ -40,7 +40,8 @@ ADVERSARIES = {
     "label-only-client": Adversary(
         "A party that sees labels only",
         "The predicted label, without scores, of every round's global model.",
-        CANDIDATE,
+        f"{CANDIDATE} It also knows which of its own records were trained on. It learns from these, and is not judged "
+        "on them.",
         "Scores, weights, the other parties' updates and data.",
         "s4",
     ),

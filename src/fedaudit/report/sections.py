@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, about_people, adversary
 from fedaudit.report.shapes import Cell, Matrix, Recipe, Table, Tile
-from fedaudit.report.values import Results, toml
+from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
     NONE,
@@ -18,6 +18,7 @@ from fedaudit.stats.wording import (
     share_span,
     value_text,
 )
+from fedaudit.toml import written
 from fedaudit.types import AuditResult, Estimate
 
 # ------------------------------------------------------------------ the top of the page
@@ -199,4 +200,4 @@ def recipe(results: Results) -> Recipe | None:
     if not (run.config or run.versions or shown):
         return None
     command = "fedaudit run audit.toml" + (f" --repeats {len(run.repeats)}" if len(run.repeats) > 1 else "")
-    return Recipe(toml(run.config), command if run.config else "", shown, list(run.versions.items()))
+    return Recipe(written(run.config), command if run.config else "", shown, list(run.versions.items()))

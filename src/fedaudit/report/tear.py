@@ -36,10 +36,14 @@ def labels_only(results: Results) -> LabelsOnly | None:
     searched = next((e for e in entries if "distance-members" in e.curves), None)
     drawn = [f for f in (_distances(searched), _accuracy(searched)) if f] if searched else []
     rows = [
-        [e.attack, f"{e.cost.queries or 0:,.0f}", *(full_text(n, e.estimates.get(n)) for n in ("accuracy", "auc"))]
+        [
+            e.attack,
+            *map(_labels, (e.cost.queries, e.cost.most_queries)),
+            *(full_text(n, e.estimates.get(n)) for n in ("accuracy", "auc")),
+        ]
         for e in entries
     ]
-    head = ("attack", "labels asked per record", "accuracy, balanced", "AUC")
+    head = ("attack", "labels asked per record", "at most", "accuracy, balanced", "AUC")
     return LabelsOnly(lead, drawn, Table(head, rows, "The threshold of the accuracy was fixed on its own records."))
 
 
@@ -90,6 +94,10 @@ def _accuracy(entry: AuditResult) -> Figure | None:
         svg, [("s1", entry.attack), ("chance", "guessing")], caption,
         Table(("labels a record", "accuracy", "interval"), rows), title,
     )  # fmt: skip
+
+
+def _labels(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
 
 
 def _number(value: float | None) -> str:

@@ -1,9 +1,9 @@
-"""Values on their way to a reader: hostile strings made harmless, and the configuration as it was written."""
+"""Values on their way to a reader: hostile strings made harmless."""
 
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NewType
 
 from fedaudit.results.document import Document
@@ -67,38 +67,3 @@ Results = NewType("Results", Document)  # of which every string has been cleaned
 
 def cleaned(document: Document) -> Results:
     return Results(Document.from_json(clean_tree(document.to_json())))
-
-
-# ------------------------------------------------------------------ the configuration, as it was written
-
-
-def toml(config: Mapping[str, Any]) -> str:
-    return "\n".join(_toml_lines(config, ())).strip()
-
-
-def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    if path:
-        yield f"\n[{'.'.join(map(_toml_key, path))}]"
-    for key, value in table.items():
-        if value is not None and not isinstance(value, Mapping):
-            yield f"{_toml_key(key)} = {_toml_value(value)}"
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _toml_lines(value, (*path, key))
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_toml_value(item) for item in value if item is not None)}]"
-    if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(k)} = {_toml_value(v)}" for k, v in value.items() if v is not None)
-        return f"{{ {', '.join(pairs)} }}"
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from fedaudit.adversary.attacks.tear import FEWEST
-from fedaudit.adversary.signals.boundary import Points, Rays, any_starts, search
-from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, inputs_are
+from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
+from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
 from fedaudit.audit import Settings
 from fedaudit.audit.patience import limit
 from fedaudit.audit.settings import own_records
@@ -17,11 +17,13 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Game, Ints, Role, Task
 
 TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
+TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
 
 
 def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[str], float]:
-    """Refuses a first party with too few records of its own. Says how long the search will take, and what a distance
-    means where inputs are binary. Returns these lines, and the seconds."""
+    """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
+    long the search will take, and what a distance means where inputs are binary. Returns these lines, and the
+    seconds."""
     taught = [attack for attack in settings.attacks if attack.taught]
     if not taught:
         return [], 0.0
@@ -33,6 +35,9 @@ def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[st
     lines = meaning(inputs_are(game.candidates.rows.x))
     if not any(DISTANCE in attack.signals for attack in taught):
         return lines, 0.0
+    every_round = any(DISTANCE in attack.signals and not attack.deferred for attack in taught)
+    check_queries(settings.search, settings.rounds if every_round else 1, task.classes)
+    check_bounds(settings.search.bounds, game)
     asked = int((own | ~game.of_first())[game.candidates.owner].sum())
     per_second = speed(task, game, seed)
     line = duration(asked, settings.search.queries, per_second)
@@ -49,6 +54,31 @@ def check_own(name: str, members: int, game: Game) -> None:
         )
 
 
+def check_queries(options: SearchOptions, rounds: int, classes: int) -> None:
+    """Refuses a budget that leaves a boundary without a single label in a round."""
+    many = width(options.targets, classes)
+    needed = classes if options.targets == "all" else 2 * many - 1 if many > 1 else 2
+    if options.queries // rounds < needed:
+        raise FedauditError(
+            "few-queries",
+            f"audit.tear.queries = {options.queries} leaves {options.queries // rounds} labels for a record in each of "
+            f"{rounds} rounds, and a search with audit.tear.targets = {options.targets!r} needs {needed}",
+            f"Set audit.tear.queries to at least {rounds * needed}, better to ten times that.",
+        )
+
+
+def check_bounds(bounds: Box | None, game: Game) -> None:
+    x = game.candidates.rows.x
+    low, high = float(x.min()), float(x.max())
+    if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
+        raise FedauditError(
+            "bounds",
+            f"the records' values run from {low:g} to {high:g}, and audit.tear.bounds = [{bounds[0]:g}, {bounds[1]:g}] "
+            "would keep the search away from some of them",
+            "Set audit.tear.bounds to a range that holds them all, or remove it.",
+        )
+
+
 def speed(task: Task, game: Game, seed: int) -> float:
     """Labels a second in a short search under the initial model. That model may give all records the same label. Then
     there is no boundary to search for, and the speed of its answers is taken instead."""
@@ -56,8 +86,10 @@ def speed(task: Task, game: Game, seed: int) -> float:
     x = rows.x[np.resize(np.arange(len(rows)), TRIAL)]
     flat = x.reshape(TRIAL, -1)
 
+    ask = task.asking(state)
+
     def labels(points: Points) -> Ints:
-        return np.asarray(task.outputs(state, points.reshape(-1, *x.shape[1:])).argmax(axis=1), np.int64)
+        return np.asarray(ask(points.reshape(-1, *x.shape[1:])).argmax(axis=1), np.int64)
 
     started = time.perf_counter()
     label = labels(flat)
@@ -75,7 +107,7 @@ def duration(records: int, queries: int, per_second: float) -> str:
     length = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
     given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
     return (
-        f"The search for decision boundaries may ask for {records * queries:,} labels ({records:,} records, at most "
+        f"{TIME} {records * queries:,} labels ({records:,} records, at most "
         f"{queries:,} each over all rounds): about {length} at {per_second:,.0f} labels a second; audit.tear.queries "
         f"sets how many.{given_up}"
     )

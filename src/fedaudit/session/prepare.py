@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit import data
+from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
@@ -215,9 +217,12 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
 
 
 def unread(config: Config, settings: Settings) -> list[str]:
-    """Notices about options that were set and that no attack reads."""
+    """Notices about sections of [audit] that were set and that no attack reads."""
+    given = config.audit.model_dump(exclude_defaults=True)
     signals = {signal for attack in settings.attacks for signal in attack.signals}
     readers = {
+        "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
+        "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
         "canary": ("canife or one-shot", any(attack.question == "canary" for attack in settings.attacks)),
         "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
         "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
@@ -225,7 +230,7 @@ def unread(config: Config, settings: Settings) -> list[str]:
     return [
         f"[audit.{section}] has no effect, because no attack reads it: add {who} to audit.attacks."
         for section, (who, read) in readers.items()
-        if getattr(config.audit, section) is not None and not read
+        if section in given and not read
     ]
 
 
@@ -251,8 +256,8 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     """The only way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
     lines, seconds = label_only.told(suited, task, game, seed)
-    told = (*lines, *too_few_to_whiten(suited, game))
-    suited = replace(suited, notices=(*suited.notices, *told), search=replace(suited.search, seconds=seconds))
+    told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
+    suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
     by_coins = settings.coins is not None
     return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
 

@@ -202,12 +202,16 @@ class Recording:
 
 
 def feed(store: Store, auditor: Auditor) -> list[str]:
-    """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out."""
-    told = []
+    """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out.
+
+    After a round that is measured again, the later ones are, too: a search goes on from what the last one found."""
+    told, again = [], False
     for entry in store.entries():
         try:
             shown = entry.commit or entry.probe
-            if auditor.task and entry.kept and shown and not auditor.wants(entry.moment) <= set(entry.names):
+            lacking = again or not auditor.wants(entry.moment) <= set(entry.names)
+            if auditor.task and entry.kept and shown and lacking:
+                again |= entry.commit
                 auditor.observe(store.round(entry))
             elif seen := store.observation(entry):
                 auditor.absorb(seen)

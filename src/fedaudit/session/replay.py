@@ -1,7 +1,11 @@
 """Attacks a recorded federation again, from its signals (without torch), or from its models if they were kept."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
@@ -11,16 +15,20 @@ from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
 from fedaudit.results.document import Document
-from fedaudit.session import canaries
+from fedaudit.session import canaries, label_only
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, stage
+from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, fitting, stage
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
+from fedaudit.trace.lineage import Entry
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Vantage
+
+if TYPE_CHECKING:
+    from fedaudit.learn.tasks import TorchTask
 
 AGG_MAL = "agg-mal trains a federation of its own"
 
@@ -36,15 +44,10 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         # The recorded attacks decide which data were set aside before the rest was dealt out.
         staged = replace(stage(recorded), config=config, promises=promises)
         settings = chosen_again(staged, names, store)
-        if config.audit.reference.defended:
-            settings = defended(settings, config, defend(staged, build(staged)))
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
+        task = build(staged) if must_measure(store, settings) else None
+        settings = measuring(settings, staged, task) if task else settings
     with progress("Replaying the rounds", 0):
-        task = None
-        if must_measure(store, settings):
-            task, records = build(staged), staged.dataset.records
-            initial = task.initial(config.federation.seed)
-            settings = settings.suited_to(task, initial, records, asked=config.audit.attacks is not None)
         auditor = Auditor(task, staged.game, settings)
         about = About.configured(directory.resolve().name, config, staged.dataset, promises)
         session = Session(auditor, None, about, strict=True)
@@ -85,6 +88,17 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     return settings.checked(asked=bool(asked_for))
 
 
+def measuring(settings: Settings, staged: Staged, task: TorchTask) -> Settings:
+    """The settings of an audit that asks the stored models again, through the defence that served them. The time that
+    the run was told for its search says nothing about this one."""
+    config, defence = staged.config, defend(staged, task)
+    told = tuple(line for line in settings.notices if not line.startswith(label_only.TIME))
+    settings = replace(settings, notices=told, serve=defence.serve)
+    asked = config.audit.attacks is not None
+    settings = fitting(settings, task, staged.game, config.federation.seed, asked)
+    return defended(settings, config, defence)
+
+
 def canary_game(staged: Staged) -> CanaryGame:
     """Who was present when: it follows from the configuration."""
     task = build(staged)
@@ -113,17 +127,28 @@ def without_served_answers(settings: Settings, config: Config) -> Settings:
 def must_measure(store: Store, settings: Settings) -> bool:
     """Do the attacks need signals that were not stored? Refused if the models were not stored either."""
     rounds = [entry for entry in store.entries() if entry.commit]
-    kept = set(rounds[0].names).union(*(entry.names for entry in rounds)) if rounds else set()
-    lacking = [(attack.name, signal) for attack in settings.attacks for signal in attack.signals if signal not in kept]
-    if lacking and not any(entry.kept for entry in rounds):
-        attack, signal = lacking[0]
-        there = ", ".join(sorted(kept)) or "none"
-        raise FedauditError(
-            "not-kept",
-            f"attack {attack!r} needs the signal {signal!r}, but this run stored only: {there}",
-            'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
-        )
-    return bool(lacking)
+    # What a deferred attack needs was measured in the last planned round alone, which is too little for all others.
+    earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
+    again = False
+    for attack in settings.attacks:
+        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        lacking = [signal for signal in attack.signals if signal not in there]
+        if lacking and not any(entry.kept for entry in rounds):
+            when = "" if attack.deferred else " of every round"
+            raise FedauditError(
+                "not-kept",
+                f"attack {attack.name!r} needs the signal {lacking[0]!r}{when}, but this run stored only: "
+                + (", ".join(sorted(there)) or "none"),
+                'Run again with that attack in audit.attacks, or with audit.keep = "snapshots".',
+            )
+        again |= bool(lacking)
+    return again
+
+
+def stored(rounds: Sequence[Entry]) -> set[str]:
+    """The signals that were measured in any of these rounds, or could not be observed in one."""
+    there = {name for entry in rounds for name in entry.names}
+    return there.union(*(names for entry in rounds for names in entry.unobserved.values()))
 
 
 def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:

@@ -10,6 +10,7 @@ from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
 from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
+from fedaudit.session import label_only
 from fedaudit.session.about import About
 from fedaudit.session.engines import Engine, rounds
 from fedaudit.session.events import Event, Listener, Note, RoundDone
@@ -52,6 +53,9 @@ def run(
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
+        for line in prepared.settings.notices:
+            if line.startswith(label_only.TIME):
+                tell(line)
         after, model = session.resume()
         with progress("Training and auditing", config.federation.rounds - after.round) as step:
             steps.append(step)

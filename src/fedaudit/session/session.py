@@ -44,6 +44,10 @@ log = logging.getLogger("fedaudit")
 
 NO_LOCAL_MODEL = "no party's own model was observed, so there is no result for the server"
 DAMAGED = "degraded"  # the status of an audit from a trace of which part is not as it was written
+STILL_DONE = (
+    "Interrupted after round {round}. {names} now look at the last model; press Ctrl-C again to leave out the one that "
+    "is at work."
+)
 TOLD = 50  # number of gaps listed in the results; further ones are only counted
 
 
@@ -163,6 +167,9 @@ class Session:
         except KeyboardInterrupt:
             if self.auditor is None or self.auditor.last_round < 2:
                 raise  # nothing to report yet
+            sights = [sight for _, sight in self.auditor.panels if sight.pending]
+            if waiting := sorted({name for sight in sights for name in sight.later - sight.settled}):
+                self.listen(Note(STILL_DONE.format(round=self.auditor.last_round, names=", ".join(waiting))))
 
     def observe(self, round: Round) -> None:
         """Takes in one round, or one probe, when it ends."""

@@ -5,6 +5,7 @@ All three are balanced: as if there were as many members as non-members, whateve
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,6 +39,8 @@ def decisions(blocks: Sequence[Block], threshold: float | None, confidence: floa
         "precision", *_precision(_ends(_share(blocks, threshold, (1 + confidence) / 2, members=True)), _ends(calls[1])),
         confidence, f"at equal numbers; {_AT}; from the ends of both shares (Bonferroni)", "measured", *both,
     )  # fmt: skip
+    if t + f == 0:
+        precise = replace(precise, value=None, low=None, high=None, reason="nobody is called a member")
     told = Estimate("recall", t, t_low, t_high, confidence, f"{_AT}; {recall.method}", "measured", *both)
     return {"accuracy": accuracy, "precision": precise, "recall": told}
 
@@ -63,7 +66,7 @@ def _ends(estimate: Estimate) -> tuple[float, float, float]:
 
 def _precision(recall: tuple[float, float, float], wrong: tuple[float, float, float]) -> tuple[float, float, float]:
     def of(t: float, f: float) -> float:
-        return t / (t + f) if t + f > 0 else 0.5
+        return t / (t + f) if t + f > 0 else 0.5  # an end may be 0 on both sides: not known
 
     return of(recall[0], wrong[0]), of(recall[1], wrong[2]), of(recall[2], wrong[1])
 

@@ -69,6 +69,7 @@ def score_interval(
     alpha: float,
     people: float | None = None,
     at_most: Sizes | None = None,
+    tied: Sequence[float] | None = None,
 ) -> tuple[float, float]:
     """Newcombe's score interval for an AUC: the values of theta that lie within z standard errors *of theta*.
 
@@ -76,10 +77,12 @@ def score_interval(
     exceeds it at the estimate. Unlike DeLong's own interval it keeps its width at AUC 1. `people`: how many subjects
     the variance was measured on, if it was measured over subjects; Student's t then takes the place of z. `at_most`:
     the largest sizes that the strata may count for. They matter near AUC 1, where hardly anybody is misplaced and the
-    factor cannot be measured.
+    factor cannot be measured. `tied`: the factors by which ties lower the variances of the strata, which Hanley and
+    McNeil's formula has for scores without ties.
     """
-    variance = partial(_strata_variance, sizes=sizes, weights=_pair_weights(sizes))
-    least = partial(_strata_variance, sizes=at_most or sizes, weights=_pair_weights(sizes))
+    weights = [w * w * factor for w, factor in zip(_pair_weights(sizes), tied or [1.0] * len(sizes), strict=True)]
+    variance = partial(_strata_variance, sizes=sizes, weights=weights)
+    least = partial(_strata_variance, sizes=at_most or sizes, weights=weights)
     nominal = variance(value)
     widening = max(1.0, measured_variance / nominal) if nominal > 0 else 1.0
     z = float(special.ndtri(1 - alpha / 2) if people is None else special.stdtrit(people - 1, 1 - alpha / 2))
@@ -97,7 +100,7 @@ def _pair_weights(sizes: Sizes) -> list[float]:
 
 
 def _strata_variance(theta: float, sizes: Sizes, weights: Sequence[float]) -> float:
-    terms = (w * w * hanley_mcneil_variance(theta, m, n) for w, (m, n) in zip(weights, sizes, strict=True))
+    terms = (w * hanley_mcneil_variance(theta, m, n) for w, (m, n) in zip(weights, sizes, strict=True))
     return float(sum(terms))
 
 

@@ -13,7 +13,7 @@ _PRIOR = 0.15  # how much of an average subject, whose records all err together,
 
 
 def proportion(
-    hits: Sequence[Bools],
+    hits: Sequence[Bools | Floats],
     subjects: Sequence[Groups | None],
     confidence: float = 0.95,
     name: str = "accuracy",
@@ -21,11 +21,12 @@ def proportion(
     by: str = "subject",
 ) -> Estimate:
     """The share of hits over all groups together; `subjects` says whose each record is (None: all independent).
+    A hit may be a fraction: the chance that a coin, which breaks a tie, makes it one.
 
     Clopper-Pearson with counts divided by the design effect, which is enlarged if it was measured on few subjects.
     `method` says what was counted, `by` what the subjects are called.
     """
-    n, k = sum(len(own) for own in hits), sum(int(np.count_nonzero(own)) for own in hits)
+    n, k = sum(len(own) for own in hits), sum(_total(own) for own in hits)
     known = [own for own in subjects if own is not None]
     people = len(np.unique(np.concatenate(known))) if known else 0
     several = 1 < people < sum(len(own) for own in known)
@@ -35,10 +36,16 @@ def proportion(
     alpha = 1 - confidence
     spread = _spread(hits, subjects, alpha) if several else 1.0
     low, high = clopper_pearson(k / spread, n / spread, alpha / 2, alpha / 2)
-    return Estimate(name, k / n, low, high, confidence, told, "measured", k, n - k)
+    return Estimate(name, k / n, low, high, confidence, told, "measured", round(k), n - round(k))
 
 
-def _spread(hits: Sequence[Bools], subjects: Sequence[Groups | None], alpha: float) -> float:
+def _total(hits: Bools | Floats) -> float:
+    """The sum, the same bits in whatever order the records are stored."""
+    values, counts = np.unique(np.asarray(hits, np.float64), return_counts=True)
+    return float(np.sum(values * counts))
+
+
+def _spread(hits: Sequence[Bools | Floats], subjects: Sequence[Groups | None], alpha: float) -> float:
     """The design effect. A few hits or misses say little about how they cluster, so a fraction of one subject whose
     records all err together is added to what was seen."""
     numbers = numbered(subjects)

@@ -55,6 +55,7 @@ class Part:
     influence: Floats  # what each record, members first, adds to the AUC's error
     whose: Ints | None  # subjects, numbered through all parts
     of_several: bool  # is there more than one subject?
+    tied: float  # the factor by which ties lower the variance
     worst: Bools  # the records most easily misplaced: a tenth of the members, a tenth of the others
 
 
@@ -72,7 +73,23 @@ def _part(block: Block, whose: Ints | None) -> Part:
     if whose is not None and block.of_several:
         influence *= _without_oneself(whose, m)
     worst = np.concatenate([lowest(block.members, 0.1), lowest(-block.evaluation, 0.1)])
-    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, worst)
+    tied = _tied(block.members, block.evaluation)
+    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, tied, worst)
+
+
+def _tied(members: Floats, nonmembers: Floats) -> float:
+    """The factor by which ties between members and non-members lower the variance of the AUC.
+
+    It is 1 minus the sum of cubes of the share that has each value, as in the Mann-Whitney test. Where the shares of
+    the two sides differ, the smaller one counts. Two records more on each side, which tie with nobody, stand for values
+    that have not been seen yet: scores that are all equal so far prove nothing.
+    """
+    values = np.intersect1d(members, nonmembers)
+    shares = []
+    for side in (np.sort(members), np.sort(nonmembers)):
+        counts = np.searchsorted(side, values, side="right") - np.searchsorted(side, values, side="left")
+        shares.append(counts / (len(side) + 2))
+    return 1 - float(np.sum(np.minimum(*shares) ** 3))
 
 
 def _without_oneself(whose: Ints, members: int) -> Floats:
@@ -94,13 +111,15 @@ class Pooled:
     variance: float
     people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
     worth: list[tuple[float, float]] | None = None  # the most that the sizes count for, because records are clustered
+    tied: list[float] | None = None  # for each block, the factor by which ties lower its variance
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth)
+        return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth, self.tied)
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
-    """With subjects, the variance is Obuchowski's: over whole subjects, in all blocks and on both sides together."""
+    """With subjects, the variance is Obuchowski's: over whole subjects, in all blocks and on both sides together. How
+    many records tie is then known of few people only, and lowers nothing."""
     pairs = np.array([m * n for m, n in (part.size for part in parts)], dtype=float)
     weights = pairs / pairs.sum()
     weighed = list(zip(weights, parts, strict=True))
@@ -110,7 +129,7 @@ def pool(parts: Sequence[Part]) -> Pooled:
     alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
     variance = sum(float(weight**2) * part.variance for weight, part in alone)
     if people is None:
-        return Pooled(value, sizes, variance)
+        return Pooled(value, sizes, variance, tied=[part.tied for part in parts])
     shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
     whose = np.concatenate([own for _, own in shared if own is not None])
     sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))

@@ -17,9 +17,9 @@ from fedaudit.stats.blocks import Block, Numbers, design_effect, effective_subje
 from fedaudit.stats.calibration import Ranked, judged, needed_for_value, ranked
 from fedaudit.stats.fiducial import fiducial_ends
 from fedaudit.stats.guaranteed import guaranteed_ends
-from fedaudit.stats.intervals import clopper_pearson, few_subjects_factor
-from fedaudit.stats.proportions import BY_SUBJECT
-from fedaudit.types import Curve, Estimate, Floats
+from fedaudit.stats.intervals import few_subjects_factor
+from fedaudit.stats.proportions import BY_SUBJECT, proportion
+from fedaudit.types import Curve, Estimate
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
@@ -66,7 +66,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
     proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
-    realised, around = _realised_fpr(parts, whose.evaluation, alpha)
+    realised, around = _realised_fpr(parts, whose.evaluation, confidence)
     return Estimate(
         name,
         sum(part.block.accusations(part.block.members, part.rank) for part in parts) / n_pos,
@@ -102,13 +102,6 @@ def _why_no_value(parts: Sequence[Ranked], whose: _Whose, fpr: float) -> str | N
     return too_few(whose.people)
 
 
-def _spread(parts: Sequence[Ranked], scores: Sequence[Floats], numbers: Numbers) -> float:
-    """The design effect of how many of these scores are accused."""
-    if all(own is None for own in numbers):
-        return 1.0
-    return design_effect([p.block.accused(own, p.rank) for p, own in zip(parts, scores, strict=True)], numbers)
-
-
 def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> float:
     """The design effect of the hits. Where there are too few hits or misses to judge how they cluster, it is also
     computed on enough of the highest or lowest members, and the larger value counts."""
@@ -117,7 +110,7 @@ def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> 
     members = [part.block.members for part in parts]
     total = sum(map(len, members))
     hits = sum(part.block.accusations(own, part.rank) for part, own in zip(parts, members, strict=True))
-    spread = _spread(parts, members, numbers)
+    spread = design_effect([part.block.accused(part.block.members, part.rank) for part in parts], numbers)
     everybody = np.concatenate([own for own in numbers if own is not None])
     share = min(judged(everybody) / total, 0.5)
     if min(hits, total - hits) < share * total:
@@ -127,15 +120,13 @@ def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> 
 
 
 def _realised_fpr(
-    parts: Sequence[Ranked], evaluation: Numbers, alpha: float
+    parts: Sequence[Ranked], evaluation: Numbers, confidence: float
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The share of evaluation non-members that are accused, with its own interval."""
-    n = sum(len(part.block.evaluation) for part in parts)
-    if not n:
+    found = proportion([p.block.accused(p.block.evaluation, p.rank) for p in parts], evaluation, confidence)
+    if found.low is None or found.high is None:
         return None, None
-    spread = _spread(parts, [part.block.evaluation for part in parts], evaluation)
-    hits = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts)
-    return hits / n, clopper_pearson(hits / spread, n / spread, alpha / 2, alpha / 2)
+    return found.value, (found.low, found.high)
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:

@@ -60,7 +60,7 @@ class Lineage:
         self.entries: dict[tuple[int, Moment], Entry] = {}
         self.current: dict[int, Entry] = {}
         self.probes: dict[Moment, Entry] = {}  # of the current branch
-        self.conflicts: set[tuple[int, int, Key, str]] = set()
+        self.conflicts: set[tuple[int, Moment, Key, str]] = set()
         self.branch = 0
         self.resumed: list[int] = []
         self.ended: Mapping[str, Any] | None = None
@@ -89,7 +89,9 @@ class Lineage:
             if (entry.moment, entry.broadcast, entry.aggregate) == (moment, broadcast, aggregate):
                 return Place(known=entry)
         index = moment.round
-        if not self.current or moment.probe:
+        if moment.probe:
+            return Place(known=self.probes.get(moment))  # with other content: its first delivery counts
+        if not self.current:
             return Place()
         if broadcast == UNSEEN_DIGEST and index > self.newest:
             return Place()  # nobody saw what it started from, so nothing speaks against the last round
@@ -115,13 +117,14 @@ class Lineage:
         if kind == "round":
             self._round(event)
         elif kind == "late":
-            entry = self.entries[event["branch"], Moment(event["round"])]
-            entry.parties[event["party"]] = Delivered(**event["sent"])
-            self._note(f"Round {entry.round}: the answer of party {event['party']!r} came late.")
+            moment = _moment(event)
+            self.entries[event["branch"], moment].parties[event["party"]] = Delivered(**event["sent"])
+            self._note(f"{_named(moment)}: the answer of party {event['party']!r} came late.")
         elif kind == "conflict":
-            self.conflicts.add((event["branch"], event["round"], event["party"], event["state"]))
+            moment = _moment(event)
+            self.conflicts.add((event["branch"], moment, event["party"], event["state"]))
             whose = f"party {event['party']!r} answered"
-            self._note(f"Round {event['round']}: {whose} twice, with different models. The first answer counts.")
+            self._note(f"{_named(moment)}: {whose} twice, with different models. The first answer counts.")
         elif kind == "resumed":
             self.resumed.append(event["round"])
         elif kind == "ended":
@@ -132,7 +135,7 @@ class Lineage:
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
-            int(event.get("probe", 0)), event.get("unobserved", {}), event.get("layers", {}),
+            _moment(event).probe, event.get("unobserved", {}), event.get("layers", {}),
         )  # fmt: skip
         if event["opens"]:
             self._open(entry, event["origin"])
@@ -163,6 +166,15 @@ class Lineage:
         """The rounds before the newest that are not recorded."""
         known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
+
+
+def _moment(event: Mapping[str, Any]) -> Moment:
+    """Only events of probes say which probe."""
+    return Moment(int(event["round"]), int(event.get("probe", 0)))
+
+
+def _named(moment: Moment) -> str:
+    return f"Round {moment.round}, probe {moment.probe}" if moment.probe else f"Round {moment.round}"
 
 
 def spans(rounds: list[int]) -> str:

@@ -173,6 +173,7 @@ class Store:
         for name, delivered in sent.items():
             before = known.parties.get(name)
             where = {"round": known.round, "branch": known.branch, "party": name}
+            where |= {"probe": known.probe} if known.probe else {}
             if before is None:
                 if known.kept:
                     write_atomically(self._model_file(known, name), pack_state(round.sent[name].state))
@@ -180,7 +181,7 @@ class Store:
                 outcome = "changed"
             elif (
                 before.state != delivered.state
-                and (known.branch, known.round, name, delivered.state) not in self.lineage.conflicts
+                and (known.branch, known.moment, name, delivered.state) not in self.lineage.conflicts
             ):
                 if known.kept:
                     path = self._model_file(known, name)

@@ -80,6 +80,7 @@ class Curve:
 class Cost:
     epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
     queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
+    most_queries: Annotated[float | None, "labels that a candidate cost at most"] = None
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,7 @@ class Measured:
     layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
     queries: int = 0  # how many records the model was asked about
     notes: tuple[str, ...] = ()  # problems that did not cost any value
+    bank_seconds: Mapping[str, float] = field(default_factory=dict)  # the part that each bank of references took
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedaudit.adversary.signals.searching import DISTANCE, QUERIES, Searching, SearchOptions
 from fedaudit.adversary.vantage import View
-from fedaudit.types import Bools, Floats, Grant, Ints, Moment, Records, Vantage
+from fedaudit.types import Bools, Floats, Ints, Moment, Records, Vantage
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def rounds_of_training(
 def seen(net: Net, round: int) -> View:
     """The network as somebody sees it who may ask for labels."""
     return View(
-        Moment(round), Vantage.LABEL_ONLY_CLIENT, "global", None, frozenset({Grant.LABELS}), len(net.layers[-1][1]),
+        Moment(round), Vantage.LABEL_ONLY_CLIENT, "global", None, len(net.layers[-1][1]),
         _answer=net.labels, _held={},
     )  # fmt: skip
 

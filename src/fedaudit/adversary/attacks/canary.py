@@ -47,6 +47,7 @@ class Nothing(Kept):
 
 class CanaryAttack(BaseAttack):
     question: ClassVar[Question] = "canary"
+    crafted: ClassVar[bool] = False  # True: its canaries are crafted records; else they are random directions
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -61,6 +62,8 @@ class CanaryAttack(BaseAttack):
 
 
 class Canife(CanaryAttack):
+    crafted: ClassVar[bool] = True
+
     @property
     def name(self) -> str:
         return "canife"

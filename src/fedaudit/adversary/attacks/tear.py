@@ -22,7 +22,8 @@ tear-deepfool  Steps 2-4 on distances found with the weights in hand (`adversary
 
 Deviations. The paper leaves open the distance of a misclassified record (here 0), the radius of its probes and its step
 (see `adversary.signals.boundary`). Its matrix of labels by rounds needs a distance for every class; sorting the nearest
-few does as well or better and costs less. scikit-learn's gradient boosting stands in for XGBoost.
+few does as well or better and costs less. scikit-learn's gradient boosting stands in for XGBoost. DeepFool
+stops after 50 steps, the paper's after 500.
 """
 
 from __future__ import annotations

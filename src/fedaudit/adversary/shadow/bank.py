@@ -23,7 +23,6 @@ halves of an adversary's own data, in which no candidate occurs.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -57,7 +56,6 @@ class Bank:
         self.task = task
         self.inside: Bools = np.zeros((len(rows), references.models), bool)
         self.groups: list[Group] = []
-        self.seconds = 0.0
         self.round = 0  # the last one it trained for
         everyone = np.arange(len(rows))
         if is_outside(name):
@@ -85,7 +83,6 @@ class Bank:
         The first call for a round trains every reference for one epoch; if that is interrupted, the bank stays as it
         was. `absorbed` is the last round that the audit has seen: if the bank was not trained for it, it is behind.
         """
-        started = time.perf_counter()
         self._learn(view, absorbed)
         metrics = [SIGNALS[signal][1] for signal in signals if signal in self.signals]
         found = {metric: np.empty(self.inside.shape) for metric in metrics}
@@ -96,17 +93,16 @@ class Bank:
                 for model, z in enumerate(group.answers(self.rows.x[index])):
                     for metric, column in outputs.from_answers(z, y, metrics, classes).items():
                         found[metric][index, model] = column
-        self.seconds += time.perf_counter() - started
         named = {f"{self.name}-{metric}": values for metric, values in found.items()}
         return named if is_outside(self.name) or not named else named | {INSIDE: self.inside.astype(np.float64)}
 
     def state(self) -> Stored:
         """The references' weights, as arrays, so that another process can continue from the same round."""
         weights = [[value.numpy() for value in group.models.weights()] for group in self.groups]
-        return {"round": self.round, "seconds": self.seconds, "weights": weights}
+        return {"round": self.round, "weights": weights}
 
     def restore(self, state: Stored) -> None:
-        self.round, self.seconds = state["round"], state["seconds"]
+        self.round = state["round"]
         for group, weights in zip(self.groups, state["weights"], strict=True):
             group.models.restore([torch.from_numpy(np.array(value)) for value in weights])
 

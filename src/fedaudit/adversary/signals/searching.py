@@ -83,7 +83,7 @@ class Searching:
         self, names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
     ) -> dict[str, Floats]:
         wanted, found = set(names), dict[str, Any]()
-        check_task(view.classes, rows)
+        check_task(view.classes, rows, between=not wanted <= {RIGHT})
         if wanted & {RIGHT, DISTANCE, QUERIES}:
             able = (self._left(len(rows)) > 0) | (RIGHT in wanted)
             label = np.full(len(rows), NOT_ASKED)
@@ -244,15 +244,15 @@ def _flat(labels: Callable[[NDArray[Any]], Ints], shape: tuple[int, ...]) -> Lab
     return lambda x: labels(x.reshape(-1, *shape))
 
 
-def check_task(classes: int, rows: Records) -> None:
-    """Refuses what has no single label, and inputs between which nothing lies."""
+def check_task(classes: int, rows: Records, between: bool) -> None:
+    """Refuses what has no single label and, if points `between` records are asked about, inputs without any."""
     if not classes or rows.y.ndim != 1:
         raise FedauditError(
             "label-only",
             "labels are asked for, and the records of this task do not have one label each",
             "Leave out gap, gap-rounds, boundary and tear.",
         )
-    if rows.x.dtype.kind != "f":
+    if between and rows.x.dtype.kind != "f":
         raise FedauditError(
             "label-only", "between tokens lie no points that could be asked about", "Leave out boundary and tear."
         )

@@ -7,6 +7,7 @@ clustered: by subject, or by record where there are no subjects.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import proportion
 from fedaudit.stats.wording import share
-from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Task
+from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Stored, Task
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
@@ -34,6 +35,18 @@ def right_on(rows: Records, task: Task, state: State) -> Bools | None:
         right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)
         any_answered |= bool(answered.any())
     return np.concatenate(right) if any_answered else None
+
+
+def packed(right: Bools | None) -> Stored | None:
+    """A bit for each answer."""
+    return None if right is None else {"bits": np.packbits(right), "shape": list(right.shape)}
+
+
+def unpacked(stored: Stored | None) -> Bools | None:
+    if stored is None:
+        return None
+    shape = stored["shape"]
+    return np.unpackbits(stored["bits"], count=math.prod(shape)).astype(bool).reshape(shape)
 
 
 def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:

@@ -18,6 +18,8 @@ from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
 from fedaudit.audit.judge.case import Case
+from fedaudit.audit.patience import patience
+from fedaudit.errors import OF_OTHERS
 from fedaudit.stats import Block, auc, random_half
 from fedaudit.types import AuditResult, Bools, Cost, Estimate, Floats, Game, Role, Stored
 
@@ -30,24 +32,39 @@ class Blind:
     def __init__(self, game: Game, seed: int):
         self.game, self.seed = game, seed
         self.found: tuple[Floats, Bools] | None = None
+        self.seconds = 0.0  # that fitting took
+
+    def scores(self) -> tuple[Floats, Bools]:
+        if self.found is None:
+            started = time.perf_counter()
+            self.found = blind_scores(self.game, self.seed)
+            self.seconds = time.perf_counter() - started
+        return self.found
 
     def judge(self, case: Case) -> AuditResult:
-        started = time.perf_counter()
-        self.found = self.found or blind_scores(self.game, self.seed)
-        found = {"auc": auc([blind_block(self.game, *self.found)], case.settings.confidence)}
+        scores, started = self.scores(), time.perf_counter()
+        found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
         sights = case.panels.sights.values()  # not every one of them was looked at
         trained = max(sight.epoch_seconds for sight in sights) or max(sight.rounds for sight in sights) or 1
-        epochs = (time.perf_counter() - started) / trained
+        epochs = (self.seconds + time.perf_counter() - started) / trained
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 
     def state(self) -> Stored:
-        return {} if self.found is None else {"scores": self.found[0], "reported": self.found[1]}
+        """The same whether somebody has looked before or not. If it cannot be fitted, that is told where it is
+        judged."""
+        try:
+            with patience():
+                scores, reported = self.scores()
+        except OF_OTHERS:
+            return {}
+        return {"scores": scores, "reported": reported, "seconds": self.seconds}
 
     def restore(self, state: Stored) -> None:
         self.found = (state["scores"], state["reported"]) if state else None
+        self.seconds = state.get("seconds", 0.0)
 
 
 def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:

@@ -51,7 +51,8 @@ MIDDLE = 0.5  # a score above it is taken for "present": fixed before any was se
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
     if case.canaries is None:
         return Verdict()
-    return _crafted(case, vantage, model) if attack.name == "canife" else _random(case, vantage, model)
+    crafted = getattr(attack, "crafted", False)
+    return _crafted(case, vantage, model) if crafted else _random(case, vantage, model)
 
 
 # ------------------------------------------------------------------ crafted canaries

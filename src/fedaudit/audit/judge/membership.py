@@ -60,7 +60,8 @@ def entry(
     looked_at *= 1 if party is None else len(case.game.parties)
     sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
     found |= case.decided(attack, sights, settings.confidence, party)
-    cost = Cost(case.scores.epochs(sights, attack), case.scores.queries(sights, attack))
+    labels = case.scores.queries(sights, attack, party) or (None, None)
+    cost = Cost(case.scores.epochs(sights, attack), *labels)
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)

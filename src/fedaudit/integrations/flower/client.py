@@ -38,7 +38,7 @@ from fedaudit.session.about import About
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import safe_name
-from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Round, State, Trained, Vantage
+from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
 
@@ -234,7 +234,7 @@ class PartyAudit:
         planned = watch.auditor.settings.rounds
         if index == planned + 1:
             watch.session.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
-        gaps = len(watch.session.gaps)
+        gaps, again = len(watch.session.gaps), Moment(index) in watch.session.seen
         watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
         model: ModelKind = "local" if sent else "global"
         found = watch.auditor.after(index, watch.auditor.settings.vantages[0], model)
@@ -252,7 +252,8 @@ class PartyAudit:
             halted = crossed(self.halt_if, found)
         if halted:
             watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        watch.save(write=watch.due or halted or (self.strict and bool(unaudited)))
+        due = watch.due or halted or (self.strict and bool(unaudited))
+        watch.save(write=due and not again)  # a repeat adds nothing, and the models that it could be asked are gone
         if self.strict and unaudited and not halted:
             raise FedauditError("unaudited", unaudited, "This update is withheld, because the audit is strict.")
         return found

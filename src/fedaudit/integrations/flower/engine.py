@@ -142,20 +142,17 @@ class Funnel(Session):
 
 
 class _Planned(FedAvg):
-    """Federated averaging as Flower does it, of the parties that the plan names. A probe moves no model."""
+    """Federated averaging as Flower does it, of the parties that the plan names."""
 
     def __init__(self, plans: Sequence[tuple[Moment, Plan]], names: Mapping[int, str], prepared: Prepared):
         super().__init__(fraction_evaluate=0.0)
         self.plans, self.names, self.prepared = plans, names, prepared
         self.broadcast: State = {}
-        self.kept: ArrayRecord | None = None  # the model as it was before the probes that have just been made
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         moment, plan = self.plans[server_round - 1]
-        arrays = self.kept or arrays
-        self.kept = None if plan.commit else arrays
         arrays = arrays if plan.broadcast is None else _arrays(plan.broadcast)
         self.broadcast = _state(arrays, self.prepared)
         wanted = set(plan.parties)

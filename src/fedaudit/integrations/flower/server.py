@@ -153,7 +153,7 @@ class RecordedStrategy(Strategy):
         if seen is not None:
             made = None if arrays is None else dict(arrays.items())
             self._behind.do(partial(self._process, when, self._broadcast, self._asked, seen, made, elapsed))
-        return arrays, metrics
+        return None if when.probe else arrays, metrics  # without new arrays Flower keeps the model it has
 
     def settle(self) -> None:
         """Waits until everything that was seen is recorded."""
