@@ -104,7 +104,8 @@ def speed(task: Task, game: Game, seed: int) -> float:
 
 def duration(records: int, queries: int, per_second: float) -> str:
     seconds = records * queries / per_second
-    length = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    length = "a few seconds" if seconds < 5 else f"{seconds:.0f} seconds"
+    length = length if seconds < 120 else f"{seconds / 60:.0f} minutes"
     given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
     return (
         f"{TIME} {records * queries:,} labels ({records:,} records, at most "
