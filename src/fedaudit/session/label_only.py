@@ -104,12 +104,12 @@ def speed(task: Task, game: Game, seed: int) -> float:
 
 def duration(records: int, queries: int, per_second: float) -> str:
     seconds = records * queries / per_second
-    length = "a few seconds" if seconds < 5 else f"{seconds:.0f} seconds"
-    length = length if seconds < 120 else f"{seconds / 60:.0f} minutes"
+    about = f"about {seconds:.0f} seconds" if seconds < 120 else f"about {seconds / 60:.0f} minutes"
+    length = about if seconds >= 5 else "a few seconds"
     given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
     return (
         f"{TIME} {records * queries:,} labels ({records:,} records, at most "
-        f"{queries:,} each over all rounds): about {length} at {per_second:,.0f} labels a second; audit.tear.queries "
+        f"{queries:,} each over all rounds): {length} at {per_second:,.0f} labels a second; audit.tear.queries "
         f"sets how many.{given_up}"
     )
 
