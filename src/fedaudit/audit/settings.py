@@ -31,17 +31,13 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 
 HEADLINE_FPR = 0.01
 NO_RECORDS = ("attribute", "canary")  # questions that are not about single records: no score of each, no headline
-# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
-# of these, the first that was asked for.
-# The matched filter is the strongest where its layer has this many weights for each member in the sum.
-ENOUGH_WEIGHTS = 20.0
-FILTERS = ("matched-filter", "subject-matched")
-PRIMARY = (
-    *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
-    *("subject-loss", "subject-fta"),
+# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one (docs/matched-filter.md
+# has the map on which the filter leads). Where it can feed none of these, the first that was asked for.
+STRONGEST_FIRST = (
+    *("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
+    *("subject-matched", "subject-loss", "subject-fta"),
     *("tear", "gap"),
 )
-STRONGEST_FIRST = (*FILTERS, *PRIMARY)
 
 
 @dataclass(frozen=True)
@@ -71,6 +67,7 @@ class Settings:
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
     coins: Coins | None = None
+    limited: bool = False  # a limit is checked after every round, by what all attacks find
 
     # ------------------------------------------------------------------ who can run what
 
@@ -96,8 +93,7 @@ class Settings:
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
-        enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
-        order = {name: place for place, name in enumerate(STRONGEST_FIRST if enough else PRIMARY)}
+        order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:

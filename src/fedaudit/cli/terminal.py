@@ -50,9 +50,11 @@ def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.words import (
         ATTRIBUTE_TITLES,
         attribute_rows,
+        details,
         headline_rows,
         row_titles,
         spread,
+        summary,
         verdict,
         warnings,
     )
@@ -79,11 +81,15 @@ def say(document: "Document", written: Path | None) -> None:
     notes.show()
     for line in [*warnings(results), *results.notices]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-    console.print(f"\n[bold]{escape(verdict(results))}[/bold]")
-    for line in spread(results):
+    for line in verdict(results):
+        console.print(f"\n[bold]{escape(line)}[/bold]")
+    console.print()
+    for line in [*details(results), *spread(results)]:
         console.print(escape(line))
     if written:
-        console.print(f"\nReport: {escape(str(written))}")
+        console.print(f"\nReport: {escape(str(written))}\n")
+    for line in aligned(summary(results)):
+        show(line, "bold")
 
 
 def say_scores(scored: "Scored") -> None:
@@ -144,6 +150,8 @@ class Notes:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
 

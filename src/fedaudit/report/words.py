@@ -17,7 +17,6 @@ from fedaudit.stats.wording import (
     rate,
     several_kinds,
     share,
-    since_round,
     value_of,
     value_text,
 )
@@ -33,7 +32,6 @@ class Finding:
     model: str
     tone: Tone
     sentence: str
-    since: int | None
     headline: Headline
     entry: AuditResult | None  # the pooled result behind it
 
@@ -44,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """One pooled result as the table shows it; `primary` marks the attack that was fixed before looking."""
+    """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted."""
 
     attack: str
     vantage: str
@@ -126,15 +124,36 @@ def behind(results: Results, headline: Headline) -> AuditResult | None:
 
 
 def main_tpr(results: Results) -> str | None:
-    return wording.main_tpr(headlines(results))
+    return wording.main_tpr([headline.estimates for headline in headlines(results)])
 
 
 # ------------------------------------------------------------------ sentences
 
 
-def verdict(results: Results) -> str:
-    """All findings in sentences: who can learn what about whom, since when, and how certain it is."""
-    return " ".join([*preface(results), *(f.sentence for f in findings(results))])
+def verdict(results: Results) -> list[str]:
+    """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
+    return [*preface(results), *(f"{f.headline.grade.capitalize()}. {f.sentence}" for f in findings(results))]
+
+
+def details(results: Results) -> list[str]:
+    """What is to be said beside the sentences, each vantage's in one paragraph."""
+    found = findings(results)
+    named = [f"{f.vantage}: " if len(found) > 1 else "" for f in found]
+    told = [f"{who}{' '.join(f.headline.details)}" for who, f in zip(named, found, strict=True) if f.headline.details]
+    return told
+
+
+def summary(results: Results) -> list[tuple[str, str, str, str]]:
+    """One line for each vantage: who, the grade, its figure, and the attack that found it."""
+    name = main_tpr(results) or "auc"
+    return [(h.vantage, h.grade, *_figure(h, name)) for h in headlines(results)]
+
+
+def _figure(headline: Headline, name: str) -> tuple[str, str]:
+    key = name if value_of(headline.estimates.get(name)) is not None else "auc"
+    fpr = fpr_of(key)
+    measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
+    return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"
 
 
 def preface(results: Results) -> list[str]:
@@ -152,6 +171,8 @@ def preface(results: Results) -> list[str]:
             "Warning: members and outsiders differ even without the model. A blind guess that never sees it reaches an "
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
+    if results.useless:
+        parts.append(results.useless)
     if not headlines(results):
         canaries = any(entry.unit == "user" for entry in results.results)
         parts.append(
@@ -195,31 +216,27 @@ def _ends(est: Estimate | None) -> tuple[float, float, float] | None:
 
 
 def findings(results: Results) -> list[Finding]:
-    name = main_tpr(results)
-    return [_finding(results, headline, name) for headline in headlines(results)]
+    return [_finding(results, headline) for headline in headlines(results)]
 
 
-def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
-    entry = behind(results, headline)
-    since = None
-    if headline.tone in ("found", "weak"):
-        key, chance = (name, fpr_of(name)) if headline.tone == "found" and name else ("auc", 0.5)
-        since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
+def _finding(results: Results, headline: Headline) -> Finding:
     who = headline.vantage, headline.attack, headline.model
-    return Finding(*who, headline.tone, headline.sentence, since, headline, entry)
+    return Finding(*who, headline.tone, headline.sentence, headline, behind(results, headline))
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
-    """One line per vantage and kind of model, for charts: the results behind the headlines, and other primary results.
+    """One line per vantage and kind of model, for charts: the results behind the headlines, and those of the primary
+    attacks on other kinds of models.
 
     If a server's headline is about the global models, its local models are still drawn.
     """
     lines: dict[tuple[str, str], Finding] = {}
-    primary = {(f.vantage, f.attack) for f in found}
-    beside = [e for e in pooled(results) if (e.vantage, e.attack) in primary]
-    beside += [e for e in pooled(results) if set(e.curves) - {"roc"}]  # only a primary has such curves
+    quoted = {(f.vantage, attack) for f in found for attack in (f.attack, f.headline.fixed)}
+    fixed = {f.headline.fixed for f in found}
+    beside = [e for e in pooled(results) if (e.vantage, e.attack) in quoted]
+    beside += [e for e in pooled(results) if e.attack in fixed and set(e.curves) - {"roc"}]
     for entry in [*(f.entry for f in found if f.entry), *beside]:
-        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", None, as_headline(entry), entry)
+        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", as_headline(entry), entry)
         lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
 
@@ -230,7 +247,7 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
 def headline_rows(results: Results) -> list[Row]:
     """Every pooled result, the blind baseline last, ready to print."""
     name = main_tpr(results) or ""
-    primary = {(h.vantage, h.attack) for h in headlines(results)}
+    primary = {(h.vantage, attack) for h in headlines(results) for attack in (h.attack, h.fixed)}
     baseline = blind(results)
     return [_row(entry, name, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
 

@@ -139,6 +139,8 @@ class Document:
     )
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
     understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
+    useless: Annotated[str, "why the model itself is worth nothing; empty if it is worth something"] = ""
+    glossary: Annotated[Mapping[str, str], "what each attack does, in a line"] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -161,6 +163,8 @@ class Document:
             exposed=exposed,
             degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
             understates=understates,
+            useless=audit.useless,
+            glossary=audit.glossary,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -268,10 +272,9 @@ def with_sentences(document: Document) -> Document:
     """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
     if all(headline.sentence for headline in document.headlines):
         return document
-    from fedaudit.audit.judge.sentences import Scene, worded
+    from fedaudit.audit.judge.sentences import of_former_version
 
-    scene = Scene(document.results, document.run.rounds)
-    return replace(document, headlines=worded([h for h in document.headlines if h.attack != "blind"], scene))
+    return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A party's own limit, written as for the gate: "tpr@0.01 > 0.05". It is crossed if the lower end lies above it."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,17 +9,18 @@ from fedaudit.audit.settings import calibrating
 from fedaudit.errors import FedauditError
 from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import needed_for_lower_end
+from fedaudit.stats.strongest import Heard, proved_ends
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Estimate, Game
+from fedaudit.types import Game
 
 
 def party_rule(text: str | None) -> Rule | None:
-    """A limit for the primary attack on what this party sends. It has no selectors."""
+    """A limit for every attack on what this party sends. It has no selectors."""
     if text is None:
         return None
     rule = parse_rule(text)
     if rule.attack or rule.vantage or rule.party:
-        what = f"{text!r}: a party's limit is always about the primary attack on what it sends, so it takes no brackets"
+        what = f"{text!r}: a party's limit is about every attack on what it sends, so it takes no brackets"
         raise FedauditError("limit-selector", what, 'Write "tpr@0.01 > 0.05", without brackets.')
     rate = fpr_of(rule.metric)
     if not 0 <= rule.limit < 1 or (rule.metric != "auc" and rate is None):
@@ -32,12 +33,17 @@ def rates(rules: list[Rule | None]) -> set[float]:
     return {rate for rule in rules if rule is not None and (rate := fpr_of(rule.metric)) is not None}
 
 
-def crossed(rule: Rule | None, found: Mapping[str, Estimate]) -> bool:
-    estimate = found.get(rule.metric) if rule is not None else None
-    if rule is None or estimate is None:
-        return False
-    low = estimate.guaranteed[0] if estimate.guaranteed else estimate.low
-    return rule.broken_for_sure(low, None)
+def crossed(rule: Rule | None, heard: Sequence[Heard]) -> Heard | None:
+    """The attack that crosses the limit for certain, whichever it is; of several, the one that does so by most."""
+    if rule is None:
+        return None
+    over = [one for one in heard if (low := _low(one, rule)) is not None and rule.broken_for_sure(low, None)]
+    return max(over, key=lambda one: _low(one, rule) or 0.0, default=None)
+
+
+def _low(one: Heard, rule: Rule) -> float | None:
+    estimate = one.decisive.get(rule.metric)
+    return None if estimate is None else proved_ends(estimate)[0]
 
 
 def check_reachable(rule: Rule | None, game: Game, confidence: float, attack: BaseAttack | None = None) -> None:

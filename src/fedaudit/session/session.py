@@ -38,7 +38,7 @@ from fedaudit.trace.lineage import Place
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import Store
-from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, Stored, Vantage
+from fedaudit.types import Audit, Moment, Observation, Round, State, Stored
 
 log = logging.getLogger("fedaudit")
 
@@ -227,10 +227,10 @@ class Session:
         if self.auditor is None:
             return
         if not round.probe:
-            for (vantage, attack, model), found in self.auditor.history.items():
-                if round.index in found:
-                    kind: ModelKind = "local" if model == "local" else "global"
-                    self.listen(Finding(round.index, Vantage(vantage), attack, kind, found[round.index]))
+            for vantage, model in self.auditor.settings.watched():
+                for said in self.auditor.after(round.index, vantage, model)[:1]:
+                    if said.primary:
+                        self.listen(Finding(round.index, vantage, said.attack, model, said.estimates))
         self.listen(RoundDone(round.moment, self.auditor.settings.rounds))
 
     # ------------------------------------------------------------------ the end

@@ -15,8 +15,9 @@ also written during the run, because a party does not know which round is its la
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -36,6 +37,7 @@ from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
 from fedaudit.results.rules import Rule
 from fedaudit.session.about import About
 from fedaudit.session.session import Session
+from fedaudit.stats.strongest import Heard, Shares
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import safe_name
 from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
@@ -191,13 +193,13 @@ class PartyAudit:
             seconds = _epoch_seconds(reply, elapsed)
             leaves = None if masked else _single(reply, watch.like, f"round {index}")
             found = self._observe(watch, index, received, leaves, seconds)
-            halt = crossed(self.halt_if, found)  # before anything else can fail
+            halt = crossed(self.halt_if, found) is not None  # before anything else can fail
             inner = self._inner.pop(context.node_id, None)
             if inner is not None:
                 other = self._open(INSIDE, context, Vantage.SERVER, message)
                 self._observe(other, index, received, matched(inner, other.like, f"round {index}"), seconds)
-            if self.warn_if is not None and crossed(self.warn_if, found):
-                log.warning("fedaudit: round %d crosses the limit %r", index, self.warn_if.text)
+            if self.warn_if is not None and (by := crossed(self.warn_if, found)):
+                log.warning("fedaudit: round %d crosses the limit %r, by %s", index, self.warn_if.text, by.attack)
         except Exception as error:
             self._not_audited(context, index, error)
             if self.strict:
@@ -225,9 +227,7 @@ class PartyAudit:
             name = f"node-{context.node_id}"
             unaudited.write(self._folder(context, name), name, told, index)
 
-    def _observe(
-        self, watch: _Watch, index: int, received: State, leaves: State | None, seconds: float
-    ) -> Mapping[str, Estimate]:
+    def _observe(self, watch: _Watch, index: int, received: State, leaves: State | None, seconds: float) -> list[Heard]:
         """Audit one round, log it, keep it, and write results where they are due or the last of this party."""
         party = watch.party
         sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
@@ -240,10 +240,8 @@ class PartyAudit:
         found = watch.auditor.after(index, watch.auditor.settings.vantages[0], model)
         what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
         what = what if sent else f"{party} is masked, so only the global model is seen"
-        log.info(
-            "fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, found.values())) or "too early to say"
-        )
-        unaudited, halted = "", False
+        log.info("fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, _first(found))) or "too early to say")
+        unaudited, halted = "", None
         if watch.key == AS_SENT:
             unaudited = "; ".join(watch.session.gaps[gaps:])
             if not unaudited and (why := self._unchecked(watch, model, found)):
@@ -251,14 +249,15 @@ class PartyAudit:
                 watch.session.gap(unaudited)
             halted = crossed(self.halt_if, found)
         if halted:
-            watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        due = watch.due or halted or (self.strict and bool(unaudited))
+            by = f"{halted.attack} on {halted.model} models"
+            watch.session.note(f"the limit was crossed in round {index} (by {by}): from then on nothing was sent")
+        due = watch.due or halted is not None or (self.strict and bool(unaudited))
         watch.save(write=due and not again)  # a repeat adds nothing, and the models that it could be asked are gone
         if self.strict and unaudited and not halted:
             raise FedauditError("unaudited", unaudited, "This update is withheld, because the audit is strict.")
         return found
 
-    def _unchecked(self, watch: _Watch, model: ModelKind, found: Mapping[str, Estimate]) -> str | None:
+    def _unchecked(self, watch: _Watch, model: ModelKind, found: Sequence[Heard]) -> str | None:
         """Why nobody can say whether the limit is crossed, though enough rounds were seen to say so."""
         auditor = watch.auditor
         (vantage,), (party,) = auditor.settings.vantages, auditor.game.parties
@@ -269,7 +268,7 @@ class PartyAudit:
             return f"{limit}: nobody attacks"
         if attack.name in auditor.failed:
             return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
-        estimate = found.get(self.halt_if.metric)
+        estimate = next((one.decisive.get(self.halt_if.metric) for one in found if one.primary), None)
         if estimate is not None:
             return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
         seen = auditor.panels.sight(vantage, model, party).rounds
@@ -289,10 +288,12 @@ class PartyAudit:
         task = as_task(self.model, game, self.options.get("forward"))
         if whose not in self._suited:
             self._suited[whose] = suited(task, game, asked, (vantage,))
-        auditor = Auditor(task, game, self._suited[whose])
+        limited = self.halt_if is not None or self.warn_if is not None
+        auditor = Auditor(task, game, replace(self._suited[whose], limited=limited))
         for rule in (self.halt_if, self.warn_if):
-            shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
-            check_reachable(rule, game, shared, auditor.settings.primary(vantage))
+            error = (1 - asked.audit.confidence) / auditor.settings.rounds
+            shared = Shares.among(1 - error, 1, len(auditor.settings.attacks) - 1)
+            check_reachable(rule, game, shared.primary, auditor.settings.primary(vantage))
         (party,) = game.parties
         inside = "" if key == AS_SENT else "without-defences"
         folder = self._folder(context, party)
@@ -362,6 +363,11 @@ def _epoch_seconds(reply: Message, elapsed: float) -> float:
         if isinstance(value, int | float):
             return float(value)
     return elapsed
+
+
+def _first(heard: Sequence[Heard]) -> list[Estimate]:
+    """What the primary attack says."""
+    return [estimate for one in heard[:1] if one.primary for estimate in one.estimates.values()]
 
 
 def _words(estimate: Estimate) -> str:
