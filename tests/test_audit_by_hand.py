@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import fedaudit
 from fedaudit.adversary.signals import matched
 from fedaudit.config import load_config
 from fedaudit.learn import losses
@@ -131,6 +132,23 @@ def test_its_own_scores_are_worth_the_same(by_hand: ByHand, product: Run, who: s
         ("fpr", tpr["realised_fpr"], tpr["realised_fpr_interval"]),
     ):
         assert (worth[name][0], *worth[name][1]) == pytest.approx((value, *around), abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_of_two_kinds_of_members_are_worth_the_same(script: dict[str, Any], seed: int) -> None:
+    """Some members are given away and the others look like outsiders. The variance of the AUC is then DeLong's, and
+    many counts hardly differ, so that joining them moves an end of the interval of the TPR by up to 0.0003."""
+    rng = np.random.default_rng(seed)
+    members, outsiders, calibration = rng.normal(size=150), rng.normal(size=260), rng.normal(size=410)
+    members[:50] += 6
+    roles = np.repeat(["member", "evaluation", "calibration"], [150, 260, 410])
+    worth = script["judge"](np.concatenate([members, outsiders, calibration]), roles)
+    block = [fedaudit.Block(members, outsiders, calibration)]
+    auc, tpr = fedaudit.auc(block), fedaudit.tpr_at_fpr(block, 0.01)
+    assert (worth["auc"][0], *worth["auc"][1]) == pytest.approx((auc.value, auc.low, auc.high), abs=1e-10)
+    assert worth["threshold"] == tpr.threshold
+    assert worth["tpr"][0] == pytest.approx(tpr.value, abs=1e-10)
+    assert worth["tpr"][1] == pytest.approx((tpr.low, tpr.high), abs=5e-4)
 
 
 def test_it_prints_what_fedaudit_says(
