@@ -153,6 +153,16 @@ def test_the_primary_is_quoted_where_nothing_is_found_or_it_is_the_strongest(tmp
     assert (loud.attack, loud.primary, loud.grade) == (PRIMARY, "", "nearly everybody")
 
 
+def test_over_20_fixed_runs_no_gate_passes_where_an_attack_violates_the_limit(tmp_path: Path) -> None:
+    for seed in range(20):
+        drawn = np.random.default_rng(seed).choice([0.0, 0.0, 0.4, 1.0, 2.5], 1 + len(OTHERS))
+        written(tmp_path, dict(zip((PRIMARY, *OTHERS), drawn.tolist(), strict=True)), 100 * seed)
+        for limit in ("auc > 0.55", "auc > 0.7", "tpr@0.05 > 0.1", "tpr@0.05 > 0.4"):
+            every = judge(tmp_path, [parse_rule(limit.replace(" ", "[attack=*] ", 1))]).verdict
+            if every is Verdict.VIOLATED:
+                assert judge(tmp_path, [parse_rule(limit)]).verdict is not Verdict.SAFE
+
+
 def test_a_limit_is_crossed_by_whichever_attack_does() -> None:
     rule = party_rule("auc > 0.6")
     loud = {PRIMARY: 0.0, "fusion": 0.0, "loss": 3.0, "round-gain": 0.0}

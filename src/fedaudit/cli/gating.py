@@ -76,13 +76,16 @@ def say(found: "Gate") -> None:
     console.print(f"[{COLOURS[found.verdict]}]{found.verdict}[/{COLOURS[found.verdict]}]")
 
 
-def chosen(found: list["Finding"], most: int = 4) -> tuple[list["Finding"], int]:
-    """What a reader needs: all that the rule names, and the worst of what stands beside it. And how many are left."""
+MOST = 6  # results of a rule that are shown to a reader
+
+
+def chosen(found: list["Finding"]) -> tuple[list["Finding"], int]:
+    """What a reader needs: what was fixed before looking, then the worst of the rest. And how many are left out."""
     order = {"violated": 0, "undecided": 1, "safe": 2}
-    beside = sorted((f for f in found if not f.named), key=lambda f: (order[f.verdict], -(f.low or 0.0)))
-    worst = [f for f in beside if f.verdict != "safe"][:most]
-    named = [f for f in found if f.named]
-    return [*named, *worst], len(beside) - len(worst)
+    ranked = sorted(found, key=lambda f: (not f.named, order[f.verdict], -(f.low or 0.0)))
+    named = [f for f in ranked if f.named]
+    shown = [*named[:MOST], *(f for f in ranked if not f.named and f.verdict != "safe")][:MOST]
+    return shown, len(found) - len(shown)
 
 
 def place(f: "Finding") -> str:

@@ -57,7 +57,8 @@ class Heard:
 
     def strength(self, name: str | None) -> tuple[int, float, float]:
         """By what is certain, never by the value alone: many attacks were run, and one of them is always lucky."""
-        return RANK[self.tone(name)], _low(self.decisive.get(name or "")), _low(self.decisive.get("auc"))
+        tone, auc = self.tone(name), _low(self.decisive.get("auc"))
+        return RANK[tone], _low(self.decisive.get(name or "")) if tone == "found" else auc, auc
 
 
 def strongest(heard: Iterable[Heard], name: str | None) -> Heard:

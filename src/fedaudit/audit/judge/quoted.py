@@ -30,9 +30,10 @@ class Quoted:
 def headlines(case: Case) -> Quoted:
     """The strongest finding of each vantage."""
     usable = {vantage: attack for vantage in case.settings.vantages if (attack := _usable(case, vantage))}
-    heard, looked_at = _heard(case, usable)
-    found = chosen(heard, looked_at)
-    proved = [replace(h, estimates={**h.estimates, **_bound(case, h)}) for h in found.headlines]
+    heard, results = _heard(case, usable)
+    found = chosen(heard, len(results[True] | results[False]))
+    bounds = Shares.among(case.settings.confidence, len(results[True]), len(results[False]))
+    proved = [replace(h, estimates={**h.estimates, **_bound(case, h, bounds)}) for h in found.headlines]
     notices = [line for vantage in heard for line in _by_auc(case, vantage, heard[vantage])]
     return replace(found, headlines=proved, notices=notices)
 
@@ -63,10 +64,11 @@ def _usable(case: Case, vantage: Vantage) -> BaseAttack | None:
     return None
 
 
-def _heard(case: Case, usable: Mapping[Vantage, BaseAttack]) -> tuple[dict[Vantage, list[Heard]], int]:
-    """By vantage, everything that was run there, with the error shared among all of it; and how many results that are.
-
-    What several vantages see is one result: a server's global models are any party's.
+def _heard(
+    case: Case, usable: Mapping[Vantage, BaseAttack]
+) -> tuple[dict[Vantage, list[Heard]], dict[bool, set[object]]]:
+    """By vantage, everything that was run there, with the error shared among all of it; and which results that are, the
+    primary ones (True) and the others. What several vantages see is one: a server's global models are any party's.
     """
     places = [
         (vantage, attack, model, case.panels.of(vantage, model))
@@ -88,7 +90,7 @@ def _heard(case: Case, usable: Mapping[Vantage, BaseAttack]) -> tuple[dict[Vanta
             chosen = 1 - (1 - case.settings.confidence) / _kinds(case, vantage, attack)
             own = case.pooled(attack, sights, chosen) if primary else decisive
             heard[vantage].append(Heard(attack.name, model, own, decisive, primary))
-    return heard, len(results[True] | results[False])
+    return heard, results
 
 
 def _kinds(case: Case, vantage: Vantage, attack: BaseAttack) -> int:
@@ -96,11 +98,12 @@ def _kinds(case: Case, vantage: Vantage, attack: BaseAttack) -> int:
     return sum(attack in case.settings.on(vantage, model) for model in _models(vantage))
 
 
-def _bound(case: Case, headline: Headline) -> Estimates:
-    """What fair coins prove, if there are any: for all vantages at once, as a guarantee may be held against each."""
+def _bound(case: Case, headline: Headline, shares: Shares) -> Estimates:
+    """What fair coins prove, if there are any. It pays for the choice of the quoted attack and holds for all vantages
+    at once, because a guarantee may be held against each."""
     attack = next(attack for attack in case.settings.attacks if attack.name == headline.attack)
-    shared = 1 - (1 - headline.estimates["auc"].confidence) / len(case.settings.vantages)
-    return one_run(case, attack, case.panels.of(Vantage(headline.vantage), headline.model), shared)
+    sights = case.panels.of(Vantage(headline.vantage), headline.model)
+    return one_run(case, attack, sights, shares.of(not headline.primary))
 
 
 def _by_auc(case: Case, vantage: Vantage, heard: Sequence[Heard]) -> list[str]:

@@ -103,7 +103,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         details += [] if since is None else [f"It has been so since round {since}."]
         details += over_blind(scene.results, headline)
     graded = grade(tone, headline.estimates.get(name or ""))
-    return replace(headline, sentence=sentence, tone=tone, grade=graded, details=details)
+    return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 
 def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str, str]:
@@ -128,7 +128,7 @@ def _claim(
     how = _wider(headline) + how
     if tone == "alarm":
         return tone, (
-            f"Alarm: {_lower(who)} ranks outsiders above members (AUC {value_text('auc', auc)}, "
+            f"{who} ranks outsiders above members (AUC {value_text('auc', auc)}, "
             f"{_interval('auc', auc)}{how}): look for swapped labels or a reversed score."
         ), []  # fmt: skip
     average = f"shown {nouns[1]} and an outsider, it tells which is which {share(value_of(auc), 1)} of the time"
@@ -210,7 +210,7 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
         figure = f" ({share(estimate.value)} by {strongest.attack}, {_interval(name or 'tpr@', estimate)})"
     weaker = _lower(_who(strongest.vantage))
     least = f"{_who(headline.vantage)} sees all that is seen by {weaker}, and can do at least as much{figure}."
-    details = [headline.sentence, *headline.details]
+    details = (headline.sentence, *headline.details)
     return replace(headline, sentence=least, tone=strongest.tone, grade=strongest.grade, details=details)
 
 
