@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from fedaudit.adversary.attacks import BLIND
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.canaries import CanaryWatch
 from fedaudit.audit.collect import Sight, say
@@ -157,8 +159,8 @@ class Auditor:
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
-        if self.last_round < 2:
-            raise FedauditError("no-rounds", f"only {self.last_round} rounds were observed", "Observe at least two.")
+        if self.last_round < 1:
+            raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
         concluded: list[str] = []
@@ -197,18 +199,24 @@ class Auditor:
         """Which records the released model classifies correctly, if that is known or can be computed."""
         return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
-    def after(self, round: int, vantage: Vantage, model: ModelKind) -> Estimates:
-        """The primary attack's estimates after a round, with the error shared equally among all planned rounds: a
-        limit that is checked after each of them rests on guaranteed ends, which no correlation makes narrower."""
-        attack = self.case().primary(vantage)
+    def deciding(self, vantage: Vantage, limit: str = "") -> BaseAttack | None:
+        """The attack that decides a party's limit: the primary one, or the next that can."""
+        return self.settings.primary(vantage, {*self.failed, *self.settings.left_out_of.get(limit, ())})
+
+    def after(self, round: int, vantage: Vantage, model: ModelKind, limit: str = "") -> Estimates:
+        """The estimates of the attack that decides a limit (without one, of the primary attack) after a round, with the
+        error shared equally among all planned rounds: a limit that is checked after each of them rests on guaranteed
+        ends, which no correlation makes narrower."""
+        attack = self.deciding(vantage, limit)
         return {} if attack is None else self.history.get((vantage.value, attack.name, model), {}).get(round, {})
 
     def _remember(self, round: int) -> None:
-        """The primary attack after this round, and its place in the band over rounds."""
+        """The primary attack after this round, and those that decide a limit in its place: estimates, and their place
+        in the band over rounds."""
         case = self.case()
         confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
-        for vantage, model in case.settings.watched():
-            attack = case.primary(vantage)
+        for (vantage, model), limit in product(case.settings.watched(), ("", *self.settings.left_out_of)):
+            attack = self.deciding(vantage, limit)
             if attack is None or attack not in case.settings.on(vantage, model):
                 continue
             sights = self.panels.of(vantage, model)
