@@ -162,8 +162,8 @@ class Auditor:
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
-        if self.last_round < 2:
-            raise FedauditError("no-rounds", f"only {self.last_round} rounds were observed", "Observe at least two.")
+        if self.last_round < 1:
+            raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
         concluded: list[str] = []
@@ -202,35 +202,38 @@ class Auditor:
         """Which records the released model classifies correctly, if that is known or can be computed."""
         return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
-    def after(self, round: int, vantage: Vantage, model: ModelKind) -> list[Heard]:
-        """What every attack says after a round, the primary first, for a limit that is checked after each of them: the
-        error is shared among all planned rounds and all attacks."""
-        primary = self.case().primary(vantage)
+    def deciding(self, vantage: Vantage, limit: str = "") -> BaseAttack | None:
+        """The attack that leads in deciding a party's limit: the primary one, or the next that can."""
+        return self.settings.primary(vantage, {*self.failed, *self.settings.left_out_of.get(limit, ())})
+
+    def after(self, round: int, vantage: Vantage, model: ModelKind, limit: str = "") -> list[Heard]:
+        """What every attack that can decide a limit says after a round, the leading one first. The error is shared
+        among all planned rounds and all attacks, because a limit is checked after each of them and by all."""
+        leading, silent = self.deciding(vantage, limit), self.settings.left_out_of.get(limit, ())
         said = [
-            Heard(attack, model, found[round], found[round], primary is not None and attack == primary.name)
+            Heard(attack, model, found[round], found[round], leading is not None and attack == leading.name)
             for (where, attack, kind), found in self.history.items()
-            if (where, kind) == (vantage.value, model) and round in found
+            if (where, kind) == (vantage.value, model) and round in found and attack not in silent
         ]
         return sorted(said, key=lambda one: not one.primary)
 
     def _remember(self, round: int) -> None:
-        """What the attacks found after this round, and the place of the primary ones in their band over rounds."""
-        case = self.case()
+        """What the attacks found after this round, and the place of the leading ones in their band over rounds. The
+        others are looked at after some of the rounds, unless there is a limit."""
+        case, limits = self.case(), self.settings.left_out_of
+        error = (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in case.settings.watched():
-            primary = case.primary(vantage)
+            leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
             attacks = [attack for attack in case.alive(vantage, model) if attack.question not in NO_RECORDS]
-            error = (1 - self.settings.confidence) / self.settings.rounds
-            shares = Shares.among(1 - error, int(primary in attacks), len(attacks) - (primary in attacks))
+            shares = Shares.among(1 - error, 1, len(attacks) - 1)
             for attack in attacks:
-                if attack is primary:
+                if attack.name in leading:
                     self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
-                elif self.settings.limited or round in self.thinned:
+                elif limits or round in self.thinned:
                     self._follow(case, (vantage, attack, model), round, shares.other)
-        for (place, attack_name, _), found in self.history.items():
-            main = case.primary(Vantage(place))
-            if main is None or attack_name != main.name:
-                for old in [seen for seen in found if seen != round and seen not in self.thinned]:
-                    del found[old]
+                    found = self.history.get((vantage.value, attack.name, model), {})
+                    for old in [seen for seen in found if seen != round and seen not in self.thinned]:
+                        del found[old]
 
     def _follow(
         self,

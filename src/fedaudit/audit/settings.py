@@ -65,9 +65,10 @@ class Settings:
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    # By the text of a party's limit: the attacks that cannot decide it.
+    left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
     coins: Coins | None = None
-    limited: bool = False  # a limit is checked after every round, by what all attacks find
 
     # ------------------------------------------------------------------ who can run what
 

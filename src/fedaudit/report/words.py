@@ -6,6 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedaudit.report import withheld
 from fedaudit.report.values import Results
 from fedaudit.stats import wording
 from fedaudit.stats.wording import (
@@ -158,13 +159,14 @@ def _figure(headline: Headline, name: str) -> tuple[str, str]:
 
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
-    parts = []
+    parts = withheld.sentences(results.run.withheld)
+    leaked = "what had leaked by then" + (", and what the withheld update would have" if parts else "")
     if results.run.status == "degraded":
         parts.append("Part of the record of this run is damaged; the following rests on the rounds that are intact.")
     elif results.run.status == "not audited":
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif results.run.status != "complete":
-        parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
+        parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
     if sets_differ(results):
         est = _blind_auc(results)
         parts.append(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
@@ -71,6 +71,21 @@ class OverRuns:
 
 
 @dataclass(frozen=True)
+class Withheld:
+    """The update of a round that did not leave this party; `onwards`: nor did any later one."""
+
+    round: Count
+    because: Literal["limit crossed", "limit undecidable", "not audited"]
+    onwards: bool = False
+    rule: Annotated[str | None, "the party's limit"] = None
+    attack: Annotated[str | None, "which crossed the limit"] = None
+    estimates: Annotated[
+        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds"
+    ] = field(default_factory=dict)
+    reason: Annotated[str, "why it was not audited, or why no attack can decide the limit, and what to do"] = ""
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
 
@@ -93,6 +108,7 @@ class RunInfo:
     weights_per_member: Annotated[
         Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
     ] = field(default_factory=dict)
+    withheld: Annotated[Sequence[Withheld], "what a party that audits itself did not send"] = ()
 
 
 @dataclass(frozen=True)
