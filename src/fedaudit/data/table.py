@@ -60,16 +60,18 @@ def load(options: TableOptions) -> Dataset:
         raise FedauditError("no-features", f"{options.path} has no column left to learn from", "Drop fewer columns.")
     used = _features(features, options)
     notices += _notices(options.path.name, used)
+    coded = {name: _codes(columns[name]) for name in options.attributes or ()}
     found = dataset(
         options.path.stem,
         np.concatenate([feature.values for feature in used.values()], axis=1),
         _label(options, columns[options.label]),
         id=_names(columns, options.id),
         subject=_names(columns, options.subject),
-        attributes={name: _codes(columns[name]) for name in options.attributes or ()},
+        attributes={name: codes for name, (_, codes) in coded.items()},
         regression=options.task == "regression",
     )
-    return replace(found, notices=tuple(notices))
+    values = {**found.values, **{name: texts for name, (texts, _) in coded.items()}}
+    return replace(found, notices=tuple(notices), values=values)
 
 
 def _labelled(options: TableOptions, label: Column) -> Bools:
@@ -109,15 +111,15 @@ def _names(columns: Mapping[str, Column], name: str | None) -> Strings | None:
     return column.cells
 
 
-def _codes(column: Column) -> Ints:
-    """Values by number, in the order of their names; -1 where there is none."""
+def _codes(column: Column) -> tuple[tuple[str, ...], Ints]:
+    """The values in order, and the number of each row's among them; -1 where there is none."""
     values, codes = np.unique(column.cells[~column.missing], return_inverse=True)
     if not 2 <= len(values) <= MAX_VALUES:
         what = f"{column.where} has {len(values)} values, and an attribute has 2 to {MAX_VALUES}"
         raise FedauditError("attribute", what, "Group its values, or take it out of data.attributes.")
     found = np.full(len(column.cells), -1, dtype=np.int64)
     found[~column.missing] = codes
-    return found
+    return tuple(values.tolist()), found
 
 
 def _label(options: TableOptions, column: Column) -> NDArray[Any]:
