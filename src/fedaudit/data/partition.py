@@ -288,9 +288,7 @@ def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator
     return by_person(records, parties, rng) if whole else iid(records, parties, rng)
 
 
-def game_by_subject(
-    records: Records, parts: Parts, members: float, held_out: float, rng: np.random.Generator
-) -> Game:
+def game_by_subject(records: Records, parts: Parts, members: float, held_out: float, rng: np.random.Generator) -> Game:
     """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
     if records.subject is None:
         raise subjects.no_subjects()
