@@ -93,8 +93,9 @@ def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
     return f"row {int(wrong[0]) + 1}{more}"
 
 
-def read_columns(path: Path, without: Collection[str] = ()) -> dict[str, Column]:
-    """The columns by name. A file that is no table is named for what it is, with what to write instead."""
+def read_columns(path: Path, without: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Column]:
+    """The columns by name. A file that is no table is named for what it is, with what to write instead. Where `only`
+    some columns are wanted, the others may have any name and type, and come back empty from a parquet file."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
     kind = kind_of(path)
@@ -103,7 +104,7 @@ def read_columns(path: Path, without: Collection[str] = ()) -> dict[str, Column]
     if path.stat().st_size > MAX_BYTES:
         what = f"{path} is larger than {MAX_BYTES >> 30} GiB"
         raise FedauditError("table-size", what, "Give a smaller file, with part of the rows.")
-    found = _parquet(path, without) if kind == "parquet" else _csv(path)
+    found = _parquet(path, without, only) if kind == "parquet" else _csv(path, only)
     for name in without:
         named(found, path, name, "drop")
     found = {name: column for name, column in found.items() if name not in without}
@@ -149,15 +150,15 @@ NAMES = {
 }
 
 
-def not_a_table(path: Path, kind: str) -> FedauditError:
+def not_a_table(path: Path, kind: str, instead: Mapping[str, str] = INSTEAD) -> FedauditError:
     what = f"{path} is {NAMES[kind]}, not a table"
-    return FedauditError("table-kind", what, INSTEAD.get(kind, "Give a CSV or a parquet file."))
+    return FedauditError("table-kind", what, instead.get(kind, "Give a CSV or a parquet file."))
 
 
 # ------------------------------------------------------------------ CSV
 
 
-def _csv(path: Path) -> dict[str, Column]:
+def _csv(path: Path, only: Collection[str] | None) -> dict[str, Column]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -167,7 +168,7 @@ def _csv(path: Path) -> dict[str, Column]:
         raise FedauditError("no-records", f"{path} is empty", "Give a file with a header and one line for each record.")
     separator = separator_of(path, text)
     header, *body = _rows(path, text, separator)
-    names = _checked_names(path, [name.strip() for name in header])
+    names = _checked_names(path, [name.strip() for name in header], only)
     odd = [row for row, cells in enumerate(body) if len(cells) != len(names)]
     if odd:
         what = f"{path} has {len(names)} columns, separated by {SEPARATORS[separator]}, and another number in "
@@ -208,8 +209,10 @@ def _rows(path: Path, text: str, separator: str) -> list[list[str]]:
         raise FedauditError("table-row", what, "Look for a quote that is not closed.") from None
 
 
-def _checked_names(path: Path, names: list[str]) -> list[str]:
+def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -> list[str]:
     for place, name in enumerate(names, start=1):
+        if only is not None and name not in only:
+            continue
         if not name:
             what = f"{path}: column {place} has no name"
             raise FedauditError("table-header", what, "Name it, or leave it out (in pandas: to_csv(..., index=False)).")
@@ -233,7 +236,7 @@ def _number_with_comma(cell: str) -> float | None:
 # ------------------------------------------------------------------ parquet
 
 
-def _parquet(path: Path, without: Collection[str]) -> dict[str, Column]:
+def _parquet(path: Path, without: Collection[str], only: Collection[str] | None) -> dict[str, Column]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -242,10 +245,11 @@ def _parquet(path: Path, without: Collection[str]) -> dict[str, Column]:
     except (pa.ArrowException, OSError):
         what = f"{path} is a parquet file that cannot be read"
         raise FedauditError("table-unreadable", what, "Write it again.") from None
-    names = _checked_names(path, [str(name) for name in table.column_names])
+    names = _checked_names(path, [str(name) for name in table.column_names], only)
     found = {}
     for place, name in enumerate(names):
-        column = pa.nulls(len(table)) if name in without else table.column(place)  # of whatever type it is
+        unused = name in without or (only is not None and name not in only)
+        column = pa.nulls(len(table)) if unused else table.column(place)  # of whatever type it is
         found[name] = _of_arrow(f"{path}, column {name!r}", column, pa.types)
     return found
 
