@@ -109,7 +109,7 @@ def test_a_useless_model_is_called_so(share_right: float) -> None:
     """Ten even classes: a model that is right on fewer than one record in ten; at one in ten, nobody knows."""
     rng = np.random.default_rng(0)
     records = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 10, id=np.arange(2000)).records
-    game = split(records, [np.arange(2000)], 0.3, 0.3, rng)
+    game = split(records, {"party-0": np.arange(2000)}, 0.3, 0.3, rng)
     right = rng.random(2000) < share_right
     said = useless(game, accuracy(game, right, 0.95))
     assert ("of no use" in said) == (share_right == 0.05)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from fedaudit import __version__
 from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
-from fedaudit.cli.options import JsonCommand
+from fedaudit.cli.options import JsonCommand, SetCommand
 from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.cli.terminal import console, errors
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
@@ -75,9 +75,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "advise": (studying.advise, "What to change to stay below a limit, and its price."),
     "version": (version, "Print the version number."),
 }
-WITH_JSON = ("score", "gate", "plan", "compare")
+KINDS = {**dict.fromkeys(("score", "gate", "compare"), JsonCommand), "plan": SetCommand}
 for name, (command, about) in COMMANDS.items():
-    app.command(name=name, cls=JsonCommand if name in WITH_JSON else PlainCommand, short_help=about)(command)
+    app.command(name=name, cls=KINDS.get(name, PlainCommand), short_help=about)(command)
 
 
 def main() -> None:
