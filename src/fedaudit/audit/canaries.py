@@ -83,7 +83,6 @@ class Watch(Kept):
         self.shape: NDArray[Any] = np.empty(0, np.int64)
         self.label: NDArray[Any] = np.empty(0)
         self.seconds = 0.0
-        self.epoch_seconds = 0.0
 
     def add(self, moment: Moment, measured: Measured, names: Strings, measures: tuple[str, ...]) -> None:
         order = [measured.id.tolist().index(name) for name in names.tolist()]
@@ -95,7 +94,6 @@ class Watch(Kept):
             first = (np.asarray(measured.values[name][order[0]]) for name in (RECORD, SHAPE, LABEL))
             self.record, self.shape, self.label = first
         self.seconds += measured.seconds
-        self.epoch_seconds += measured.epoch_seconds
 
     def moments(self) -> list[Moment]:
         return [Moment(int(r), int(p)) for r, p in zip(self.round, self.probe, strict=True)]
@@ -122,12 +120,16 @@ class CanaryWatch:
         return {key: one for key, one in found.items() if one.values}
 
     def _crafted(self, crafted: Crafted, round: Round, task: Any) -> Measured:
-        started = time.perf_counter()
+        """Its cost: crafting, whoever asked for it first, what the parties trained for a probe that is thrown away, and
+        looking."""
         assert crafted.canaries is not None
         planted = crafted.canaries.at(task, round.broadcast)
+        started = time.perf_counter()
         (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
         order = [name for name, _ in task.architecture.named_parameters()]
         total = summed(view, order, self._denominator(round))
+        epochs = sum(trained.epoch_seconds for trained in round.sent.values())
+        spent = 0.0 if crafted.fair else epochs * crafted.canaries.design.training.epochs
         values: dict[str, Any] = {}
         if total is not None:
             scores = canife_scores(total, planted.updates, planted.unit)
@@ -135,8 +137,8 @@ class CanaryWatch:
             values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
             if round.probe == 1:  # the other probes of the same model meet the same canaries
                 values |= _to_show(planted.records)
-        epochs = sum(trained.epoch_seconds for trained in round.sent.values())
-        return Measured(crafted.names, values, time.perf_counter() - started, epochs)
+        spent += planted.seconds if round.probe == 1 else 0.0
+        return Measured(crafted.names, values, spent + time.perf_counter() - started, epochs)
 
     def _random(self, random: Random, round: Round, task: Any) -> Measured:
         started = time.perf_counter()

@@ -46,6 +46,7 @@ NEEDS: dict[str, frozenset[Grant]] = {
     QUERIES: frozenset({Grant.LABELS}),
     DEEPFOOL: frozenset({Grant.WEIGHTS}),
 }
+PASSES = ((RIGHT,), (DISTANCE, QUERIES), (DEEPFOOL,))  # signals that come out of one pass
 NOT_ASKED = -2  # instead of a label; -1: the model has none
 LABELLED_STARTS, ANY_STARTS = 8, 24  # per record: the nearest of as many labels, and others
 

@@ -33,6 +33,8 @@ NEEDS: dict[str, frozenset[Grant]] = {
     HESSIAN: frozenset({Grant.WEIGHTS}),
 }
 
+# Signals that come out of one pass.
+PASSES = ((FILTER, STRENGTH[FILTER]), (PEER, STRENGTH[PEER]), (BEFORE,), (PROJECTION,), (HESSIAN,))
 OF_ONE_LAYER = (FILTER, PEER, PROJECTION, HESSIAN)
 
 Fit = Literal["nonmembers", "all"]

@@ -46,9 +46,7 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
-        sights = case.panels.sights.values()  # not every one of them was looked at
-        trained = max(sight.epoch_seconds for sight in sights) or max(sight.rounds for sight in sights) or 1
-        epochs = (self.seconds + time.perf_counter() - started) / trained
+        epochs = (self.seconds + time.perf_counter() - started) / case.panels.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 
