@@ -12,11 +12,13 @@ from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
 from fedaudit.audit.shadows import SHADOW, Shadow
 from fedaudit.config.schema import Config
+from fedaudit.federation.canary import Canaries
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import APART, UNDIVIDED, AuditResult, Measured, Round
+from tests.audit.test_canaries import asking as crafted
 from tests.audit.test_states import thawed
 from tests.worlds import config
 
@@ -72,8 +74,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def of_one_second(round: Round) -> Round:
-    """One local epoch takes a second."""
-    return replace(round, sent={name: replace(sent, epoch_seconds=1.0) for name, sent in round.sent.items()})
+    """One local epoch takes a second; a canary has none."""
+    seconds = {name: 1.0 if sent.epoch_seconds else 0.0 for name, sent in round.sent.items()}
+    return replace(round, sent={name: replace(sent, epoch_seconds=seconds[name]) for name, sent in round.sent.items()})
 
 
 def asking(attacks: list[str], **audit: Any) -> Config:
@@ -196,6 +199,18 @@ def test_an_outsider_to_whom_a_defence_answers_has_the_same_unit() -> None:
         by_vantage = {r.vantage: r.cost.epochs for r in results if r.party is None and r.attack == "loss"}
         assert by_vantage["client"] == PRICE["logit"] / PARTIES
         assert by_vantage["outsider"] == PRICE["logit"] / PARTIES / until
+
+
+def test_a_crafted_canary_is_charged_its_making_and_the_probes_that_are_thrown_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant, crafting = Canaries._plant, 70.0
+    monkeypatch.setattr(Canaries, "_plant", lambda *given: replace(plant(*given), seconds=crafting))
+    probing, running = crafted({"probes": 16, "every": 1}), crafted({"mode": "running"}, federation={"rounds": 6})
+    (separate,) = (r.cost for r in watched(probing, 2)[0].auditor.snapshot().results if r.attack == "canife")
+    (along,) = (r.cost for r in watched(running, 6)[0].auditor.snapshot().results if r.attack == "canife")
+    assert separate.epochs == (2 * crafting + 2 * 16 * 8) / (2 * 8)  # two rounds of eight parties
+    assert along.epochs == 6 * crafting / (6 * 8)
 
 
 # ------------------------------------------------------------------ between two rounds

@@ -79,8 +79,7 @@ def same_bits(a: Observation | None, b: Observation) -> bool:
     return list(a.of) == list(b.of) and all(
         list(x.values) == list(y.values)
         and all(x.values[k].tobytes() == y.values[k].tobytes() for k in x.values)
-        and (x.seconds, x.epoch_seconds, x.id.tolist()) == (y.seconds, y.epoch_seconds, y.id.tolist())
-        and x.spent == y.spent
+        and [x.seconds, x.epoch_seconds, x.spent, *x.id] == [y.seconds, y.epoch_seconds, y.spent, *y.id]
         for x, y in zip(a.of.values(), b.of.values(), strict=True)
     )
 

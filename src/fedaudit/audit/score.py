@@ -146,8 +146,8 @@ class Scores:
         return found[0] if len(found) == 1 else None
 
     def queries(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None) -> tuple[float, float] | None:
-        """How many labels a judged candidate (of one party, or any) cost: on average, and at most. None where labels
-        are not what it costs."""
+        """How many labels a candidate (of one party, or any) that is not the adversary's own cost: on average, and at
+        most. None where labels are not what it costs."""
         counts = []
         for sight in sights:
             asked = self.asked.get((id(sight), attack.name)) if self.defined(sight, attack) else None
