@@ -19,7 +19,7 @@ from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
-from fedaudit.audit.costs import Ledger, keeping, timed
+from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, FedauditError
@@ -109,8 +109,10 @@ class Sight:
 
     @quietly
     def measure_signals(self, signals: Iterable[str], view: View, epoch_seconds: float) -> Measured:
-        rows, asked = self.rows, view.queries.count
-        found = Attempt(view, rows, self.reference[self.owner], self.families)
+        asked, spent = view.queries.count, dict[str, float]()
+        with timed(spent, ROWS):
+            rows = self.rows
+        found = Attempt(view, rows, self.reference[self.owner], self.families, spent)
         found.measure(sorted(set(signals)))
         if not view.moment.probe:
             self._ask_references(found, signals, view, rows)
@@ -272,13 +274,9 @@ def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
 def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
     """All families of signals, including the one for a hidden attribute if the audit asks for it."""
     found = [*FAMILIES]
-    for names in updates.PASSES:
-        found.append(Family({name: updates.NEEDS[name] for name in names}, filtering.measure))
-    for names in searching.PASSES:
-        needs = {name: searching.NEEDS[name] for name in names}
-        found.append(Family(needs, search.measure, settings.seed, settings.search.seconds))
-    if settings.attribute:
-        found.append(Family(hidden_attribute.NEEDS, settings.attribute.measure))
+    found += [Family(needs, filtering.measure) for needs in updates.PASSES]
+    found += [Family(needs, search.measure, settings.seed, settings.search.seconds) for needs in searching.PASSES]
+    found += [Family(hidden_attribute.NEEDS, settings.attribute.measure)] if settings.attribute else []
     return tuple(found)
 
 
@@ -286,13 +284,15 @@ class Attempt:
     """Measures each family of signals in one pass. If that fails, measures them one by one, so that only the faulty one
     is lost; but not if it took too long, because each of them would."""
 
-    def __init__(self, view: View, rows: Records, known: Bools, families: Sequence[Family]):
+    def __init__(
+        self, view: View, rows: Records, known: Bools, families: Sequence[Family], spent: dict[str, float] | None = None
+    ):
         self.view, self.rows, self.known, self.families = view, rows, known, families
         self.values: dict[str, NDArray[Any]] = {}
         self.failed: dict[str, str] = {}
         self.unobserved: set[str] = set()
         self.notes: list[str] = []
-        self.spent: dict[str, float] = {}  # seconds, by family and bank
+        self.spent = {} if spent is None else spent  # seconds, by family and bank
 
     def measure(self, signals: Sequence[str]) -> None:
         for family in self.families:

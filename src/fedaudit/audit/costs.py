@@ -9,8 +9,8 @@ An attack is charged what it would have taken to run it alone:
 3. What it keeps of the rounds, and what it fits in order to score.
 
 What several attacks use is measured once and charged to each of them in full. So the costs of attacks that have nothing
-in common add up to the time of the audit, and those of others to more than that. Nobody is charged for statistics, nor
-for putting rows in order.
+in common add up to the time of the audit, and those of others to more than that. (All have in common that the rows of a
+sight are picked out before the first pass.) Nobody is charged for statistics.
 
 The unit is E: the seconds of one local epoch of the parties that the result is about, over the same rounds. Where
 nobody says how long an epoch took, the unit is a round, and the cost is in seconds.
@@ -29,7 +29,7 @@ from fedaudit.adversary.signals import DEAR, Family, searching
 from fedaudit.adversary.signals.references import BANKS, SIGNALS
 from fedaudit.types import APART, UNDIVIDED, Stored
 
-SHADOW_MODEL = "shadow model"
+ROWS, SHADOW_MODEL = "rows", "shadow model"
 # The last round goes on from the work of the earlier ones, so that whoever looks at the last round alone needs it all.
 CARRIED = frozenset({*BANKS, searching.DISTANCE, SHADOW_MODEL, UNDIVIDED, APART})
 WAS_APART = DEAR | {searching.DISTANCE, searching.QUERIES, searching.DEEPFOOL}
@@ -62,6 +62,12 @@ def each(made: Iterable[Made], spent: dict[Item, float], item: Item) -> Iterator
         yield found
 
 
+def load_learners() -> None:
+    """To be called before what fits a classifier is timed: loading takes a second, once, which is nobody's cost."""
+    import sklearn.ensemble
+    import sklearn.neural_network  # noqa: F401
+
+
 def keeping(attack: BaseAttack) -> str:
     """The item of what an attack itself does in a round. Signals may have the same names."""
     return f"attack {attack.name}"
@@ -72,7 +78,7 @@ def items(attack: BaseAttack, families: Iterable[Family]) -> frozenset[str]:
     used = set(attack.signals)
     found = {family.name for family in families if not used.isdisjoint(family.needs)}
     found |= {SIGNALS[signal][0] for signal in used & SIGNALS.keys()}
-    found |= {keeping(attack), UNDIVIDED, *([APART] if used & WAS_APART else [])}
+    found |= {keeping(attack), ROWS, UNDIVIDED, *([APART] if used & WAS_APART else [])}
     return frozenset(found | {SHADOW_MODEL} if attack.learns else found)
 
 

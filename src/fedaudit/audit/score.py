@@ -11,7 +11,7 @@ from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
-from fedaudit.audit.costs import timed
+from fedaudit.audit.costs import load_learners, timed
 from fedaudit.audit.known import known, usual
 from fedaudit.audit.panels import Panels
 from fedaudit.errors import FedauditError
@@ -67,6 +67,8 @@ class Scores:
 
     def fit(self, sight: Sight, attack: BaseAttack, evidence: Evidence, k: int = 0) -> BaseAttack:
         """The fitted attack; the time that it takes is part of what the attack costs."""
+        if attack.learns or attack.taught:
+            load_learners()
         with timed(self.fitting, (id(sight), attack.name, k)):
             return attack.fit(evidence)
 

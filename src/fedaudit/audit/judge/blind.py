@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
+from fedaudit.audit.costs import load_learners
 from fedaudit.audit.judge.case import Case
 from fedaudit.audit.patience import patience
 from fedaudit.errors import OF_OTHERS
@@ -36,6 +37,7 @@ class Blind:
 
     def scores(self) -> tuple[Floats, Bools]:
         if self.found is None:
+            load_learners()
             started = time.perf_counter()
             self.found = blind_scores(self.game, self.seed)
             self.seconds = time.perf_counter() - started
