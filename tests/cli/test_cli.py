@@ -115,7 +115,7 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("model.name=mpl", "Did you mean 'mlp'"),
         ("federation.parties=2000", "none of the three may be empty"),
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
-        ('audit.attacks=["tear"]', "add a vantage that sees it: label-only-client"),
+        ('audit.attacks=["tear"]', "add a vantage that can run it: label-only-client"),
         ("data.name=npz", "needs data.path"),
         ('audit.vantages=["client", "client"]', "client is listed twice"),
         ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is listed twice"),

@@ -156,7 +156,7 @@ class Auditor:
         if self.unseen:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
-        scores = Scores(self.panels.own, settings.shadow.party if settings.shadow else None)
+        scores = Scores(self.panels, settings.shadow.party if settings.shadow else None)
         seen = scores, self.fprs, self.last_round
         return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history, self.canaries)
 

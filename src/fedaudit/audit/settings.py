@@ -130,9 +130,17 @@ class Settings:
         if attack.learns and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
-        what = f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees"
-        todo = f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}."
-        return FedauditError("vantage", what, todo)
+        lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        if all(lacking.values()):
+            short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
+            why = f"needs {_and(attack.needs)}: {short}"
+        elif attack.vantage:  # others see what it needs, and are not whom it stands for
+            why = f"is run from the vantage {attack.vantage.value!r} alone, which this audit does not have"
+        else:
+            why = "needs answers that no defence has changed, and no vantage of this audit has them"
+        others = " or ".join(name for name in _who_feeds(attack) if name not in self.vantages) or "none"
+        todo = f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
+        return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
 
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
@@ -257,7 +265,7 @@ def _and(words: Sequence[str] | frozenset[Grant]) -> str:
 
 def _who_feeds(attack: BaseAttack) -> list[str]:
     able = {vantage for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}
-    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage)) or ["none"]
+    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage))
 
 
 def _once(notices: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,20 @@ from fedaudit.types.findings import (
     Tone,
     VantageName,
 )
-from fedaudit.types.game import Candidates, Game, Grant, Measured, Observation, Role, Stored, Training, Truth, Vantage
+from fedaudit.types.game import (
+    APART,
+    UNDIVIDED,
+    Candidates,
+    Game,
+    Grant,
+    Measured,
+    Observation,
+    Role,
+    Stored,
+    Training,
+    Truth,
+    Vantage,
+)
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -45,7 +58,9 @@ from fedaudit.types.world import (
 
 __all__ = [
     "ALWAYS",
+    "APART",
     "AS_KEY",
+    "UNDIVIDED",
     "UNSEEN",
     "WITH_N_CAL",
     "Audit",

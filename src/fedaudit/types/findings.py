@@ -80,9 +80,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
-    queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
-    most_queries: Annotated[float | None, "labels that a candidate cost at most"] = None
+    """`audit.costs` defines `epochs`."""
+
+    epochs: Annotated[
+        float,
+        Rule("minimum", 0),
+        "what running this attack alone takes a round, in local epochs on the parties' training records: every pass "
+        "and every training that it needs; what it shares with other attacks is charged to each of them in full",
+    ]
+    queries: Annotated[
+        float | None,
+        "labels, where labels are what it costs: the mean over all candidates but the adversary's own, those that set "
+        "thresholds among them",
+    ] = None
+    most_queries: Annotated[float | None, "labels that one of these candidates cost at most"] = None
 
 
 @dataclass(frozen=True)
