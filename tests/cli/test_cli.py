@@ -57,6 +57,31 @@ def test_results_follow_the_published_schema(finished: tuple[Path, subprocess.Co
             assert estimate["value"] is not None or estimate["reason"]
 
 
+def test_repeats_give_mean_and_spread_of_every_attack(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    folder, done = finished
+    runs = [json.loads((folder / f"runs/small{of}/results.json").read_text()) for of in ("", "/seed-1")]
+    pooled = [
+        {(e["attack"], e["vantage"], e["model"]): e["estimates"] for e in each["results"] if e["party"] is None}
+        for each in runs
+    ]
+    over = {(e["attack"], e["vantage"], e["model"]): e for e in runs[0]["run"]["attacks_over_runs"]}
+    assert over.keys() == pooled[0].keys() == pooled[1].keys()
+    assert len(over) > 10
+    for who, entry in over.items():
+        first, second = (estimates[who]["auc"]["value"] for estimates in pooled)
+        mean = entry["estimates"]["auc"]
+        assert (entry["runs"], entry["smallest"]["auc"], entry["largest"]["auc"]) == (2, *sorted((first, second)))
+        assert mean["value"] == pytest.approx((first + second) / 2)
+        assert mean["low"] <= mean["value"] <= mean["high"]
+    printed = done.stdout.split("mean over runs       smallest  largest")[1]
+    page = (folder / "runs/small/report.html").read_text().split("Every attack over the runs")[1].split("</table>")[0]
+    for attack, _, _ in over:
+        assert f"\n  {attack}" in printed
+        assert f">{attack}<" in page
+
+
 def test_report_again_needs_neither_torch_nor_sklearn(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     folder, _ = finished
     first = (folder / "runs/small/report.html").read_text()

@@ -8,10 +8,11 @@ import pytest
 from fedaudit.report import words
 from fedaudit.report.charts import repeats as chart
 from fedaudit.report.html import render
+from fedaudit.report.repeats import rows
 from fedaudit.results.document import Document, Repeat
-from fedaudit.results.repeats import spread_over
+from fedaudit.results.repeats import every_attack, spread_over
 from fedaudit.stats import over_runs
-from fedaudit.types import Estimate, Headline, ModelKind
+from fedaudit.types import AuditResult, Cost, Estimate, Headline, ModelKind
 from tests.report.builder import quotable, results
 
 KINDS: tuple[ModelKind, ...] = ("local", "global")
@@ -66,3 +67,72 @@ def test_page_and_terminal_say_which_run_is_quoted() -> None:
     assert [row[0] for row in figure.table.rows].count("mean over runs") == len(whole.run.over_runs)
     assert "quote the run with seed 0 alone" in render(whole)
     assert Document.from_json(whole.to_json()).to_json() == whole.to_json()
+
+
+# ------------------------------------------------------------------ every attack
+
+
+def figure(name: str, value: float | None) -> Estimate:
+    low, high = (None, None) if value is None else (value - 0.05, value + 0.05)
+    return Estimate(name, value, low, high, 0.95, "how", "measured", 100, 200, reason=None if value else "why")
+
+
+def entry(attack: str, figures: dict[str, float | None], party: str | None = None) -> AuditResult:
+    found = {name: figure(name, value) for name, value in figures.items()}
+    return AuditResult(attack, "client", "global", "record", party, 3, found, Cost(1.0))
+
+
+def test_every_attack_has_its_mean_and_its_ends() -> None:
+    runs = [
+        [entry("loss", {"auc": a}), entry("loss", {"auc": 0.9}, "north"), entry("gap", {"auc": 0.5})]
+        for a in (0.6, 0.7, 0.56)
+    ]
+    found = {one.attack: one for one in every_attack(runs)}
+    assert found.keys() == {"loss", "gap"}  # and nothing for single parties
+    loss = found["loss"]
+    assert loss.estimates["auc"] == over_runs([run[0].estimates["auc"] for run in runs])
+    assert (loss.runs, loss.smallest, loss.largest) == (3, {"auc": 0.56}, {"auc": 0.7})
+    assert every_attack(runs[:1]) == []
+
+
+def test_an_attack_that_lacks_a_run_says_so() -> None:
+    runs = [
+        [entry("loss", {"auc": 0.6}), entry("gap", {"auc": 0.5})],
+        [entry("loss", {"auc": None})],
+        [entry("loss", {"auc": 0.7})],
+    ]
+    loss, gap = every_attack(runs)
+    assert loss.estimates["auc"].value == pytest.approx(0.65)
+    assert "mean over 2 training runs" in loss.estimates["auc"].method
+    assert (gap.runs, gap.estimates["auc"].value, gap.largest) == (1, None, {"auc": 0.5})
+    assert gap.estimates["auc"].reason == "needs two runs that have a value, and there are 1"
+
+
+def test_differences_may_be_negative_and_lengths_large() -> None:
+    """What is no share is not cut at 0 or 1; what a run proves has no mean."""
+    figures = {"excess-over-blind": (-0.2, 0.1), "canary-norm": (2.0, 5.0), "auc": (0.97, 0.99)}
+    runs = [[entry("mixed", {name: pair[i] for name, pair in figures.items()})] for i in (0, 1)]
+    bound = Estimate("epsilon-one-run", 1.5, 1.5, None, 0.95, "coins", "proved", 50, 50)
+    runs = [[replace(one, estimates={**one.estimates, bound.name: bound})] for (one,) in runs]
+    (found,) = every_attack(runs)
+    assert bound.name not in found.estimates
+    assert -1 <= (found.estimates["excess-over-blind"].low or 0) < -0.2
+    assert (found.estimates["canary-norm"].high or 0) > 5
+    assert found.estimates["auc"].high == 1
+    assert every_attack([[replace(one, estimates={bound.name: bound})] for (one,) in runs]) == []
+
+
+def test_the_page_lists_every_attack_over_the_runs() -> None:
+    document = Document.from_json(results())
+    runs = [document.results, [replace(one, round=9) for one in document.results]]
+    whole = replace(document, run=replace(document.run, attacks_over_runs=every_attack(runs)))
+    assert Document.from_json(whole.to_json()).to_json() == whole.to_json()
+    shown = list(rows(quotable(whole.to_json())))
+    pooled = [one for one in document.results if one.party is None]
+    assert [(row.attack, row.measure) for row in shown if row.main] == [
+        (one.attack, "TPR at 1 % FPR" if "tpr@0.01" in one.estimates else "AUC") for one in pooled
+    ]
+    page = render(whole)
+    assert "Every attack over the runs" in page
+    assert all(f"<td>{row.mean}</td>" in page for row in shown)
+    assert "Every attack over the runs" not in render(document)

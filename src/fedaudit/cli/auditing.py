@@ -20,7 +20,7 @@ EngineName = Annotated[
     str, typer.Option(help="Who trains: local (a plain loop) or flower-simulation (Flower and Ray).")
 ]
 Repeats = Annotated[
-    int, typer.Option(min=1, help="Train and audit K times, with consecutive seeds, and show the spread.")
+    int, typer.Option(min=1, help="Train and audit K times, with consecutive seeds: mean and spread of every attack.")
 ]
 
 
@@ -141,9 +141,10 @@ SEEDS = 2**63  # seeds must be smaller than this
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
     """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
     from fedaudit.results.document import Repeat
-    from fedaudit.results.repeats import spread_over
+    from fedaudit.results.repeats import every_attack, spread_over
 
     found, missing = [Repeat(config.federation.seed, document.headlines)], []
+    results = [document.results]
     status = document.run.status
     for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
         if status != "complete":
@@ -159,6 +160,7 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
             missing += [f"{REPEAT}{seed}: {what}" for what in again.degraded]
         if status == "complete":
             found.append(Repeat(seed, again.headlines))
+            results.append(again.results)
         else:
             missing.append(
                 f"{REPEAT}{seed}: {status}, left out of the spread. Give the same command again to continue."
@@ -168,7 +170,7 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         [*(line for line in lines if not line.startswith(REPEAT)), *missing]
         for lines in (document.warnings, document.degraded)
     )
-    told = replace(document.run, repeats=found, over_runs=spread_over(found))
+    told = replace(document.run, repeats=found, over_runs=spread_over(found), attacks_over_runs=every_attack(results))
     return replace(document, run=told, warnings=warnings, degraded=degraded)
 
 

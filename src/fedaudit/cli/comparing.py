@@ -51,6 +51,8 @@ def say(found: "Comparison") -> None:
         if row.whose:
             show(f"      of {row.whose}")
         show(f"    epsilon              {epsilon(row)}")
+        if row.per_person:
+            show(f"      per person: {row.per_person.text}")
     for like in found.alike:
         console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models: {titled(like.metric)}"))
         for run, estimate in like.risks.items():

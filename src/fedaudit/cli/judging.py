@@ -102,6 +102,7 @@ def verify(
 ) -> None:
     """Is a claim of differential privacy kept? Ten checks without any attack, each PASS, FAIL or CANNOT TELL.
 
+    Where it is known whose the records are, an eleventh says what one person is promised.
     A configuration is tried on a few records and trained for three rounds; a recorded run (audit.keep = "snapshots") is
     only read.
     Exit code 1 if a check fails, 3 if none does and one cannot tell.

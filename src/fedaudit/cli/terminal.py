@@ -14,6 +14,7 @@ from rich.text import Text
 from fedaudit.errors import printable
 
 if TYPE_CHECKING:
+    from fedaudit.report.values import Results
     from fedaudit.results.document import Document
     from fedaudit.results.score_file import Scored
     from fedaudit.types import Estimate
@@ -86,10 +87,33 @@ def say(document: "Document", written: Path | None) -> None:
     console.print()
     for line in [*details(results), *spread(results)]:
         console.print(escape(line))
+    say_repeats(results)
     if written:
         console.print(f"\nReport: {escape(str(written))}\n")
     for line in aligned(summary(results)):
         show(line, "bold")
+
+
+def say_repeats(results: "Results") -> None:
+    """Every attack over the training runs, where there were several."""
+    from fedaudit.report.repeats import rows
+
+    shown, notes = [row for row in rows(results) if row.main], Notes()
+    if not shown:
+        return
+    of = shown[0].measure
+    names = [f"  {row.attack}" if row.measure == of else f"  {row.attack}, {row.measure}" for row in shown]
+    cells = [(name, notes.short(row.mean), row.smallest, row.largest) for name, row in zip(names, shown, strict=True)]
+    head, *lines = aligned([(of, "mean over runs", "smallest", "largest"), *cells])
+    console.print()
+    show(head, "dim")
+    place = None
+    for row, line in zip(shown, lines, strict=True):
+        if (row.vantage, row.model) != place:
+            place = (row.vantage, row.model)
+            show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
+        show(line)
+    notes.show()
 
 
 def say_scores(scored: "Scored") -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.config.registry import DEFENCES
-from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, parties_of_one, promise_of
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.types import State, Trained
@@ -62,7 +62,8 @@ def dp_fedavg(asked: DPFedAvgOptions, setting: Setting) -> Defence:
     processes = [Process("user", 1.0, 1, "poisson" if amplified else "full", rate if amplified else 1.0)]
     noise = noise_of(asked, processes, setting.rounds)
     against = "everybody, the server included" if local else "whoever sees the noisy sum; not the server that adds it"
-    promise = promise_of(asked, processes, noise, setting.rounds, parties, against)
+    people = parties_of_one(setting, processes[0])
+    promise = promise_of(asked, processes, noise, setting.rounds, parties, against, people)
     notices = (NOT_AMPLIFIED,) if rate < 1 and not amplified else ()
     if local:
         return Defence(asked.name, update=Clip(asked.clip, noise), promises=promise, notices=(*notices, COUNTS))

@@ -25,7 +25,15 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.config.registry import DEFENCES
-from fedaudit.defences.shared import COUNTS, DefenceOptions, NoisyOptions, Setting, noise_of, promise_of
+from fedaudit.defences.shared import (
+    COUNTS,
+    DefenceOptions,
+    NoisyOptions,
+    Setting,
+    noise_of,
+    promise_of,
+    records_of_one,
+)
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.types import Ints, Records, State, Trained
@@ -47,12 +55,14 @@ def dp_sgd(asked: NoisyOptions, setting: Setting) -> Defence:
 
     check_clip(asked.clip)
     refuse_unfit(setting.task, setting.initial, setting.few)
-    sizes = {len(source()) for source in setting.sources.values()}
-    drawn = {sampling(n, setting.training) for n in sizes}
-    processes = [Process("record", 1.0, steps, "poisson", rate) for rate, steps in sorted(drawn)]
+    sizes = {name: len(source()) for name, source in setting.sources.items()}
+    drawn = {name: sampling(n, setting.training) for name, n in sizes.items()}
+    by_party = {name: Process("record", 1.0, steps, "poisson", rate) for name, (rate, steps) in drawn.items()}
+    processes = sorted(set(by_party.values()), key=lambda process: (process.rate, process.releases))
     noise = noise_of(asked, processes, setting.rounds)
     against = "everybody outside the party that holds the record"
-    promise = promise_of(asked, processes, noise, setting.rounds, min(sizes), against)
+    people = records_of_one(setting, by_party)
+    promise = promise_of(asked, processes, noise, setting.rounds, min(sizes.values()), against, people)
     return Defence(asked.name, gradient=DPSGD(asked.clip, noise), promises=promise, notices=(COUNTS,))
 
 

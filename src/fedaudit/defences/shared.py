@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedaudit.config.schema import Federation
     from fedaudit.defences.slots import Slot
     from fedaudit.learn.tasks import TorchTask, Training
-    from fedaudit.privacy.statement import Process, Promise
+    from fedaudit.privacy.statement import Group, Process, Promise
     from fedaudit.types import Records, State
 
 DELTA = 1e-5  # unless given
@@ -98,15 +98,68 @@ def delta_of(asked: NoisyOptions) -> float:
 
 
 def promise_of(
-    asked: NoisyOptions, processes: Iterable[Process], noise: float, rounds: int, units: int, against: str
+    asked: NoisyOptions,
+    processes: Iterable[Process],
+    noise: float,
+    rounds: int,
+    units: int,
+    against: str,
+    people: Iterable[Group] = (),
 ) -> tuple[Promise, ...]:
-    """The promise for the unit that is worst off."""
+    """The promise for the unit that is worst off. `people`: see `records_of_one` and `parties_of_one`."""
     from fedaudit.privacy.accounting import epsilon
     from fedaudit.privacy.statement import Promise
 
     noisy = [replace(process, noise=noise) for process in processes]
     worst = max(noisy, key=lambda p: epsilon(p, rounds, delta_of(asked))) if len(noisy) > 1 else noisy[0]
-    return (Promise(asked.name, worst, delta_of(asked), units, against),)
+    groups = tuple(replace(group, process=replace(group.process, noise=noise)) for group in people)
+    return (Promise(asked.name, worst, delta_of(asked), units, against, groups),)
+
+
+def records_of_one(setting: Setting, processes: Mapping[str, Process]) -> list[Group]:
+    """How many training records one person has, and how often these take part; `processes` are those of the parties.
+
+    Records in several parties are counted as if all of them lay in a party that draws as often as any of these, in as
+    many batches as any of these. Only people who are not surpassed in every respect are kept.
+    """
+    from fedaudit.privacy.statement import Group
+
+    held = _held(setting)
+    found = set()
+    for counts in held.values():
+        mine = [processes[party] for party in counts]
+        found.add((sum(counts.values()), max(p.rate for p in mine), max(p.releases for p in mine)))
+    kept: list[tuple[int, float, int]] = []
+    for one in sorted(found, reverse=True):
+        if not any(all(a <= b for a, b in zip(one, other, strict=True)) for other in kept):
+            kept.append(one)
+    process = next(iter(processes.values()))
+    return [Group(replace(process, rate=rate, releases=releases), size) for size, rate, releases in kept]
+
+
+def parties_of_one(setting: Setting, process: Process) -> list[Group]:
+    """In how many parties one person has training records. A party without anybody else contributes nothing if the
+    person is not there; any other one stays, and contributes something else."""
+    from fedaudit.privacy.statement import Group
+
+    held = _held(setting)
+    if not held:
+        return []
+    shared = len(setting.sources) < sum(len(counts) for counts in held.values())
+    return [Group(process, max(len(counts) for counts in held.values()), replaced=shared)]
+
+
+def _held(setting: Setting) -> dict[str, dict[str, int]]:
+    """The number of each person's training records in each party that has some; empty if it is not known whose they
+    are."""
+    held: dict[str, dict[str, int]] = {}
+    for party, source in setting.sources.items():
+        subject = source().subject
+        if subject is None:
+            return {}
+        for person, count in zip(*np.unique(subject, return_counts=True), strict=True):
+            held.setdefault(str(person), {})[party] = int(count)
+    return held
 
 
 def within(name: str, strength: float, low: float, high: float) -> float:

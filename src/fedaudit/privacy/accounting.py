@@ -8,6 +8,12 @@ Amplification is by the sampler that was *used*. Poisson sampling is amplified. 
 one batch of each epoch, so each epoch counts as one Gaussian without amplification.
 
 The adjacency is add-remove: a unit is there, or its place contributes nothing.
+
+A person may have several units. What the promise means for a person is group privacy, computed for this mechanism: of
+k records, a random number is drawn into a batch, and the sum moves by that many clip norms at most. That is a mixture
+of Gaussians, which dp-accounting composes (Choquette-Choo et al., "Privacy amplification for matrix mechanisms", ICLR
+2024, corollary 4.7; Ganesh, "Tight group-level DP guarantees for DP-SGD with sampling", 2024). At the same delta it
+promises more than the formula for any mechanism, (k epsilon, k e^((k-1) epsilon) delta), whose delta soon exceeds 1.
 """
 
 import logging
@@ -19,17 +25,19 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from scipy import optimize
+import numpy as np
+from scipy import optimize, stats
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.privacy.statement import Process, Promise, Spent, Statement
+from fedaudit.privacy.statement import Group, PerPerson, Process, Promise, Spent, Statement
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon, gaussian_mu
 from fedaudit.types import Guarantee
 
 INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval ten times finer
 FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
-CELLS = 50_000  # at most, for one release
+CELLS, GROUP_CELLS = 50_000, 5_000  # at most, for one release; those of a group are slower to find
 LEAST_PLD_NOISE = 0.2  # below it losses are too wide to discretise, and epsilon is in the hundreds: Renyi accounting
+LARGEST_GROUP = 100  # in units of the noise: as wide for a group
 MOST_EPSILON = 100.0  # a test may then be wrong only once in 10^43 times: no guarantee at all
 NOISE_PRECISION = 1e-3
 
@@ -132,6 +140,96 @@ def _interval(process: Process) -> float:
     return max(min(INTERVAL, typical / FINENESS), widest / CELLS)
 
 
+# ------------------------------------------------------------------ a person who has several units
+
+
+def per_person(people: Sequence[Group], rounds: int, delta: float) -> PerPerson:
+    """What everybody is promised: the largest epsilon of all."""
+    found = [(group_epsilon(group, rounds, delta), group) for group in people]
+    worst, group = max(found, key=lambda one: one[0])
+    reason = None
+    if worst > MOST_EPSILON:
+        reason = f"group privacy gives an epsilon above {MOST_EPSILON:g}, which guarantees nothing"
+    return PerPerson(
+        k=max(group.size for group in people),
+        counted="parties" if group.process.unit == "user" else "records",
+        epsilon=None if reason else worst,
+        delta=delta,
+        method=_method(group),
+        reason=reason,
+    )
+
+
+@lru_cache
+def group_epsilon(group: Group, rounds: int, delta: float) -> float:
+    """Epsilon for all units of one person together."""
+    process, releases = group.process, group.process.releases * rounds
+    if group.size == 1 and not group.replaced:
+        return epsilon(process, rounds, delta)
+    process.check()
+    check_delta(delta, zero=False)
+    if not _is_mixture(group):
+        moved = group.size * (2 if group.replaced else 1)
+        return gaussian_epsilon(moved * math.sqrt(releases) / process.noise, delta)
+    losses = _group_losses(group).self_compose(releases)
+    if not group.replaced:
+        return float(losses.get_epsilon_for_delta(delta))
+
+    return 2 * _there_and_back(losses, delta)
+
+
+def _there_and_back(losses: Any, delta: float) -> float:
+    """Epsilon of each of two steps, one that takes the parties out and one that puts them in with other content."""
+
+    def holds(each: float) -> bool:
+        return float(losses.get_delta_for_epsilon(each)) * (1 + math.exp(each)) <= delta
+
+    low, high = 0.0, MOST_EPSILON / 2
+    if not holds(high):
+        return math.inf
+    while high - low > 1e-4 * high:
+        low, high = (low, middle) if holds(middle := (low + high) / 2) else (middle, high)
+    return high
+
+
+def _is_mixture(group: Group) -> bool:
+    """Does sampling count? If not, all units of the person are taken to be in every release, which is never less."""
+    process = group.process
+    return process.rate < 1 and process.noise >= LEAST_PLD_NOISE and group.size <= LARGEST_GROUP * process.noise
+
+
+def _group_losses(group: Group) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    process, drawn = group.process, np.arange(group.size + 1)
+    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        process.noise,
+        drawn.astype(float).tolist(),
+        stats.binom.pmf(drawn, group.size, process.rate).tolist(),
+        value_discretization_interval=_group_interval(group),
+    )
+
+
+def _group_interval(group: Group) -> float:
+    apart = group.size / group.process.noise
+    widest = 10 * apart + apart**2 / 2  # ten deviations out, with every unit drawn
+    return max(group.size * _interval(group.process), widest / GROUP_CELLS)
+
+
+def _method(group: Group) -> str:
+    process, size = group.process, group.size
+    what = "parties" if process.unit == "user" else "records"
+    if size == 1 and not group.replaced:
+        return f"as for {'a party' if process.unit == 'user' else 'a record'}"
+    if _is_mixture(group):
+        how = f"PLD of a mixture of Gaussians: the number of the {size:,} {what} that are drawn, interval "
+        how += f"{_group_interval(group):.3g}"
+    else:
+        how = f"exact Gaussian composition, with all {size:,} {what} in every release"
+    twice = "; a party stays when a person leaves, so that its contribution changes by twice the clip norm"
+    return f"group privacy, {how}{twice if group.replaced else ''}"
+
+
 # ------------------------------------------------------------------ noise
 
 
@@ -209,16 +307,23 @@ def statement(promise: Promise, rounds: int) -> Statement:
         process=process,
         curve=Spent(at, spent),
         problems=problems,
+        per_person=per_person(promise.people, rounds, delta) if promise.people else None,
     )
 
 
 def promise_from(plain: Mapping[str, Any]) -> Promise:
     """Reads a promise that `asdict` wrote into a run's manifest."""
     try:
-        process = Process(**plain["process"])
-        process.check()
-        return Promise(**{**plain, "process": process})
+        process = _process_from(plain["process"])
+        people = tuple(Group(**{**one, "process": _process_from(one["process"])}) for one in plain.get("people", ()))
+        return Promise(**{**plain, "process": process, "people": people})
     except (TypeError, KeyError) as error:
         raise FedauditError(
             "run-guarantee", f"the guarantee of this run cannot be read: {error}", "Run it again.", exit_code=REFUSED
         ) from None
+
+
+def _process_from(plain: Mapping[str, Any]) -> Process:
+    process = Process(**plain)
+    process.check()
+    return process

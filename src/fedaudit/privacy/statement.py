@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from fedaudit.errors import FedauditError
-from fedaudit.types import ALWAYS, Unit
+from fedaudit.types import ALWAYS, Rule, Unit
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e100  # beyond these, accountants lose their digits
 
@@ -42,6 +42,16 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Group:
+    """What one person has of the units of a promise: so many records or parties, none of which takes part more often
+    than `process` does."""
+
+    process: Process
+    size: int
+    replaced: bool = False  # they stay without the person and contribute something else: parties that hold others, too
+
+
+@dataclass(frozen=True)
 class Promise:
     """A claim about noise: the process of the unit that is worst off, the delta, and the number of units."""
 
@@ -50,6 +60,7 @@ class Promise:
     delta: float
     units: int
     against: str  # the adversaries that it holds against
+    people: tuple[Group, ...] = ()  # everybody has at most what one of these has; empty where that is not known
 
 
 def check_noise(noise: float) -> None:
@@ -82,6 +93,30 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class PerPerson:
+    """What a promise for records or parties promises a person, by group privacy. Nothing if there is no epsilon."""
+
+    k: Annotated[int, Rule("minimum", 1), "the most records of one person, or the most parties that hold some"]
+    counted: Literal["records", "parties"]
+    epsilon: float | None
+    delta: float
+    method: str
+    reason: Annotated[str | None, "why there is no epsilon"] = None
+
+    @property
+    def text(self) -> str:
+        """A sentence without its full stop, to follow "per person"."""
+        one = self.k == 1
+        if self.counted == "records":
+            held = "nobody has more than one record" if one else f"one person has up to {self.k:,} records"
+        else:
+            held = f"the records of one person lie in {'one party' if one else f'up to {self.k:,} parties'}"
+        if self.epsilon is None:
+            return f"no promise, because {held} and {self.reason}"
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} ({held})"
+
+
+@dataclass(frozen=True)
 class Statement:
     """`run.guarantee` of results.json: a promise with its epsilon, which is None if it is not finite.
 
@@ -102,3 +137,4 @@ class Statement:
     curve: Spent
     problems: Sequence[str] = field(default=(), metadata=ALWAYS)
     further: "Sequence[Statement]" = ()  # promises for other units
+    per_person: Annotated[PerPerson | None, "where it is known whose the records are"] = None

@@ -45,6 +45,7 @@ def titled(metric: str) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     most = ABSENT if row.allowed is None else f"{row.allowed:.3g}"
     epsilon = ABSENT if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
+    epsilon += f"; per person: {row.per_person.text}" if row.per_person else ""
     star = "* " if row.best else ""
     return (star + row.run, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
 

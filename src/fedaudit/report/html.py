@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import canary, charts, helps, panels, parties, sections, strength, subjects, tear, words
+from fedaudit.report import canary, charts, helps, panels, parties, repeats, sections, strength, subjects, tear, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
 from fedaudit.report.coins import coins
@@ -68,6 +68,7 @@ def _view(results: Results) -> dict[str, Any]:
         "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
+        "every_attack": repeats.every_attack(results),
         "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
         "coins": coins(results),

@@ -157,6 +157,7 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
         ("Delta", f"{delta:.3g}"),
         ("Adjacency", claim.adjacency or NONE),
         ("Accountant", claim.accountant),
+        *_per_person(results),
     ]
     extra = [
         ("Scope", claim.scope),
@@ -177,6 +178,15 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
         "measurement of a few attacks: the two may be compared only where they speak of the same unit."
     )
     return Panel(f"{lead}{meaning}", shown)
+
+
+def _per_person(results: Results) -> list[tuple[str, str]]:
+    """A promise for records is a weaker one for a person who has several, or none at all."""
+    claim = results.run.guarantee
+    if found := claim and claim.per_person:
+        return [("Per person", found.text), ("Per person, by", found.method)]
+    unknown = claim and claim.unit == "record" and results.run.data.subjects is not None
+    return [("Per person", "not stated in these results")] if unknown else []
 
 
 def _allows(most: float, needed: float, at: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.statement import PerPerson
 from fedaudit.results.alike import Like, alike
 from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
@@ -50,6 +51,7 @@ class Row:
     delta: float | None
     allowed: float | None  # the largest TPR at 1 % FPR that the guarantee permits anybody
     best: bool = field(default=False, metadata=ALWAYS)  # not dominated
+    per_person: PerPerson | None = None  # what the claim means for one person, where that is known
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def row_of(document: Document, name: str, metric: str = RISK) -> Row:
         epsilon=epsilon,
         delta=claim.delta if claim else None,
         allowed=None if claim is None or epsilon is None else allowed(epsilon, claim.delta, CHANCE),
+        per_person=claim.per_person if claim else None,
     )
 
 

@@ -19,7 +19,18 @@ from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
-from fedaudit.types import ALWAYS, Audit, AuditResult, Count, Estimate, Estimates, Headline, Rule, VantageName
+from fedaudit.types import (
+    ALWAYS,
+    Audit,
+    AuditResult,
+    Count,
+    Estimate,
+    Estimates,
+    Headline,
+    ModelKind,
+    Rule,
+    VantageName,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +97,20 @@ class Withheld:
 
 
 @dataclass(frozen=True)
+class AttackOverRuns:
+    """The mean over all repeated runs of one attack, pooled over the parties, with the smallest and the largest value;
+    the intervals include how much the runs differ."""
+
+    attack: str
+    vantage: VantageName
+    model: ModelKind
+    runs: Annotated[int, Rule("minimum", 1), "that have a result of it"]
+    estimates: Estimates
+    smallest: Mapping[str, float]
+    largest: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
 
@@ -105,6 +130,7 @@ class RunInfo:
     accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
     repeats: Sequence[Repeat] = ()
     over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
+    attacks_over_runs: Annotated[Sequence[AttackOverRuns], "every attack; the results are those of the first run"] = ()
     weights_per_member: Annotated[
         Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
     ] = field(default_factory=dict)

@@ -1,11 +1,17 @@
 """What repeated training runs found together: the mean over them, with an interval that includes their spread."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedaudit.results.document import OverRuns, Repeat
+from fedaudit.results.document import AttackOverRuns, OverRuns, Repeat
 from fedaudit.stats import over_runs
 from fedaudit.stats.wording import several_kinds
+from fedaudit.types import AuditResult, Estimates, ModelKind
+
+MEASURED = "measured"
+DIFFERENCES = ("excess-over-blind", "excess-over-baselines", "members-minus-nonmembers")
+LENGTHS = ("score-sd", "canary-norm")
 
 
 def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
@@ -17,7 +23,7 @@ def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
     for headline in repeats[0].headlines:
         quoted = [h for run in repeats for h in run.headlines if h.vantage == headline.vantage]
         each = [h.estimates for h in quoted]
-        measured = [name for name, estimate in headline.estimates.items() if estimate.kind == "measured"]
+        measured = [name for name, estimate in headline.estimates.items() if estimate.kind == MEASURED]
         names = [name for name in measured if len(each) > 1 and all(name in own for own in each)]
         if names:
             together = {name: over_runs([own[name] for own in each]) for name in names}
@@ -27,3 +33,36 @@ def spread_over(repeats: Sequence[Repeat]) -> list[OverRuns]:
             }
             found.append(OverRuns(headline.vantage, told))
     return found
+
+
+def every_attack(runs: Sequence[Sequence[AuditResult]]) -> list[AttackOverRuns]:
+    """Each attack, vantage and kind of model, pooled over the parties: every measured estimate, over the runs that have
+    it. `runs` holds the results of each run."""
+    if len(runs) < 2:
+        return []
+    found: dict[tuple[str, str, ModelKind], list[Estimates]] = {}
+    for entry in (entry for results in runs for entry in results if entry.party is None):
+        found.setdefault((entry.attack, entry.vantage, entry.model), []).append(entry.estimates)
+    return [
+        _of_one(who, each)
+        for who, each in found.items()
+        if any(e.kind == MEASURED for own in each for e in own.values())
+    ]
+
+
+def _of_one(who: tuple[str, str, ModelKind], each: Sequence[Estimates]) -> AttackOverRuns:
+    names = dict.fromkeys(name for own in each for name, e in own.items() if e.kind == MEASURED)
+    measured = {name: [own[name] for own in each if name in own] for name in names}
+    values = {name: [e.value for e in own if e.value is not None] for name, own in measured.items()}
+    return AttackOverRuns(
+        *who,
+        runs=len(each),
+        estimates={name: over_runs(own, *_range(name)) for name, own in measured.items()},
+        smallest={name: min(own) for name, own in values.items() if own},
+        largest={name: max(own) for name, own in values.items() if own},
+    )
+
+
+def _range(name: str) -> tuple[float, float]:
+    """The smallest and the largest value that an estimate can have: differences, lengths, and shares."""
+    return (-1.0, 1.0) if name in DIFFERENCES else (0.0, math.inf) if name in LENGTHS else (0.0, 1.0)

@@ -15,9 +15,9 @@ from scipy import special
 from fedaudit.types import Estimate
 
 
-def over_runs(runs: Sequence[Estimate], least: float = 0.0) -> Estimate:
+def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -> Estimate:
     """The mean over training runs, with an interval for the mean over all possible runs. Runs without a value are left
-    out; with fewer than two values there is no result. `least`: the smallest possible value, -1 for differences."""
+    out; with fewer than two values there is no result. `least`, `most`: possible values, from -1 for differences."""
     measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
     name, confidence = runs[0].name, runs[0].confidence
     counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)
@@ -33,5 +33,5 @@ def over_runs(runs: Sequence[Estimate], least: float = 0.0) -> Estimate:
         f"mean over {count} training runs (standard deviation {deviation:.3g}); random effects: Student's t over the "
         f"runs, and the error of measuring each: {measured[0].method}"
     )
-    ends = (mean, max(mean - below, least), min(mean + above, 1.0))
+    ends = (mean, max(mean - below, least), min(mean + above, most))
     return Estimate(name, *ends, confidence, method, "measured", *counts)

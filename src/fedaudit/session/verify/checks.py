@@ -1,4 +1,7 @@
-"""Ten checks of a claim of differential privacy: PASS, FAIL or CANNOT TELL, with the evidence. See docs/dp.md."""
+"""Ten checks of a claim of differential privacy: PASS, FAIL or CANNOT TELL, with the evidence. See docs/dp.md.
+
+An eleventh is added where it is known how many of the protected units one person has.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,6 +10,7 @@ from typing import Literal
 
 from scipy import stats
 
+from fedaudit.privacy.accounting import per_person
 from fedaudit.session.verify.claim import Claim
 from fedaudit.session.verify.evidence import BY_EXAMPLES, CONSTANT, ROUNDING, Evidence, Noise
 
@@ -26,7 +30,8 @@ class Check:
 
 
 def check(claim: Claim, seen: Evidence) -> list[Check]:
-    return [Check(id, question, *judge(claim, seen), claim.name) for id, question, judge in CHECKS]
+    checks = [*CHECKS, *([PER_PERSON] if claim.people else [])]
+    return [Check(id, question, *judge(claim, seen), claim.name) for id, question, judge in checks]
 
 
 def _sensitivity(claim: Claim, seen: Evidence) -> Found:
@@ -241,6 +246,19 @@ def _denominator(claim: Claim, seen: Evidence) -> Found:
     return "PASS", CONSTANT + (f" (here the same as {' and '.join(alike)})" if alike else "")
 
 
+def _per_person(claim: Claim, seen: Evidence) -> Found:
+    stated = claim.per_person
+    true = per_person(claim.people, claim.rounds_done, claim.said.delta)
+    found = f"{true.text}: {true.method}"
+    if stated is None:
+        return "FAIL", f"nothing is stated about a person; it is {found}"
+    if stated.epsilon is not None and (
+        true.epsilon is None or true.epsilon > stated.epsilon * (1 + ROUNDING) + 1e-9 or stated.delta < true.delta
+    ):
+        return "FAIL", f"an epsilon of {stated.epsilon:.4g} at delta {stated.delta:.3g} is stated; it is {found}"
+    return "PASS", f"{found}; {'no promise' if stated.epsilon is None else f'{stated.epsilon:.4g}'} is stated"
+
+
 MASKED = "the updates are masked: only their sum was recorded"
 
 
@@ -256,7 +274,9 @@ def _blind(claim: Claim, seen: Evidence) -> str:
     )
 
 
-CHECKS: list[tuple[str, str, Callable[[Claim, Evidence], Found]]] = [
+Checked = tuple[str, str, Callable[[Claim, Evidence], Found]]
+PER_PERSON: Checked = ("D11", "Is what is stated about one person right?", _per_person)
+CHECKS: list[Checked] = [
     ("D1", "Is the noise scaled by what one unit can do?", _sensitivity),
     ("D2", "Is the noise enough for the epsilon of one round?", _exact_noise),
     ("D3", "Is the noise there?", _noise_is_there),

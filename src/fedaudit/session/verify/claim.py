@@ -12,7 +12,7 @@ from fedaudit.config.toml import read_toml
 from fedaudit.defences.shared import NoisyOptions
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.accounting import epsilon
-from fedaudit.privacy.statement import Process, Promise, Sampler, Statement
+from fedaudit.privacy.statement import Group, PerPerson, Process, Promise, Sampler, Statement
 from fedaudit.types import Unit
 
 # Where the noise is added: to gradients inside the party, to the update as it leaves, or to the sum at the server.
@@ -51,6 +51,8 @@ class Claim:
     said: Declared
     rounds_done: int
     name: str = ""  # whose claim, where there are several
+    people: tuple[Group, ...] = ()  # what one person has at most, where that is known
+    per_person: PerPerson | None = None  # as stated
 
     @property
     def sensitivity(self) -> float:
@@ -114,7 +116,8 @@ def claimed_by(config: Config, promise: Promise, stated: Statement | None, round
             "parties": federation.parties,
             "denominator": federation.participation * federation.parties if where == "aggregate" else None,
         }
-        return Claim(Declared.model_validate(said), rounds_done, f"{promise.defence}, one {promise.process.unit}")
+        name = f"{promise.defence}, one {promise.process.unit}"
+        return Claim(Declared.model_validate(said), rounds_done, name, promise.people, stated.per_person)
     except ValueError as error:  # pydantic's are ValueErrors, too
         what = str(error).splitlines()[0]
         raise FedauditError(
