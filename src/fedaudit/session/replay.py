@@ -44,7 +44,8 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         # The recorded attacks decide which data were set aside before the rest was dealt out.
         staged = replace(stage(recorded), config=config, promises=promises)
         settings = chosen_again(staged, names, store)
-        check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
+        todo = "Put the data that it was trained on back to where its configuration names them."
+        check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
         settings = measuring(settings, staged, task) if task else settings
     with progress("Replaying the rounds", 0):
