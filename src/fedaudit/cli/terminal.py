@@ -1,5 +1,7 @@
 """How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,9 +167,17 @@ def number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.4f}"
 
 
+EVERY = 30.0  # seconds between two lines of progress in a log
+
+
 @contextmanager
 def progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left; a spinner where the number of steps is not known."""
+    """A bar with the time left, where `steps` rounds are to be done; else a spinner. In a log, where nothing moves, a
+    line every half minute."""
+    if not errors.is_interactive:
+        with logged(what, steps) as step:
+            yield step
+        return
     from rich import progress as rich
 
     columns: list[rich.ProgressColumn] = [rich.SpinnerColumn(), rich.TextColumn("{task.description}")]
@@ -177,3 +187,42 @@ def progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
     with rich.Progress(*columns, console=errors, transient=not steps) as bar:
         task = bar.add_task(what, total=steps or None)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def logged(what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """Lines of progress from a thread of their own: they come even while one step takes minutes."""
+    done, over, begun = [0], threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            errors.print(escape(so_far(what, done[0], steps, time.monotonic() - begun)))
+
+    def step() -> None:
+        done[0] += 1
+
+    teller = threading.Thread(target=tell, name="fedaudit-progress", daemon=True)
+    teller.start()
+    try:
+        yield step
+    finally:
+        over.set()
+        teller.join()
+        spent = time.monotonic() - begun
+        if steps:
+            errors.print(escape(f"{what}: {done[0]} of {steps} rounds done in {spoken(spent)}."))
+
+
+def so_far(what: str, done: int, steps: int, spent: float) -> str:
+    """What is done, and the time left if the rounds that follow take as long as those that are done."""
+    if not steps:
+        return f"{what}: {spoken(spent)} so far."
+    left = f"about {spoken(spent / done * (steps - done))} left" if done else "time left not known yet"
+    return f"{what}: {done} of {steps} rounds done in {spoken(spent)}, {left}."
+
+
+def spoken(seconds: float) -> str:
+    """A time that need not be exact."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

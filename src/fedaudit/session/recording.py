@@ -197,7 +197,7 @@ class Recording:
             self.trouble = f"Recording stopped{where} ({reason}). Training and audit went on; {kept}."
 
 
-def feed(store: Store, auditor: Auditor) -> list[str]:
+def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None) -> list[str]:
     """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out.
 
     After a round that is measured again, the later ones are, too: a search goes on from what the last one found."""
@@ -215,6 +215,7 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
                 auditor.passed(entry.round)  # nothing was measured in it
         except DamagedError as error:
             told.append(f"Round {entry.round}: {error}. That round is left out: it is treated as a gap, not as zero.")
+        step()
     for entry in reversed(store.entries()):  # for deferred attacks, which look only at the last models
         if entry.kept and entry.commit and auditor.wants_models():
             with suppress(DamagedError):

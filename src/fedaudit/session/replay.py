@@ -48,11 +48,11 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
         settings = measuring(settings, staged, task) if task else settings
-    with progress("Replaying the rounds", 0):
+    with progress("Replaying the rounds", len(store.entries())) as step:
         auditor = Auditor(task, staged.game, settings)
         about = About.configured(directory.resolve().name, config, staged.dataset, promises)
         session = Session(auditor, None, about, strict=True)
-        session.replay(store)
+        session.replay(store, step)
         session.remark(released(store, staged, auditor))
     with progress("Computing statistics", 0):
         document = session.finish(out)
