@@ -16,6 +16,7 @@ from rich.text import Text
 from fedaudit.errors import printable
 
 if TYPE_CHECKING:
+    from fedaudit.report.values import Results
     from fedaudit.results.document import Document
     from fedaudit.results.score_file import Scored
     from fedaudit.types import Estimate
@@ -49,31 +50,10 @@ def write_report(document: "Document", directory: Path, name: str = "report.html
 
 def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.values import cleaned
-    from fedaudit.report.words import (
-        ATTRIBUTE_TITLES,
-        attribute_rows,
-        headline_rows,
-        row_titles,
-        spread,
-        verdict,
-        warnings,
-    )
+    from fedaudit.report.words import ATTRIBUTE_TITLES, attribute_rows, spread, verdict, warnings
 
-    results = cleaned(document)
-    attack, _, _, auc, tpr, realised, cost = row_titles(results)
-    titles = (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", ""))
-    rows, notes = headline_rows(results), Notes()
-    cells = [(f"  {r.attack}", notes.short(r.auc), notes.short(r.tpr), r.realised_fpr, r.cost) for r in rows]
-    head, *lines = aligned([titles, *cells])
-    console.print()
-    show(head, "dim")
-    place = None
-    for row, line in zip(rows, lines, strict=True):
-        if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
-            place = (row.vantage, row.model)
-            show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
-        show(line, "bold" if row.primary else "")
-    console.print()
+    results, notes = cleaned(document), Notes()
+    say_attacks(results, notes)
     if guessed := attribute_rows(results):
         values = [notes.short(value) for value in guessed[0]]
         rest = list(zip(ATTRIBUTE_TITLES, values, strict=True))[1:]
@@ -86,6 +66,33 @@ def say(document: "Document", written: Path | None) -> None:
         console.print(escape(line))
     if written:
         console.print(f"\nReport: {escape(str(written))}")
+
+
+def say_attacks(results: "Results", notes: "Notes") -> None:
+    """Every attack at every rate that was asked for. Columns for which there is no room make a table of their own."""
+    from fedaudit.report.words import headline_rows, row_titles
+
+    rows = headline_rows(results)
+    attack, _, _, auc, tpr, fpr, cost, *further = (
+        title.replace("realised ", "").replace("cost in ", "") for title in row_titles(results)
+    )
+    groups = [[[auc, *(notes.short(r.auc) for r in rows)]]]
+    groups += [[[tpr, *(notes.short(r.tpr) for r in rows)], [fpr, *(r.realised_fpr for r in rows)]]]
+    groups += [[[cost, *(r.cost for r in rows)]]]
+    for at, (title, realised) in enumerate(zip(further[::2], further[1::2], strict=True)):
+        found = [r.further[at] for r in rows]
+        groups += [[[title, *(notes.short(each) for each, _ in found)], [realised, *(each for _, each in found)]]]
+    for columns in side_by_side([attack, *(f"  {r.attack}" for r in rows)], groups):
+        head, *lines = aligned(list(zip(*columns, strict=True)))
+        console.print()
+        show(head, "dim")
+        place = None
+        for row, line in zip(rows, lines, strict=True):
+            if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
+                place = (row.vantage, row.model)
+                show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
+            show(line, "bold" if row.primary else "")
+    console.print()
 
 
 def say_scores(scored: "Scored") -> None:
@@ -124,6 +131,8 @@ def say_epsilons(epsilons: Mapping[str, "Estimate"]) -> None:
 # ------------------------------------------------------------------ never cut lines: half an interval says nothing
 
 ABSENT = "–"
+GAP = "  "  # between two columns
+Column = Sequence[str]
 
 
 class Notes:
@@ -145,9 +154,24 @@ class Notes:
             console.print(escape(f"[{place}] {reason}"))
 
 
+def side_by_side(first: Column, groups: Sequence[Sequence[Column]]) -> list[list[Column]]:
+    """Tables that begin with `first` and are no wider than the terminal, if that can be; a group is not torn apart."""
+    tables = [[first, *groups[0]]]
+    for group in groups[1:]:
+        if sum(map(width, [*tables[-1], *group])) - len(GAP) <= console.width:
+            tables[-1] += group
+        else:
+            tables.append([first, *group])
+    return tables
+
+
+def width(column: Column) -> int:
+    return max(map(cell_len, column)) + len(GAP)
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [GAP.join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def show_table(rows: Sequence[Sequence[str]]) -> None:
