@@ -132,8 +132,8 @@ def test_what_a_thawed_audit_lacks_until_the_next_round_is_said() -> None:
     # The error is shared among the attacks that have a result, so that a verdict may be worded differently.
     assert [h.estimates for h in lacking.headlines] == [h.estimates for h in live.headlines]
     others = [result for result in live.results if result.attack != "merlin"]
-    same = {"failed": lacking.failed, "accuracy": {}, "headlines": lacking.headlines}
-    assert told(lacking) == told(replace(live, results=others, **same))
+    rest = replace(live, results=others, failed=lacking.failed, accuracy={}, headlines=lacking.headlines)
+    assert told(lacking) == told(rest)
     audit.observe(made[2])
     other.observe(made[2])
     assert told(other.snapshot()) == told(audit.snapshot())

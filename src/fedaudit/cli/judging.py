@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from fedaudit.cli.options import AsJson, Set, as_json, printed_as_json, write_file
-from fedaudit.cli.terminal import console, say, say_scores, write_report
+from fedaudit.cli.terminal import console, progress, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FedauditError
 
 
@@ -109,7 +109,8 @@ def verify(
     """
     from fedaudit.session.verify import verify as checked
 
-    found = checked(path, claim, set_ or ())
+    with progress("Checking the claim", 0):
+        found = checked(path, claim, set_ or ())
     colours = {"PASS": "green", "FAIL": "bold red", "CANNOT TELL": "yellow"}
     for made in dict.fromkeys(check.claim for check in found):
         console.print(f"\n{escape(made)}")

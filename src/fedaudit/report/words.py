@@ -43,7 +43,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted."""
+    """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
+    has the TPR and the realised FPR at each other rate that was asked for."""
 
     attack: str
     vantage: str
@@ -54,6 +55,7 @@ class Row:
     cost: str
     warnings: tuple[str, ...]
     primary: bool
+    further: tuple[tuple[str, str], ...] = ()
 
 
 # ------------------------------------------------------------------ finding one's way in the results
@@ -248,14 +250,29 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
 
 def headline_rows(results: Results) -> list[Row]:
     """Every pooled result, the blind baseline last, ready to print."""
-    name = main_tpr(results) or ""
+    names = asked_tprs(results) or [""]
     primary = {(h.vantage, attack) for h in headlines(results) for attack in (h.attack, h.fixed)}
     baseline = blind(results)
-    return [_row(entry, name, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
+    return [_row(entry, names, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
 
 
-def _row(entry: AuditResult, name: str, primary: set[tuple[str, str]]) -> Row:
-    tpr, sees_none = entry.estimates.get(name), entry.attack == "blind"
+def asked_tprs(results: Results) -> list[str]:
+    """The TPR that everything quotes, then those at the other rates that were asked for. Where no configuration says
+    what was asked for, all that were estimated."""
+    quoted, config = main_tpr(results), results.run.config
+    there = {name: at for h in headlines(results) for name in h.estimates if (at := fpr_of(name)) is not None}
+    if config:
+        audit = config.get("audit")
+        rates = audit.get("fpr") if isinstance(audit, Mapping) else None
+        asked = {f"tpr@{rate:g}" for rate in rates or () if isinstance(rate, float)}
+        there = {name: at for name, at in there.items() if name in asked}
+    further = sorted(there.keys() - {quoted}, key=lambda name: -there[name])
+    return [quoted, *further] if quoted else []
+
+
+def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]) -> Row:
+    (name, *others), sees_none = names, entry.attack == "blind"
+    tpr, further = entry.estimates.get(name), [(other, entry.estimates.get(other)) for other in others]
     return Row(
         entry.attack,
         NONE if sees_none else entry.vantage,
@@ -266,14 +283,16 @@ def _row(entry: AuditResult, name: str, primary: set[tuple[str, str]]) -> Row:
         cost_text(entry.cost.epochs),
         tuple(entry.warnings),
         (entry.vantage, entry.attack) in primary,
+        tuple((full_text(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 
 def row_titles(results: Results) -> tuple[str, ...]:
-    """Headings of the first seven columns of `headline_rows`."""
-    fpr = fpr_of(main_tpr(results) or "")
-    at = f"TPR at {rate(fpr)} FPR" if fpr else "TPR"
-    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E")
+    """Headings of the columns of `headline_rows`: seven, and two for each further rate."""
+    rates = [fpr_of(name) for name in asked_tprs(results)] or [None]
+    at, *further = (f"TPR at {rate(fpr)} FPR" if fpr else "TPR" for fpr in rates)
+    pairs = (title for each in further for title in (each, "realised FPR"))
+    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E", *pairs)
 
 
 def costs(results: Results) -> dict[str, list[float]]:

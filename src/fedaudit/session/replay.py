@@ -46,14 +46,15 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
         staged = stage(recorded, former=is_former(store.manifest))
         staged = replace(staged, config=config, promises=promises)
         settings = chosen_again(staged, names, store)
-        check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
+        todo = "Put the data that it was trained on back to where its configuration names them."
+        check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
         settings = measuring(settings, staged, task) if task else settings
-    with progress("Replaying the rounds", 0):
+    with progress("Replaying the rounds", len(store.entries())) as step:
         auditor = Auditor(task, staged.game, settings)
         about = About.configured(directory.resolve().name, config, staged.dataset, promises)
         session = Session(auditor, None, about, strict=True)
-        session.replay(store)
+        session.replay(store, step)
         session.remark(released(store, staged, auditor))
     with progress("Computing statistics", 0):
         document = session.finish(out)

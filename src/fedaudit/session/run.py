@@ -21,7 +21,7 @@ from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, is_former, load_manifest
 from fedaudit.trace.segments import digest
 
-# (what is being done, how many steps) -> a context that gives a function to call after each step
+# (what is being done, in how many rounds; 0 if that is not known) -> a context that gives a function to call after each
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 

@@ -137,11 +137,11 @@ class Session:
         ours = self.about is not None and self.about.is_ours
         return self.trace.resume(self.auditor, (lambda what: self.listen(Note(what))) if ours else self.note)
 
-    def replay(self, store: Store) -> None:
-        """All rounds of a recorded trace, as if they happened now."""
+    def replay(self, store: Store, step: Callable[[], None]) -> None:
+        """All rounds of a recorded trace, as if they happened now. `step` is called after each of them."""
         if self.auditor is not None:
             self.odd += store.warnings()
-            self.damaged += [*store.damage(), *feed(store, self.auditor)]
+            self.damaged += [*store.damage(), *feed(store, self.auditor, step)]
             self.salt = stored_salt(store.directory)
             if told := unchecked(store.directory / RUN):
                 self.note(told.rstrip("."))
