@@ -102,6 +102,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
         details += [] if since is None else [f"It has been so since round {since}."]
         details += over_blind(scene.results, headline)
+    details += _stronger(headline)
     graded = grade(tone, headline.estimates.get(name or ""))
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
@@ -158,11 +159,16 @@ def _claim(
 
 
 def _wider(headline: Headline) -> str:
-    """Why an interval has another confidence than the audit."""
-    if headline.primary:
-        return f", corrected for the {count(headline.compared)} results of this audit"
+    """Why an interval has another confidence than the audit, where more than the primary attack was compared."""
+    return f", corrected for the {count(headline.compared)} results of this audit" if headline.primary else ""
+
+
+def _stronger(headline: Headline) -> list[str]:
+    """The same where a server's two kinds of models were."""
+    if headline.primary or headline.compared == 1:
+        return []
     kinds = f"the stronger of {count(headline.compared)} kinds of models is quoted, the {headline.model} ones"
-    return f", wider because {kinds}" if headline.compared > 1 else ""
+    return [f"The intervals are wider, because {kinds}."]
 
 
 def _of_the_primary(fixed: Heard, name: str | None) -> str:
