@@ -157,6 +157,23 @@ def test_what_is_measured_or_counted_is_no_id(tmp_path: Path, seed: int, rows: i
     assert ids(tmp_path, columns) == []
 
 
+def test_weights_of_a_survey_are_no_ids(tmp_path: Path) -> None:
+    """Like the weights in Adult: most occur once, and those that occur twice belong to people who are much alike."""
+    rng = np.random.default_rng(0)
+    weight = rng.permutation(900_000)[:2000].repeat(rng.choice([1, 2, 3], 2000, p=[0.6, 0.3, 0.1]))
+    sex = np.unique(weight, return_inverse=True)[1] % 2
+    assert ids(tmp_path, {"weight": weight, "sex": sex, "outcome": rng.integers(0, 2, len(weight))}) == []
+
+
+def test_chance_makes_no_ids(tmp_path: Path) -> None:
+    """Of many rare remarks, some agree by chance in all rows of a number."""
+    rng = np.random.default_rng(0)
+    remarks = {f"remark{i}": (rng.random(300) < 0.02).astype(int) for i in range(200)}
+    assert (
+        ids(tmp_path, {"number": rng.permutation(np.arange(300) % 140), **remarks, "outcome": np.arange(300) % 2}) == []
+    )
+
+
 def test_breast_cancer_and_diabetes_have_no_ids(tmp_path: Path) -> None:
     for data in (load_breast_cancer(), load_diabetes(scaled=False)):
         columns = dict(zip(map(str, data.feature_names), data.data.T, strict=True))
