@@ -98,6 +98,11 @@ def _tight(sentence: str) -> Markup:
     return Markup(re.sub(r"[\d.]+–[\d.]+", r'<span class="whole">\g<0></span>', safe))
 
 
+def _whole(cell: str) -> Markup:
+    """The same for a cell of a table, whose text is not changed: it may be copied."""
+    return Markup(re.sub(r"[\d.]+ %|[\d.]+–[\d.]+", r'<span class="whole">\g<0></span>', str(escape(cell))))
+
+
 @cache
 def _asset(name: str) -> str:
     return files("fedaudit.report").joinpath(name).read_text(encoding="utf-8")
@@ -106,5 +111,5 @@ def _asset(name: str) -> str:
 @cache
 def _template(name: str) -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tight"] = _tight
+    environment.filters |= {"tight": _tight, "whole": _whole}
     return environment.from_string(_asset("macros.html") + _asset(name))

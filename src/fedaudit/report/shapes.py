@@ -3,12 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+LONG = 30  # characters; a column with a longer cell holds words, which may be broken into lines
+
 
 @dataclass(frozen=True)
 class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+
+    @property
+    def wordy(self) -> list[bool]:
+        """Which columns hold words."""
+        return [any(len(row[at]) > LONG for row in self.rows) for at in range(len(self.head))]
 
 
 @dataclass(frozen=True)
