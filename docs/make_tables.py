@@ -126,16 +126,16 @@ def setting(about: Document, found: Cells) -> str:
     ran, accuracy = about.run, about.run.accuracy
     federation, model, sizes = ran.config["federation"], ran.config["model"], ran.parties[0]
     width = f", {model['filters']} filters" if "filters" in model else ""
-    epochs = {kind: found["fta-confidence", kind].cost.epochs for kind in ("local", "global")}
+    one_pass = {kind: found["fta-confidence", kind].cost.epochs for kind in ("local", "global")}
     return (
         f"{ran.data.records:,} records, {federation['parties']} parties, {federation['rounds']} rounds of one "
         f"local epoch, {model['name']}{width}, Adam at {federation['lr']:g}, batches of {federation['batch_size']}, "
         f"seed {federation['seed']}. The first party has {sizes.members:,} members, {sizes.evaluation:,} "
         f"evaluation and {sizes.calibration:,} calibration non-members; the others as many, give or take one. "
         f"Accuracy of the released model: {percent(accuracy['members'])} % on members, "
-        f"{percent(accuracy['evaluation'])} % on outsiders. All attacks but Merlin together cost {epochs['local']:.1f} "
-        f"local epochs a round on local models and {epochs['global']:.1f} on global ones (each candidate is looked at, "
-        "and there are 3.3 of them for each record trained on)."
+        f"{percent(accuracy['evaluation'])} % on outsiders. All attacks but Merlin share one pass, which costs "
+        f"{one_pass['local']:.1f} local epochs a round on local models and {one_pass['global']:.1f} on global ones "
+        "(each candidate is looked at, and there are 3.3 of them for each record trained on)."
     )
 
 

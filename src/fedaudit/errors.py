@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import NoReturn
 
-WRONG_USE = 2  # found before training: configuration or input
+WRONG_USE = 2  # found before training: configuration or input, or a folder that holds another run
 DEGRADED = 4  # training finished, but part of the audit is missing
-REFUSED = 5  # a stored file that fedaudit will not read
+REFUSED = 5  # a stored file that fedaudit will not read: damaged, changed, unsafe or newer
 FAULT = 6  # a bug in fedaudit, as far as is known
 INTERRUPTED = 130  # by Ctrl-C, before there was anything to report
 

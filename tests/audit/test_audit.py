@@ -187,9 +187,9 @@ def test_T4_T12_an_alarm_pays_for_all_that_was_looked_at() -> None:
 def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
     audit = watch(prepare(config()))
     client, server = audit.headlines
-    assert (client.attack, client.model, client.compared) == ("fusion", "global", 1)
-    assert (server.attack, server.compared) == ("fusion", 2)
-    plain = find(audit, "fusion", server.model)["auc"]
+    assert (client.attack, client.model, client.compared) == ("matched-filter", "global", 1)
+    assert (server.attack, server.compared) == ("matched-filter", 2)
+    plain = find(audit, "matched-filter", server.model)["auc"]
     quoted = server.estimates["auc"]
     assert quoted.value == plain.value
     assert quoted.confidence == pytest.approx(0.975)
@@ -210,7 +210,7 @@ def test_T4_a_model_without_a_tpr_is_not_the_weaker_for_that() -> None:
     assert (local["auc"].value or 0) > (together["auc"].value or 0)
     (server,) = [h for h in audit.headlines if h.vantage == "server"]
     assert (server.attack, server.model) == ("fusion", "local")
-    (notice,) = [line for line in audit.notices if "compared by AUC" in line]
+    (notice,) = [line for line in audit.notices if "only the AUC speaks" in line]
     assert notice.startswith("server: fusion on local models has no TPR at 1% FPR (needs ")
 
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from fedaudit.adversary.attacks import SUBJECT
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.judge.sentences import of_former_version
 from fedaudit.audit.judge.subjects import f1, rates
 from fedaudit.audit.known import KNOWN, known, possible, usual
 from fedaudit.audit.settings import own_records
@@ -232,7 +232,8 @@ def test_results_report_gate_and_plan_speak_of_people(tmp_path: Path) -> None:
     assert "the very records that were trained on" in page
     assert "Records of the person it asks about" in page
     assert "label of the record it asks about" not in page
-    assert "subjects in the training data" in document.headlines[0].sentence
+    assert "a subject of the training data" in document.headlines[0].sentence
+    assert "subjects in the training data" in " ".join(document.headlines[0].details)
     rules = [parse_rule(text) for text in ("auc[attack=subject-fta] > 0.6", "balanced-accuracy@25 > 0.6")]
     assert gate(out, rules).exit_code == 1
     tables = plan_of(stage(settings))
@@ -251,7 +252,8 @@ def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibra
     found = {e.name: e for e in (auc([block]), tpr_at_fpr([block], 0.05))}
     headline = Headline("client", "subject-fta", "global", found, 1)
     behind = AuditResult("subject-fta", "client", "global", "subject", None, 4, found, Cost(0.1))
-    ((tone, sentence),) = [(h.tone, h.sentence) for h in worded([headline], Scene([behind], 4))]
+    (told,) = of_former_version([headline], [behind], 4)
+    tone, sentence = told.tone, " ".join([told.sentence, *told.details])
     visible = smallest_visible_auc(Sizes(70, 150, calibration))
     assert (
         "The smallest risk that this audit could have seen, with 70 members and 150 outsiders, is an AUC of "
@@ -275,12 +277,13 @@ def test_where_the_share_is_not_settled_chance_on_average_is_still_said() -> Non
     headline = Headline("client", "subject-loss", "global", found, 1)
     for unit, words in (("subject", "no evidence was found that it can tell"), ("record", "nothing beyond chance was")):
         behind = AuditResult("subject-loss", "client", "global", cast(Unit, unit), None, 5, found, Cost(0.1))
-        (told,) = worded([headline], Scene([behind], 5))
+        (told,) = of_former_version([headline], [behind], 5)
+        details = " ".join(told.details)
         assert told.tone == "unknown"
         assert f"is not settled: 6.0 % of {'subjects in ' if unit == 'subject' else ''}the training" in told.sentence
-        assert f"On average {words}" in told.sentence
-        assert "53.3 % of the time (95 % interval 47.2–59.2; guessing is 50 %)" in told.sentence
-        assert ("The smallest risk that this audit could have seen" in told.sentence) == (unit == "subject")
+        assert f"On average {words}" in details
+        assert "53.3 % of the time (95 % interval 47.2–59.2; guessing is 50 %)" in details
+        assert ("The smallest risk that this audit could have seen" in details) == (unit == "subject")
 
 
 def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:

@@ -33,12 +33,14 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
         federation={"rounds": 15},
         audit={"attacks": attacks, "reference": {"models": 8}},
     )
-    audit = watch(prepare(settings))
+    prepared = prepare(settings)
+    audit = watch(prepared)
     for attack in attacks:
         for model in ("global", "local"):
             assert found(audit, attack, model) > 0.6, (attack, model)
-    costs = {r.attack: r.cost.epochs for r in audit.results if r.party is None and r.model == "local"}
-    assert costs["kta-loss"] == costs["kta-logit"]
+    charged = prepared.auditor.panels.everyone.ledger.charged  # all attacks on a bank pay for it, and nobody else
+    assert charged["kta-loss"]["reference"] == charged["kta-logit"]["reference"] > 0
+    assert {name for name, of in charged.items() if "outside-plain-reference" in of} == {"outside-lira"}
     informed, outside = (n for n in audit.notices if "reference models" in n)
     assert "kta-loss" in informed
     assert "upper estimate" in informed

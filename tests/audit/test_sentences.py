@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary import attacks
+from fedaudit.adversary.attacks import about
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
 from fedaudit.audit.judge.accuracy import accuracy, useless
-from fedaudit.audit.judge.quoted import beyond_chance
-from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.audit.notices import sets_differ, tied
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
@@ -24,6 +23,8 @@ from tests.worlds import config, null_world, watch
 @pytest.mark.parametrize(
     ("names", "failed", "expected"),
     [
+        (["loss", "fusion", "matched-filter"], (), "matched-filter"),
+        (["loss", "fusion", "matched-filter"], ("matched-filter",), "fusion"),
         (["loss", "fta-logit", "gradient-cosine", "fta-confidence"], (), "gradient-cosine"),
         (["loss", "fta-logit", "fta-confidence"], (), "fta-confidence"),
         (["modified-entropy", "fta-loss", "loss"], (), "fta-loss"),
@@ -41,10 +42,10 @@ def test_the_strongest_kind_that_can_be_fed_is_quoted(
     assert chosen.name == expected
 
 
-def test_a_regression_without_fusion_quotes_the_next_kind() -> None:
+def test_a_regression_without_fusion_has_the_filter_as_its_primary_attack() -> None:
     keys = {"rounds": 2, "parties": 2, "members": 0.4, "nonmembers": 0.3}
     audit = watch(prepare(config(data={"name": "diabetes"}, federation=keys)))
-    assert {headline.attack for headline in audit.headlines} == {"gradient-cosine"}
+    assert {headline.fixed for headline in audit.headlines} == {"matched-filter"}
 
 
 def test_every_headline_has_its_sentence_with_attack_and_counts() -> None:
@@ -52,8 +53,10 @@ def test_every_headline_has_its_sentence_with_attack_and_counts() -> None:
     assert [headline.vantage for headline in audit.headlines] == ["client", "server"]
     for headline in audit.headlines:
         members = headline.estimates["auc"].n_pos
-        assert "fta-confidence, after 5 rounds" in headline.sentence
-        assert f"of {members:,})" in headline.sentence or "could not be measured" in headline.sentence
+        assert f"after 5 rounds, by {headline.attack}: {about(headline.attack)}" in headline.sentence
+        assert headline.fixed == "fta-confidence"
+        told = " ".join([headline.sentence, *headline.details])
+        assert f"of {members:,})" in told or "could not be measured" in told
 
 
 def test_warnings_of_results_are_among_the_warnings_of_the_audit() -> None:
@@ -70,44 +73,46 @@ def test_warnings_of_results_are_among_the_warnings_of_the_audit() -> None:
     assert said in audit.warnings
 
 
-def test_nothing_was_found_is_about_all_attacks_with_their_correction() -> None:
-    """The quoted attack alone was asked; another one beside it could have an AUC of 1."""
+def test_the_strongest_finding_is_quoted_with_its_correction() -> None:
+    """The attack that was fixed before looking alone was asked; another one beside it could have an AUC of 1."""
     prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"], "vantages": ["client"]}))
-    audit = watch(prepared)
+    watch(prepared)
     for sight in prepared.auditor.panels.sights.values():
         kept, member = sight.reductions["loss"], sight.role == Role.MEMBER.value
         assert isinstance(kept, Last)
         kept.values = kept.values + 100.0 * member
-    case = prepared.auditor.case()
-    (headline,) = audit.headlines
-    at_chance = {name: replace(estimate, low=0.0) for name, estimate in headline.estimates.items()}
-    found = beyond_chance(case, [replace(headline, estimates=at_chance)])["client"]
-    looked_at = 2 * (1 + len(case.fprs))
-    assert {each.attack for each in found} == {"loss"}
-    assert {each.looked_at for each in found} == {looked_at}
-    assert [each.estimate.confidence for each in found] == [pytest.approx(1 - 0.05 / looked_at)] * len(found)
-    more = {name: replace(estimate, low=0.9) for name, estimate in headline.estimates.items()}
-    assert beyond_chance(case, [replace(headline, estimates=more)]) == {}
-    quoted = worded([replace(headline, estimates=at_chance)], Scene(audit.results, 5, {"client": found}))[0]
-    assert f"loss on global models (AUC 1.000, {100 - 5 / looked_at:.4g} % interval" in quoted.sentence
-    assert f"corrected for {looked_at} looked at" in quoted.sentence
+    (headline,) = prepared.auditor.snapshot().headlines
+    assert (headline.attack, headline.fixed, headline.compared) == ("loss", "fta-confidence", 2)
+    # Half of the error is the primary attack's; AUC and TPR of the other share the rest.
+    assert headline.estimates["auc"].confidence == pytest.approx(1 - 0.05 / 2 / 2)
+    assert "98.75 % interval" in headline.sentence
+    assert any("fixed before looking, fta-confidence, finds less" in line for line in headline.details)
+
+
+def test_curves_over_rounds_are_kept_of_every_attack() -> None:
+    audit = watch(prepare(config(audit={"attacks": ["matched-filter", "fta-loss", "fed-loss"]})))
+    for result in audit.results:
+        if result.party is None and result.attack != "blind":
+            assert set(result.curves) >= {"roc", "auc"}
+            assert list(result.curves["auc"].x)[-1] == 5
+            assert "simultaneous" in result.curves["auc"].method
 
 
 def test_a_null_world_says_nothing_was_found() -> None:
     audit = watch(null_world(config(audit={"attacks": ["loss", "fta-confidence"]})))
     assert not {headline.tone for headline in audit.headlines} & {"found", "weak"}
-    assert not [headline.sentence for headline in audit.headlines if "Yet other attacks" in headline.sentence]
+    assert {headline.grade for headline in audit.headlines} <= {"nothing found", "not known"}
 
 
-@pytest.mark.parametrize("share_right", [0.1, 0.9])
+@pytest.mark.parametrize("share_right", [0.05, 0.1, 0.9])
 def test_a_useless_model_is_called_so(share_right: float) -> None:
-    """Ten even classes: a model that is right on one record in ten has nothing to leak."""
+    """Ten even classes: a model that is right on fewer than one record in ten; at one in ten, nobody knows."""
     rng = np.random.default_rng(0)
     records = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 10, id=np.arange(2000)).records
-    game = split(records, [np.arange(2000)], 0.3, 0.3, rng)
+    game = split(records, {"party-0": np.arange(2000)}, 0.3, 0.3, rng)
     right = rng.random(2000) < share_right
     said = useless(game, accuracy(game, right, 0.95))
-    assert ("of no use" in said) == (share_right == 0.1)
+    assert ("of no use" in said) == (share_right == 0.05)
 
 
 def test_accuracy_counts_people() -> None:

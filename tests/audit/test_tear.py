@@ -294,9 +294,15 @@ def test_too_few_records_of_its_own_are_refused_before_training() -> None:
         prepare(asking(["tear"], federation={"parties": 12}))
 
 
-def test_only_those_who_see_labels_run_it() -> None:
-    settings = config(audit={"vantages": ["client"], "attacks": ["tear"]})
-    with pytest.raises(FedauditError, match="label-only-client"):
+@pytest.mark.parametrize("attack", ["gap", "tear"])
+def test_only_those_who_see_nothing_but_labels_run_it(attack: str) -> None:
+    """A client sees labels, too: it must not be told that it does not."""
+    settings = config(audit={"vantages": ["client"], "attacks": [attack]})
+    with pytest.raises(FedauditError, match="is run from the vantage 'label-only-client' alone") as refused:
+        prepare(settings)
+    assert refused.value.todo.endswith("add a vantage that can run it: label-only-client.")
+    settings = config(audit={"vantages": ["outsider"], "attacks": ["fta-loss"]})
+    with pytest.raises(FedauditError, match=r"needs every-round and outputs: 'outsider' does not see every-round\."):
         prepare(settings)
 
 

@@ -116,8 +116,10 @@ def test_a_finished_run_is_attacked_again_and_protected(
         assert "holds a run" in refused.stderr or "given twice" in refused.stderr
     assert json.loads((folder / "runs/small/results.json").read_text()) == first
     other = fedaudit("run", "small.toml", "--set", "federation.lr=0.5", cwd=folder)
-    assert other.returncode == 5
-    assert "federation.lr was 0.001 and is now 0.5" in " ".join(other.stderr.split())
+    assert other.returncode == 2  # the run that is there is intact
+    told = " ".join(other.stderr.split())
+    assert "federation.lr was 0.001 and is now 0.5" in told
+    assert "another folder with --out, or replace that run with --force" in told
 
 
 def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("model.name=mpl", "Did you mean 'mlp'"),
         ("federation.parties=2000", "none of the three may be empty"),
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
-        ('audit.attacks=["tear"]', "add a vantage that sees it: label-only-client"),
+        ('audit.attacks=["tear"]', "add a vantage that can run it: label-only-client"),
         ("data.name=npz", "needs data.path"),
         ('audit.vantages=["client", "client"]', "client is listed twice"),
         ('audit.attacks=["loss", "fta-loss", "loss"]', "loss is listed twice"),
@@ -233,6 +235,15 @@ def test_lists(tmp_path: Path, what: str) -> None:
     assert done.returncode == 0
     found = {"attacks": "fta-confidence", "data": "attribute_key", "defences": "higradavg", "models": "resnet20"}
     assert found[what] in done.stdout
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("runs", "run"), ("audti", "audit")])
+def test_an_unknown_command_is_hinted_at_once(tmp_path: Path, typed: str, meant: str) -> None:
+    """Typer and click each said what was meant."""
+    done = fedaudit(typed, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"there is no command {typed!r}. Did you mean {meant!r}? Known: advise, audit, " in done.stderr
+    assert done.stderr.count("Did you mean") == 1
 
 
 def test_list_of_nothing(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_help_is_plain_text_that_keeps_its_brackets(tmp_path: Path, command: str
     shown = {
         "gate": '"tpr@0.01[attack=loss, vantage=client, party=*] > 0.05"',
         "import": "an npz with x, y, party, role[, id, subject]",
-        "score": "CSV or parquet: id, member (0/1), score[, subject].",
+        "score": "CSV or parquet: member (0/1), score[, id, subject].",
         "run": "A TOML file.",
     }
     assert shown.get(command, "--help") in words

@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from fedaudit.cli.commands import app
 from fedaudit.cli.planning import plan, plan_of
 from fedaudit.cli.preparing import plan as command
 from fedaudit.errors import FedauditError
@@ -73,3 +76,33 @@ def test_a_configuration_is_planned_as_it_is_run() -> None:
         assert calibration == pytest.approx(estimate.n_cal, abs=20)
     assert {("fusion" in title, title.startswith("Local")) for title in tables} >= {(True, True), (False, False)}
     assert staged.game.truth.mask(Role.CALIBRATION).sum() > 0
+
+
+SMALL = """
+[data]
+name = "digits"
+[federation]
+parties = 2
+[model]
+hidden = [16]
+[audit]
+attacks = ["loss"]
+fpr = [0.01]
+"""
+
+
+def test_a_plan_takes_the_same_changes_as_a_run(tmp_path: Path) -> None:
+    """`plan --set` was unknown."""
+    for name, text in (("two", SMALL), ("three", SMALL.replace("= 2", "= 3").replace("[0.01]", "[0.1]"))):
+        (tmp_path / f"{name}.toml").write_text(text)
+
+    def planned(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["plan", *arguments])
+
+    two, three = (str(tmp_path / f"{name}.toml") for name in ("two", "three"))
+    changed = planned(two, "--set", "federation.parties=3", "--set", "audit.fpr=[0.1]")
+    assert changed.exit_code == 0
+    assert changed.stdout == planned(three).stdout != planned(two).stdout
+    wrong = planned(two, "--set", "federation.roundz=3").exception
+    assert "Did you mean 'rounds'" in str(wrong)
+    assert "Give CONFIG" in str(planned("--members", "9", "--set", "federation.parties=3").exception)

@@ -1,5 +1,6 @@
 """What a terminal of 80 columns shows: every interval whole, every reason in words."""
 
+import copy
 import io
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from fedaudit.cli import terminal
 from fedaudit.report.words import headline_rows
 from fedaudit.results.score_file import estimate as scored
-from tests.report.builder import entry, quotable, read, results, tpr
+from tests.report.builder import Json, entry, quotable, read, results, tpr
 from tests.results.test_score_file import rows, write
 
 REASON = "40 calibration non-members are there and 100 are needed, so that no threshold can be set"
@@ -39,6 +40,42 @@ def test_every_interval_is_whole_at_80_columns(shown: io.StringIO) -> None:
         assert all(cell in line for cell in cells), line
     assert " ".join(shown.getvalue().split()).count(f"[1] {REASON}") == 1
     assert "…" not in shown.getvalue()
+
+
+def at_two_rates() -> Json:
+    document = copy.deepcopy(results(attacks=2))
+    for found in [*document["results"], *document["headlines"]]:
+        if found["attack"] != "blind":
+            found["estimates"]["tpr@0.001"] = tpr(0.0123)
+    return document
+
+
+@pytest.mark.parametrize("config", ["asked", "default", "none"])
+def test_every_rate_that_was_asked_for_is_shown(shown: io.StringIO, config: str) -> None:
+    """It showed one. The others have a table of their own where there is no room beside it."""
+    document = at_two_rates()
+    audit = document["run"]["config"]["audit"]
+    if config == "default":
+        del audit["fpr"]
+    elif config == "none":  # a federation trained elsewhere: all rates that were estimated
+        document["run"]["config"] = {}
+    terminal.say(read(document), None)
+    text = shown.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("TPR at 1 % FPR") == 1
+    expected = 0 if config == "default" else 1
+    assert text.count("TPR at 0.1 % FPR") == expected
+    whole = [row for row in headline_rows(quotable(document)) if row.attack != "blind"]
+    assert [text.count(row.further[0][0]) for row in whole if row.further] == expected * [len(whole)] * len(whole)
+
+
+def test_a_wide_terminal_has_room_for_all_rates(shown: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "console", Console(file=shown, width=140))
+    terminal.say(read(at_two_rates()), None)
+    (head,) = [line for line in shown.getvalue().splitlines() if line.startswith("attack ")]
+    assert head.split("  ")[0] == "attack"
+    assert "TPR at 1 % FPR" in head
+    assert "TPR at 0.1 % FPR" in head
 
 
 def test_score_says_how_sure_and_how(shown: io.StringIO, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """[federation]: keys that belong together, and whole audits of the federations they describe."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -97,10 +98,11 @@ def test_F5_F6_few_of_many_parties_take_part() -> None:
 def test_skewed_federations_are_audited(keys: dict[str, Any]) -> None:
     prepared = prepare(config(federation=keys | {"rounds": 2}))
     audit = watch(prepared)
-    assert {r.party for r in audit.results if r.attack == "loss"} == {None, "party-0", "party-1"}
+    assert {r.party for r in audit.results if r.attack == "loss"} == {None, *prepared.game.parties}
     labels = [set(prepared.game.members(party).y.tolist()) for party in prepared.game.parties]
     if keys["partition"] == "column":
         assert not labels[0] & labels[1]
+        assert all(re.fullmatch(r"label \d \+ 4 more", party) for party in prepared.game.parties)
 
 
 def test_F1_a_sampled_federation_goes_on_as_if_it_had_not_stopped() -> None:

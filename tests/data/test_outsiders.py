@@ -24,7 +24,7 @@ def records(copies: int, n: int = 40) -> dict[str, Any]:
 @pytest.mark.parametrize("copies", [0, 3, 20])
 def test_B4_members_with_the_content_of_a_nonmember_are_counted(copies: int) -> None:
     given = dataset("mine", **records(copies), id=np.arange(40)).records
-    made = split(given, [np.arange(40)], 0.3, 0.3, np.random.default_rng(0))
+    made = split(given, {"party-0": np.arange(40)}, 0.3, 0.3, np.random.default_rng(0))
     member = made.truth.role == "member"
     rows = made.candidates.rows
     outside = {rows.x[i].tobytes() for i in np.flatnonzero(~member)}
@@ -36,7 +36,7 @@ def test_B4_members_with_the_content_of_a_nonmember_are_counted(copies: int) -> 
 
 def test_B4_the_same_input_with_another_label_is_another_record() -> None:
     given = dataset("mine", np.repeat(np.arange(20.0), 2)[:, None], np.arange(40) % 2).records
-    assert twins(split(given, [np.arange(40)], 0.3, 0.3, np.random.default_rng(0))) == []
+    assert twins(split(given, {"party-0": np.arange(40)}, 0.3, 0.3, np.random.default_rng(0))) == []
 
 
 def test_B4_a_run_on_rows_that_are_all_there_twice_says_so(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_non_members_of_people_who_were_trained_on_are_counted() -> None:
     """They halve the risk that is found, and nobody was told."""
     people = np.repeat(np.arange(20), 5)
     given = dataset("a", np.arange(100.0)[:, None], np.arange(100) % 2, id=np.arange(100), subject=people).records
-    made = split(given, [np.arange(100)], 0.3, 0.3, np.random.default_rng(0))
+    made = split(given, {"party-0": np.arange(100)}, 0.3, 0.3, np.random.default_rng(0))
     subject, member = made.candidates.subject, made.truth.mask(Role.MEMBER)
     assert subject is not None
     known = set(subject[member].tolist())

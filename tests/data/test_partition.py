@@ -1,5 +1,6 @@
 """Who holds what, and which of it is trained on."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from fedaudit.config.schema import Federation
 from fedaudit.data.outsiders import split_people
 from fedaudit.data.partition import (
     LEAST,
+    Parts,
     build,
     by_column,
     by_person,
@@ -20,7 +22,7 @@ from fedaudit.data.partition import (
 )
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.types import Dataset, Ints, Records, Role
+from fedaudit.types import Dataset, Records, Role
 
 
 def records(n: int) -> Records:
@@ -43,7 +45,7 @@ def test_fractions_apply_inside_every_party() -> None:
 def test_B4_no_record_has_two_roles_or_parties() -> None:
     rng = np.random.default_rng(0)
     parts = iid(records(100), 3, rng)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(100))
+    assert sorted(np.concatenate([*parts.values()]).tolist()) == list(range(100))
     split = game(records(100), parts, 0.4, 0.4, rng)
     members = np.concatenate([split.members(party).id for party in split.parties])
     assert set(members.tolist()) == set(split.truth.id[split.truth.mask(Role.MEMBER)].tolist())
@@ -71,9 +73,9 @@ def test_text_has_no_label_to_deal_by() -> None:
     with pytest.raises(FedauditError, match="no class for each record"):
         dirichlet(text, 3, 1.0, np.random.default_rng(0))
     with pytest.raises(FedauditError, match="no column 'label'"):
-        by_column(text.records, 3, "label")
-    parts = by_column(text.records, 3, "subject")
-    assert sorted(map(len, parts)) == [30, 30, 30]
+        by_column(text, 3, "label")
+    parts = by_column(text, 3, "subject")
+    assert sorted(map(len, parts.values())) == [30, 30, 30]
 
 
 def skewed_classes(n: int = 4000, classes: int = 10) -> Dataset:
@@ -84,11 +86,11 @@ def skewed_classes(n: int = 4000, classes: int = 10) -> Dataset:
     return dataset("a", rng.normal(size=(n, 2)), y, id=np.arange(n), subject=people, attributes={"age": age})
 
 
-def skew(data: Dataset, parts: list[Ints]) -> float:
+def skew(data: Dataset, parts: Parts) -> float:
     """How far the parties' class shares are from the shares overall, on average."""
     y = data.records.y
     overall = np.bincount(y, minlength=data.classes) / len(y)
-    shares = [np.bincount(y[part], minlength=data.classes) / len(part) for part in parts]
+    shares = [np.bincount(y[part], minlength=data.classes) / len(part) for part in parts.values()]
     return float(np.mean([np.abs(share - overall).sum() for share in shares]))
 
 
@@ -97,7 +99,7 @@ def test_dirichlet_deals_every_record_once_and_skews_labels_the_more_the_smaller
     skews = []
     for beta in (0.1, 1.0, 1000.0):
         parts = dirichlet(data, 5, beta, np.random.default_rng(1))
-        assert sorted(np.concatenate(parts).tolist()) == list(range(4000))
+        assert sorted(np.concatenate([*parts.values()]).tolist()) == list(range(4000))
         skews.append(skew(data, parts))
     even = skew(data, iid(data.records, 5, np.random.default_rng(1)))
     assert skews[0] > 1.5 * skews[1] > 4 * skews[2]
@@ -110,7 +112,7 @@ def test_dirichlet_shares_have_the_right_mean_and_variance() -> None:
     rng = np.random.default_rng(2)
     shares = []
     for _ in range(400):
-        first = dirichlet(data, 4, 2.0, rng)[0]
+        first = dirichlet(data, 4, 2.0, rng)["party-0"]
         shares.append((data.records.y[first] == 0).sum() / 1000)
     assert np.mean(shares) == pytest.approx(0.25, abs=0.02)
     assert np.var(shares) == pytest.approx(3 / (16 * 9), rel=0.25)
@@ -120,7 +122,7 @@ def test_B3_a_dirichlet_draw_that_starves_a_party_is_drawn_again_or_refused() ->
     data = skewed_classes(400)
     for seed in range(20):
         parts = dirichlet(data, 8, 0.3, np.random.default_rng(seed))
-        assert min(len(part) for part in parts) >= LEAST
+        assert min(map(len, parts.values())) >= LEAST
     with pytest.raises(FedauditError, match="larger beta"):
         dirichlet(data, 39, 0.01, np.random.default_rng(0))
 
@@ -136,22 +138,62 @@ def test_a_regression_has_no_classes_to_skew() -> None:
 
 @pytest.mark.parametrize("column", ["label", "subject", "age"])
 def test_a_value_of_the_column_belongs_to_one_party(column: str) -> None:
-    records = skewed_classes().records
+    data = skewed_classes()
+    records = data.records
     values = {"label": records.y, "subject": records.subject, "age": records.attributes["age"]}[column]
     assert values is not None
-    parts = by_column(records, 4, column)
-    held = [set(values[part].tolist()) for part in parts]
+    parts = by_column(data, 4, column)
+    held = [set(values[part].tolist()) for part in parts.values()]
     assert sum(len(values) for values in held) == len(set.union(*held)) == len(np.unique(values))
-    assert sorted(np.concatenate(parts).tolist()) == list(range(len(records)))
-    assert min(len(part) for part in parts) > 0
+    assert sorted(np.concatenate([*parts.values()]).tolist()) == list(range(len(records)))
+    assert min(map(len, parts.values())) > 0
 
 
 def test_unfit_columns_are_refused() -> None:
-    records = skewed_classes().records
+    data = skewed_classes()
     with pytest.raises(FedauditError, match="Did you mean 'age'"):
-        by_column(records, 4, "aeg")
+        by_column(data, 4, "aeg")
     with pytest.raises(FedauditError, match="6 values for 40 parties"):
-        by_column(records, 40, "age")
+        by_column(data, 40, "age")
+
+
+def held_by(column: dict[str, Any], parties: int, **more: Any) -> list[str]:
+    (name,) = column
+    values = column[name]
+    data = dataset("a", np.arange(len(values))[:, None] * 1.0, np.arange(len(values)) % 2, **more)
+    texts, codes = np.unique(values, return_inverse=True)
+    known = {name: tuple(map(str, texts))} if texts.dtype.kind == "U" else {}
+    attributes = {name: codes if known else np.array(values)}
+    records = replace(data.records, attributes=attributes)
+    return sorted(by_column(replace(data, records=records, values=known), parties, name))
+
+
+def test_parties_bear_the_values_of_their_column() -> None:
+    clinics = ["Nord-Klinik"] * 5 + ["Süd-Klinik"] * 4 + ["Ost"] * 3 + ["West"] * 2
+    assert held_by({"site": clinics}, 4) == ["Nord-Klinik", "Ost", "Süd-Klinik", "West"]
+    assert held_by({"site": clinics}, 2) == ["Nord-Klinik + West", "Süd-Klinik + Ost"]
+    assert held_by({"site": clinics}, 1) == ["Nord-Klinik + 3 more"]
+    # A number or a letter alone would be mistaken for something else, by whoever reads it and by what redacts it.
+    assert held_by({"site": [7] * 3 + [12] * 2 + [-1]}, 3) == ["site 12", "site 7", "site unknown"]
+    assert held_by({"site": ["A", "0815", "B 2"]}, 3) == ["B 2", "site 0815", "site A"]
+
+
+def test_no_two_values_make_one_party() -> None:
+    """A name is one line of at most 60 characters, and values may differ in what that leaves out."""
+    long = "x" * 70
+    assert held_by({"ward": [f"{long}1", f"{long}2"]}, 2) == [f"{long[:60]} (1)", f"{long[:60]} (2)"]
+    assert held_by({"ward": ["upper\nfloor", "upper floor", "cellar"]}, 3) == [
+        "cellar (1)", "upper floor (2)", "upper floor (3)"
+    ]  # fmt: skip
+
+
+def test_classes_are_called_as_they_were_and_people_stay_numbered() -> None:
+    people = np.repeat(["ann", "bob"], 4)
+    for y, names in ((["ill", "well"] * 4, ["ill", "well"]), ([3.0, 5.0] * 4, ["label 3", "label 5"])):
+        data = dataset("a", np.zeros((8, 1)), np.array(y), id=np.arange(8), subject=people)
+        assert sorted(by_column(data, 2, "label")) == names
+        assert sorted(by_column(data, 2, "subject")) == ["party-0", "party-1"]
+        assert sorted(by_column(data, 2, "label", named=False)) == ["party-0", "party-1"]
 
 
 PARTITIONS: list[dict[str, Any]] = [
@@ -194,8 +236,8 @@ def test_iid_scatters_a_person_and_subjects_keeps_it_in_one_party() -> None:
 def test_whole_people_are_dealt_evenly_by_their_records() -> None:
     data = skewed_classes()
     parts = by_person(data.records, 4, np.random.default_rng(0))
-    assert [len(part) for part in parts] == pytest.approx([1000] * 4, abs=40)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(4000))
+    assert [*map(len, parts.values())] == pytest.approx([1000] * 4, abs=40)
+    assert sorted(np.concatenate([*parts.values()]).tolist()) == list(range(4000))
 
 
 def test_every_party_has_all_roles_however_few_people_it_has() -> None:
@@ -233,7 +275,7 @@ def test_split_on_request_is_the_game_that_it_used_to_be(keys: dict[str, Any]) -
         parts = {
             "iid": lambda: iid(data.records, 3, rng),
             "dirichlet": lambda: dirichlet(data, 3, 0.5, rng),
-            "column": lambda: by_column(data.records, 3, keys["column"]),
+            "column": lambda: by_column(data, 3, keys["column"]),
         }[keys["partition"]]()
         expected = game(data.records, parts, 0.3, 0.3, rng)
         assert split_people(split) != []

@@ -85,6 +85,27 @@ def test_decimal_commas_are_read_where_the_separator_is_another_and_said(tmp_pat
     assert found.notices == ("Commas were read as decimal points in wards.csv: 'a'.",)
 
 
+def test_decimal_commas_in_quotes_are_read_where_the_separator_is_a_comma(tmp_path: Path) -> None:
+    """They used to be words."""
+    found = read(written(tmp_path, 'a,b,outcome\n"1,5",3,x\n"2,125",4,y\n3,"5,25",x\n'), scale=False)
+    assert sorted(found.records.x.tolist()) == [[1.5, 3], [2.125, 4], [3, 5.25]]
+    assert found.notices == ("Commas were read as decimal points in wards.csv: 'a', 'b'.",)
+    columns = {"a": ["0,125", "3"], "outcome": ["x", "y"]}
+    pq.write_table(pa.table(columns), tmp_path / "wards.parquet")
+    assert sorted(read(tmp_path / "wards.parquet", scale=False).records.x.tolist()) == [[0.125], [3]]
+
+
+def test_a_comma_before_three_digits_may_mean_two_things_and_is_refused(tmp_path: Path) -> None:
+    for cells in (['"1,234"', '"12,500"', "7"], ['"1,234,567"', '"2,000"', '"3,000"']):
+        text = "\n".join(["a,outcome", *(f"{cell},{'xy'[i % 2]}" for i, cell in enumerate(cells))])
+        with pytest.raises(FedauditError, match=r"column 'a' holds commas that may separate thousands or decimals"):
+            read(written(tmp_path, text))
+    words = read(written(tmp_path, 'a,outcome\n"1,234",x\ndog,y\ncat,x\n'), scale=False)
+    assert words.records.x.shape == (3, 3)  # words, among which one has a comma
+    where_it_is_decimal = read(written(tmp_path, "a;outcome\n1,234;x\n2,500;y\n"), scale=False)
+    assert sorted(where_it_is_decimal.records.x.tolist()) == [[pytest.approx(1.234)], [2.5]]
+
+
 def test_a_mistake_among_decimal_commas_is_told_as_one(tmp_path: Path) -> None:
     lines = [f"{i},5;{'xy'[i % 2]}" for i in range(200)]
     missing = read(written(tmp_path, "\n".join(["crp;outcome", *lines, "n.a.;x"])), impute="median", scale=False)
@@ -140,7 +161,10 @@ def test_rows_without_a_label_are_refused_or_counted_and_left_out(tmp_path: Path
 
 def test_an_empty_cell_is_refused_by_column_and_row_or_imputed(tmp_path: Path) -> None:
     path = written(tmp_path, WARDS.replace("44,f", ",f").replace("east", "NA"))
-    with pytest.raises(FedauditError, match=r"'age' is empty in row 3; .* wrong with 'ward' as well\. .*data.impute"):
+    says = (
+        r"'age' is empty in row 3; 'ward' has empty cells as well\. Under \[data\] write impute = \"median\", or fill"
+    )
+    with pytest.raises(FedauditError, match=says):
         read(path)
     options: dict[str, Any] = {"drop": ["who"], "scale": False}
     for how, filled in (("median", 61.0), ("mean", 63.0)):
@@ -200,7 +224,7 @@ def test_a_record_in_place_of_a_header_is_not_quoted(tmp_path: Path) -> None:
 
 
 def test_names_and_free_text_are_not_coded(tmp_path: Path) -> None:
-    with pytest.raises(FedauditError, match=r"200 different ones: that looks like names.*data.drop") as caught:
+    with pytest.raises(FedauditError, match=r"200 different ones: that looks like names.*drop = \[\"crp\"\]") as caught:
         read(written(tmp_path, many("person{i}", "somebody")))
     assert "person" not in str(caught.value)
 
@@ -208,9 +232,26 @@ def test_names_and_free_text_are_not_coded(tmp_path: Path) -> None:
 def test_all_columns_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
     lines = [f"person{i},2024-{i},{i},{'xy'[i % 2]}" for i in range(200)]
     path = written(tmp_path, "\n".join(["name,day,b,outcome", *lines]))
-    with pytest.raises(FedauditError, match=r"column 'name' holds words.*something wrong with 'day' as well"):
+    with pytest.raises(FedauditError, match=r"column 'name' holds words.*'day' holds words like names as well"):
         read(path)
     assert len(read(path, drop=["name", "day"]).records) == 200
+
+
+def test_every_column_is_told_with_its_own_remedy(tmp_path: Path) -> None:
+    """Columns with empty cells used to be listed under the advice for columns of words: to drop them."""
+    lines = [f"person{i},2024-{i},{'' if i == 3 else i},,{'x' if i == 5 else i}.5,{'xy'[i % 2]}" for i in range(200)]
+    path = written(tmp_path, "\n".join(["name,day,age,rest,crp,outcome", *lines]))
+    with pytest.raises(FedauditError) as caught:
+        read(path)
+    assert caught.value.what.partition("free text; ")[2] == (
+        "'day' holds words like names as well; 'rest' is empty; 'age' has empty cells; 'crp' has cells that are wrong"
+    )
+    assert caught.value.todo == (
+        'Under [data] write drop = ["name", "day", "rest"] and impute = "median", or name a column of words as id or '
+        "subject, or fill in what is empty. Correct these cells, or empty them and set data.impute."
+    )
+    with pytest.raises(FedauditError, match=r"drop = \[\"day\", \"rest\", \"name\"\]"):
+        read(path, drop=["day", "rest"])  # the whole line, with what it held before
 
 
 def test_what_looks_like_a_number_of_the_record_is_said(tmp_path: Path) -> None:
@@ -253,13 +294,15 @@ def database(path: Path) -> None:
         (lambda p: p.write_bytes("a,outcome\nä,ö".encode("cp1252")), "iconv -f WINDOWS-1252"),
         (lambda p: p.write_text("just words"), "not a header of several columns"),
         (lambda p: p.write_text("a,outcome\n"), "no rows below its header"),
+        (lambda p: p.write_text(" \n"), "is empty"),
         (lambda p: p.write_bytes(b"PAR1 torn"), "parquet file that cannot be read"),
     ],
 )
 def test_a_file_of_the_wrong_kind_is_told_what_to_write(tmp_path: Path, make: Any, says: str) -> None:
     make(tmp_path / "given")
-    with pytest.raises(FedauditError, match=says):
+    with pytest.raises(FedauditError, match=says) as caught:
         read(tmp_path / "given")
+    assert caught.value.exit_code == 2  # the user's own file, and found before training
 
 
 def test_a_table_where_arrays_or_a_configuration_belong(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fedaudit.trace.store import Store
 from fedaudit.types import Round
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, games, mean, net, part, train
+from tests.worlds import silent
 
 State = dict[str, torch.Tensor]
 
@@ -182,7 +183,7 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
     save_game(whole, tmp_path / "game.npz")
     folder = as_mlp(saved(tmp_path / "checkpoints"))
     document = import_checkpoints(
-        folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
+        folder, tmp_path / "run", silent, game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
     )
     assert document is not None
     twin = make_auditor(net, whole, checked(3, attacks=["fta-confidence", "loss"]))
@@ -195,7 +196,7 @@ def test_an_import_is_audited_like_the_loop_itself(tmp_path: Path) -> None:
     assert len(Store.read(tmp_path / "run").entries()) == 3
     with pytest.raises(FedauditError, match="already holds a trace"):
         import_checkpoints(
-            folder, tmp_path / "run", game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
+            folder, tmp_path / "run", silent, game=tmp_path / "game.npz", config=settings(), torch=False, deltas=False
         )
 
 
@@ -206,7 +207,9 @@ def test_the_sections_of_audit_reach_an_import_or_are_refused(tmp_path: Path) ->
     def imported(name: str, **audit: object) -> list[str]:
         config = settings().model_copy(update={"audit": parse({"audit": {"attacks": ["loss"], **audit}}).audit})
         game = tmp_path / "game.npz"
-        document = import_checkpoints(folder, tmp_path / name, game=game, config=config, torch=False, deltas=False)
+        document = import_checkpoints(
+            folder, tmp_path / name, silent, game=game, config=config, torch=False, deltas=False
+        )
         assert document is not None
         return list(document.notices)
 
@@ -219,8 +222,8 @@ def test_a_game_without_the_top_class_is_audited(tmp_path: Path) -> None:
     x, y = (np.concatenate([getattr(game.candidates.rows, name) for game in games()]) for name in "xy")
     save_game(set_aside(x[y < 9], y[y < 9], party="north")[1], tmp_path / "game.npz")
     document = import_checkpoints(
-        as_mlp(saved(tmp_path / "checkpoints")), tmp_path / "run", game=tmp_path / "game.npz", config=settings(),
-        torch=False, deltas=False,
+        as_mlp(saved(tmp_path / "checkpoints")), tmp_path / "run", silent, game=tmp_path / "game.npz",
+        config=settings(), torch=False, deltas=False,
     )  # fmt: skip
     assert document is not None
     assert document.run.data.classes == 10
@@ -235,7 +238,13 @@ def test_a_recorded_trace_is_attacked_elsewhere(tmp_path: Path) -> None:
         update={"model": parse({"model": {"name": "tests.integrations.worlds:shaped_net"}}).model}
     )
     document = import_checkpoints(
-        tmp_path / "trace", tmp_path / "run", game=tmp_path / "game.npz", config=config, torch=False, deltas=False
+        tmp_path / "trace",
+        tmp_path / "run",
+        silent,
+        game=tmp_path / "game.npz",
+        config=config,
+        torch=False,
+        deltas=False,
     )
     assert document is not None
     assert {entry.model for entry in document.results} == {"local", "global"}

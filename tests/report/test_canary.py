@@ -21,10 +21,10 @@ def canaries_alone() -> dict[str, Any]:
 
 
 def test_the_verdict_points_to_the_canaries() -> None:
-    said = report.verdict(quotable(canaries_alone()))
+    said = " ".join(report.verdict(quotable(canaries_alone())))
     assert "no statement about who was trained on" in said
     assert "What canaries show about one party is a section of its own." in said
-    assert "canaries" not in report.verdict(quotable(canaries_alone() | {"results": []}))
+    assert "canaries" not in " ".join(report.verdict(quotable(canaries_alone() | {"results": []})))
 
 
 def test_where_the_canaries_looked_from_was_tested() -> None:

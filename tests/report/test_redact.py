@@ -32,6 +32,7 @@ def telling() -> Document:
         "/srv/data/patients-2024.npz: 3 scores are not finite, the first is 'p-00417'.",
         "Reading C:\\data\\patients.npz took long.",
     ]
+    run["withheld"] = [{"round": 3, "because": "not audited", "reason": "ward-7: '/srv/game.npz' is gone"}]
     results["degraded"] = ["Round 3: party 'ward-7' came late."]
     results["results"][0]["warnings"] = ["twice in ward-7"]
     results["results"][0]["estimates"]["auc"]["reason"] = "ward-7 has too few"

@@ -7,27 +7,63 @@ from typing import Any
 import pytest
 
 from fedaudit.report import charts, headline_rows, panels, row_titles, verdict, words
-from fedaudit.report.values import clean, clean_tree
+from fedaudit.report.values import Results, clean, clean_tree
 from fedaudit.stats.wording import rate, share, share_span, since_round
 from fedaudit.types import Curve
 from tests.report import builder
 from tests.report.builder import quotable
 
 
+def said_of(results: Results) -> str:
+    """The verdict and its details, as the terminal prints them."""
+    return " ".join([*verdict(results), *words.details(results)])
+
+
 def test_found_reads_as_designed() -> None:
-    assert verdict(quotable(builder.minimal())) == (
-        "Any party that sees the global models can pick out 7.7 % of the training records (about 139 of 1,800) while "
-        "wrongly accusing 1 % of outsiders (95 % interval 6.3–9.1; fta-confidence, after 40 rounds)."
-    )
+    assert verdict(quotable(builder.minimal())) == [
+        "Some. Any party that sees the global models can pick out 7.7 % of the training records (about 139 of 1,800) "
+        "while wrongly accusing 1 % of outsiders (95 % interval 6.3–9.1; after 40 rounds, by fta-confidence)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("share", "area", "grade"),
+    [
+        (0.95, 0.99, "nearly everybody"),
+        (0.904, 0.99, "most"),  # its interval begins at 0.89
+        (0.6, 0.9, "most"),
+        (0.077, 0.7, "some"),
+        (0.012, 0.56, "some"),
+        (0.012, 0.503, "nothing found"),
+        (None, 0.503, "not known"),
+        (0.002, 0.42, "alarm"),
+    ],
+)
+def test_the_grade_follows_the_lower_end(share: float | None, area: float, grade: str) -> None:
+    results = quotable(builder.minimal(share, area))
+    assert results.headlines[0].grade == grade
+    ((who, shown, figure, attack),) = words.summary(results)
+    assert (who, shown, attack) == ("client", grade, "fta-confidence, global models")
+    assert ("AUC" in figure) == (share is None)
+
+
+def test_a_verdict_is_one_sentence_a_vantage() -> None:
+    for results in (builder.minimal(), builder.minimal(0.012, 0.56), builder.minimal(0.012, 0.503), builder.results()):
+        for headline in quotable(results).headlines:
+            assert not re.search(r"\. [A-Z]", headline.sentence)
+
+
+def test_a_model_that_is_of_no_use_is_said_once_and_first() -> None:
+    results = builder.results() | {"useless": "The model itself is of no use: it is right on 5 %."}
+    assert verdict(quotable(results))[0].startswith("The model itself is of no use")
+    assert said_of(quotable(results)).count("of no use") == 1
 
 
 def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
-    said = verdict(quotable(builder.results()))
+    said = said_of(quotable(builder.results()))
     assert "Whoever runs the server can pick out 12.4 % of the parties' training records" in said
-    assert (
-        "(95 % interval 11.0–13.8, wider because the stronger of 2 kinds of models is quoted, the local ones; "
-        "fta-confidence, after 40 rounds)" in said
-    )
+    assert "(95 % interval 11.0–13.8; after 40 rounds, by fta-confidence)" in said
+    assert "wider, because the stronger of 2 kinds of models is quoted, the local ones" in said
     assert said.count("the stronger of") == 1
 
 
@@ -35,13 +71,13 @@ def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:
 def test_the_unit_is_named(unit: str, noun: str) -> None:
     results = builder.minimal()
     results["results"][0]["unit"] = unit
-    assert f"7.7 % of {noun}" in verdict(quotable(results))
+    assert f"7.7 % of {noun}" in said_of(quotable(results))
 
 
 def test_nothing_found_is_not_called_safe() -> None:
-    said = verdict(quotable(builder.minimal(0.012, 0.503)))
+    said = said_of(quotable(builder.minimal(0.012, 0.503)))
     assert said.startswith(
-        "Nothing beyond chance was found for any party that sees the global models at this sample size"
+        "Nothing found. Nothing beyond chance was found for any party that sees the global models at this sample size"
     )
     assert "no proof of safety: up to 2.6 % remains possible" in said
     assert "can pick out" not in said
@@ -53,7 +89,7 @@ def test_an_interval_that_begins_at_0_for_want_of_records_is_not_chance() -> Non
     results = builder.minimal(0.609, 0.98)
     why = "the lower end is 0 until there are 12 more calibration non-members"
     results["headlines"][0]["estimates"]["tpr@0.01"] |= {"low": 0.0, "high": 0.8, "reason": why}
-    said = verdict(quotable(results))
+    said = said_of(quotable(results))
     assert "not settled: 60.9 % of the training records (about 1,096 of 1,800)" in said
     assert why in said
     assert "no better than chance" not in said
@@ -81,7 +117,7 @@ def test_the_sentence_is_one_field_and_everybody_shows_it() -> None:
     for headline in stored["headlines"]:
         headline["sentence"] = f"Said of the {headline['vantage']}."
     read = quotable(stored)
-    assert verdict(read) == "Said of the client. Said of the server."
+    assert verdict(read) == ["Some. Said of the client.", "Some. Said of the server."]
 
 
 @pytest.mark.parametrize("low, tone", [(0.01, "none"), (0.0100001, "found")])
@@ -93,11 +129,11 @@ def test_the_lower_end_decides_not_the_value(low: float, tone: str) -> None:
 
 
 def test_a_weak_leak_on_average_is_told_apart_from_none() -> None:
-    said = verdict(quotable(builder.minimal(0.012, 0.56)))
+    said = said_of(quotable(builder.minimal(0.012, 0.56)))
     assert "did no better" not in said
     assert "How much any party that sees the global models can pick out is not settled: 1.2 %" in said
     assert "the interval begins at 0 %, which is not above 1 %" in said
-    assert "which is which 56.0 % of the time (95 % interval 54.8–57.2; guessing is 50 %)" in said
+    assert "which is which 56.0 % of the time (95 % interval 54.8–57.2; guessing is 50 %; after 40 rounds" in said
 
 
 @pytest.mark.parametrize("area, tone", [(0.56, "weak"), (0.503, "unknown"), (None, "unknown")])
@@ -106,29 +142,30 @@ def test_T6_too_few_non_members_is_not_chance(area: float | None, tone: str) -> 
     results["headlines"][0]["estimates"]["tpr@0.01"]["reason"] = "needs 57 more calibration non-members"
     (finding,) = words.findings(quotable(results))
     assert finding.tone == tone
-    assert "could not be measured (needs 57 more calibration non-members)" in finding.sentence
-    assert "–%" not in finding.sentence
-    assert "None" not in finding.sentence
+    told = " ".join([finding.sentence, *finding.headline.details])
+    assert "could not be measured (needs 57 more calibration non-members)" in told
+    assert "–%" not in told
+    assert "None" not in told
 
 
 def test_T6_a_lower_end_held_at_zero_says_why() -> None:
     results = builder.minimal(0.05, 0.5)
     why = "the lower end is 0 until there are 12 more calibration non-members"
     results["headlines"][0]["estimates"]["tpr@0.01"] |= {"low": 0.0, "reason": why}
-    assert why in verdict(quotable(results))
+    assert why in said_of(quotable(results))
 
 
 def test_T10_blind_comes_first_and_only_the_excess_counts() -> None:
     results = builder.results()
     results["results"][-1] = builder.blind(0.62)
-    said = verdict(quotable(results))
+    said = said_of(quotable(results))
     assert said.startswith("Warning: members and outsiders differ even without the model.")
     assert "AUC of 0.620 (95 % interval 0.601–0.639)" in said
     assert "exceeds the blind guess by 0.054 (both intervals together allow 0.023–0.085)" in said
     results["results"][-1] = builder.blind(0.66)
-    assert "not clearly above the blind guess" in verdict(quotable(results))
+    assert "not clearly above the blind guess" in said_of(quotable(results))
     results["results"][-1] = builder.blind(0.503)
-    assert "blind" not in verdict(quotable(results))
+    assert "blind" not in said_of(quotable(results))
 
 
 def test_T10_a_blind_guess_below_chance_is_not_turned_round() -> None:
@@ -142,11 +179,11 @@ def test_T10_a_blind_guess_below_chance_is_not_turned_round() -> None:
 
 def test_T12_below_chance_is_an_alarm_and_never_flipped() -> None:
     results = builder.minimal(0.002, 0.42)
-    assert verdict(quotable(results)).startswith(
-        "Alarm: any party that sees the global models ranks outsiders above members"
+    assert said_of(quotable(results)).startswith(
+        "Alarm. Any party that sees the global models ranks outsiders above members"
     )
-    assert "0.420" in verdict(quotable(results))
-    assert "0.58" not in verdict(quotable(results))
+    assert "0.420" in said_of(quotable(results))
+    assert "0.58" not in said_of(quotable(results))
     assert (
         words.warnings(quotable(results)) == []
     )  # whoever measured it knows how many were looked at, and warns or does not
@@ -158,8 +195,8 @@ def test_interrupted_is_said_first() -> None:
     results = builder.minimal()
     results["run"]["status"] = "interrupted at round 17"
     results["results"][0]["round"] = 17
-    assert verdict(quotable(results)).startswith("This run was interrupted at round 17;")
-    assert "after 17 rounds" in verdict(quotable(results))
+    assert verdict(quotable(results))[0].startswith("This run was interrupted at round 17;")
+    assert "after 17 rounds" in said_of(quotable(results))
 
 
 @pytest.mark.parametrize(
@@ -182,9 +219,9 @@ def test_T5_since_is_the_round_from_which_on_the_band_stays_above_chance(low: li
 
 
 def test_since_is_in_the_verdict_only_with_a_finding() -> None:
-    assert "since round 5" in verdict(quotable(builder.results()))
+    assert "since round 5" in said_of(quotable(builder.results()))
     none = builder.results(strong=0.01)
-    assert "since" not in verdict(quotable(none))
+    assert "since" not in said_of(quotable(none))
 
 
 def test_a_server_whose_headline_is_global_still_has_its_local_models_drawn() -> None:

@@ -10,7 +10,7 @@ from fedaudit.results.compare import compare
 from fedaudit.results.document import save_scores
 from fedaudit.results.gate import _corrected
 from fedaudit.results.scores import blocks_of, load_scores
-from fedaudit.stats import Block, pooled_tpr, tpr_at_fpr, tpr_difference
+from fedaudit.stats import Block, auc, pooled_tpr, tpr_at_fpr, tpr_difference
 from fedaudit.types import AuditResult, Cost, Estimate, Floats
 from tests import sealed
 from tests.report.builder import bare_run, estimate
@@ -86,9 +86,29 @@ def test_three_runs_share_the_error_of_their_differences(tmp_path: Path) -> None
     assert {gap.confidence for gap in found} == {1 - 0.05 / 3}
     assert found[2].safer is None
     assert any(
-        "b and c, client, loss, global models: the interval of their difference holds 0" in n
+        "b and c, client, loss, global models: the intervals of their differences hold 0" in n
         for n in compare([*folders, third]).notes
     )
+
+
+def test_runs_are_compared_by_auc_too(tmp_path: Path) -> None:
+    """Where few stand out and everybody is a little exposed, the rate at 1 % settles nothing."""
+    rng = np.random.default_rng(5)
+    folders = []
+    for name, shift in (("plain", 0.8), ("private", 0.1)):
+        scores = scored(rng, shift, rng.normal(size=len(ROLES)))
+        folder = save(tmp_path / name, scores, np.arange(len(ROLES)))
+        document = json.loads((folder / "results.json").read_text())
+        area = auc([Block(*(scores[role == ROLES] for role in ("member", "evaluation", "calibration")))])
+        told = estimate(area.value) | {"low": area.low, "high": area.high}
+        document["headlines"][0]["estimates"]["auc"] = told
+        sealed.write(folder / "results.json", json.dumps(document))
+        folders.append(folder)
+    found = {gap.metric: gap for gap in compare(folders).differences}
+    assert {gap.confidence for gap in found.values()} == {1 - 0.05 / 2}
+    assert found["tpr@0.01"].safer is None
+    assert found["auc"].safer == "private"
+    assert not [note for note in compare(folders).notes if "not clear which is safer" in note]
 
 
 def test_without_scores_the_intervals_are_laid_side_by_side(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fedaudit.report.study import level_text, render
 from fedaudit.results.document import Document, load, save, save_scores
 from fedaudit.results.factors import factors, frontier, metric_of
 from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile, load_file, outcomes, rows, save_file, save_table
-from fedaudit.stats import Block, auc, auc_difference
+from fedaudit.stats import Block, auc, auc_difference, over_runs
 from fedaudit.types import Cost, Estimate, Headline
 from tests.report.builder import minimal, read
 
@@ -142,11 +142,37 @@ ALL_TPR = {"a0": 0.1, "a1": 0.2, "a2": 0.2, "b0": 0.4, "b1": 0.5, "b2": 0.6}
 def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
     """The safest and the most accurate stand out."""
     found = with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
-    assert {row.run for row in frontier(found) if row.best} == {"a0", "b0"}
+    assert [one.overrides["size"] for one in frontier(found) if one.row.best] == ["a", "b"]
     html = render(tmp_path)
+    assert "Cells that differ in their seeds alone are one configuration" in html
     assert "Usefulness against risk" in html
     assert "picked out at 1 % FPR" in html
     assert "risk: TPR at 1 % FPR" in html
+
+
+@pytest.mark.parametrize("key", ["federation.seed", "data.data_seed", "federation.seed, data.data_seed"])
+def test_a_lucky_seed_is_no_point_of_its_own(tmp_path: Path, key: str) -> None:
+    """Three seeds of "b" spread around those of "a", which is as accurate and, on average, safer. The best of the three
+    was on the frontier."""
+    risks = {"a0": 0.3, "a1": 0.3, "a2": 0.3, "b0": 0.1, "b1": 0.5, "b2": 0.6}
+    with_tpr(made(tmp_path, SHIFTS, dict.fromkeys(SHIFTS, 0.8)), risks)
+    file = load_file(tmp_path)
+    cells = [Entry(e.cell, {"size": e.overrides["size"], key: e.overrides["seed"]}) for e in file.cells]
+    save_file(replace(file, cells=cells), tmp_path)
+    safe, risky = frontier(outcomes(tmp_path))
+    assert (safe.overrides, safe.cells, safe.row.best) == ({"size": "a"}, 3, True)
+    assert (risky.overrides, risky.cells, risky.row.best) == ({"size": "b"}, 3, False)
+    assert risky.row.risk
+    assert risky.row.accuracy
+    each = [replace(EXAMPLE, value=r, low=r - 0.05, high=r + 0.05) for cell, r in risks.items() if cell[0] == "b"]
+    mean = over_runs(each)
+    assert (risky.row.risk.value, risky.row.risk.low, risky.row.risk.high) == (mean.value, mean.low, mean.high)
+    html = render(tmp_path)
+    section = html.split('id="frontier"')[1].split("</section>")[0]
+    assert "seed" not in section.replace("differ in their seeds alone", "")
+
+
+EXAMPLE = Estimate("tpr@0.01", 0.0, 0.0, 0.0, 0.95, "exact", "measured", 100, 100)
 
 
 @pytest.mark.parametrize("some", [{}, {cell: risk for cell, risk in ALL_TPR.items() if cell != "b2"}])
@@ -156,11 +182,10 @@ def test_cells_are_compared_by_what_all_of_them_have(tmp_path: Path, some: dict[
     assert metric_of(found) == "auc"
     assert {factor.metric for factor in factors(found, tmp_path)} == {"auc"}
     assert all(level.risk and level.risk.value for factor in factors(found, tmp_path) for level in factor.levels)
-    rows = frontier(found)
-    aucs = {o.cell: o.document.headlines[0].estimates["auc"].value for o in found if o.document}
-    assert {row.run: row.risk.value if row.risk else None for row in rows} == aucs
-    safest = [min(aucs, key=lambda cell: (aucs[cell] or 0) if cell[0] == size else 9) for size in "ab"]
-    assert [row.run for row in rows if row.best] == safest
+    aucs = {o.cell: o.document.headlines[0].estimates["auc"].value or 0.0 for o in found if o.document}
+    means = {size: np.mean([aucs[cell] for cell in aucs if cell[0] == size]) for size in "ab"}
+    risks = {one.overrides["size"]: one.row.risk.value if one.row.risk else None for one in frontier(found)}
+    assert risks == pytest.approx(means)
     html = render(tmp_path)
     assert "Usefulness against risk" in html
     assert "risk: AUC" in html

@@ -152,13 +152,37 @@ def test_one_result_is_judged_by_its_stored_interval(leaky: Path) -> None:
         assert (gate.exit_code, gate.looked_at) == (code, 1)
 
 
-def test_by_default_the_primary_attack_of_every_vantage(leaky: Path) -> None:
+def test_by_default_every_attack_from_every_vantage(leaky: Path) -> None:
     gate = check(leaky, "auc > 0.999")
-    assert [(f.attack, f.vantage, f.model, f.party) for f in gate.findings] == [
-        ("fta-confidence", "client", "global", None),
-        ("fta-confidence", "server", "local", None),
+    assert [(f.attack, f.vantage, f.model, f.party, f.named) for f in gate.findings] == [
+        ("fta-confidence", "client", "global", None, True),
+        ("loss", "client", "global", None, False),
+        ("fta-confidence", "server", "local", None, True),
+        ("loss", "server", "local", None, False),
     ]
+    assert gate.primary == {"client": "fta-confidence", "server": "fta-confidence"}
     assert gate.exit_code == PASSED
+
+
+def test_the_attacks_beside_the_primary_ones_share_half_of_the_error(leaky: Path) -> None:
+    """Independent recomputation: two of four results stand beside the others, at 1 - 0.05 / 2 / 2."""
+    gate = check(leaky, "auc > 0.5")
+    scores = load_scores(leaky)
+    assert scores is not None
+    mine = (scores["attack"] == "loss") & (scores["model"] == "global")
+    sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
+    (finding,) = [f for f in gate.findings if (f.attack, f.model) == ("loss", "global")]
+    assert finding.low == auc([Block(*sets)], 1 - 0.05 / 4).low
+
+
+def test_no_gate_passes_where_an_attack_violates_the_limit(leaky: Path) -> None:
+    """By whichever attack, after its correction over all that were run."""
+    for limit in np.linspace(0.5, 0.99, 20):
+        for metric in ("auc", "tpr@0.1"):
+            every = check(leaky, f"{metric}[attack=*] > {limit:.3f}").verdict
+            default = check(leaky, f"{metric} > {limit:.3f}").verdict
+            assert not (every is Verdict.VIOLATED and default is Verdict.SAFE)
+            assert (every is Verdict.SAFE) == (default is Verdict.SAFE)
 
 
 def test_a_server_sees_the_global_models_too(leaky: Path) -> None:
@@ -194,7 +218,7 @@ def test_a_lower_end_that_correction_moves_below_the_limit_decides_nothing(leaky
 def test_every_party_and_every_metric(leaky: Path) -> None:
     gate = check(leaky, "auc[party=*] > 0.9999", "tpr@0.01[party=*] > 0.9999")
     assert {f.party for f in gate.findings} == {"party-0", "party-1"}
-    assert gate.looked_at == 8
+    assert gate.looked_at == 8 + sum(not f.named for f in gate.findings)
     none = [f for f in gate.findings if f.value is None]
     assert all(f.verdict is Verdict.UNDECIDED and "more calibration" in f.note for f in none)
 
@@ -242,7 +266,7 @@ def test_without_scores_nothing_is_corrected_and_so_nothing_fails(leaky: Path, t
     assert gate.exit_code == UNDECIDED
     assert "scores.parquet" in gate.findings[0].note
     assert check(run, "auc > 0.9999").exit_code == PASSED  # passing needs no correction
-    assert check(run, "auc[vantage=client] > 0.0001").exit_code == FAILED  # one result needs none
+    assert check(run, "auc[vantage=client, attack=loss] > 0.0001").exit_code == FAILED  # one result needs none
 
 
 def refused(path: Path, text: str) -> str:

@@ -1,14 +1,21 @@
 """`fedaudit score`: the statistics alone."""
 
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import FedauditError
+from fedaudit.results.document import SCORES, load
+from fedaudit.results.plain import plain
 from fedaudit.results.score_file import Scored, estimate
+from fedaudit.session.run import run
+from fedaudit.types import Estimate
+from tests.worlds import config, silent
 
 
 def rows(mu: float = 2.0, members: int = 500, others: int = 2000) -> list[tuple[str, int, float]]:
@@ -41,6 +48,94 @@ def test_known_answer_in_any_order_and_format(tmp_path: Path) -> None:
     ids, member, score = zip(*rows(), strict=True)
     pq.write_table(pa.table({"id": ids, "member": [bool(m) for m in member], "score": score}), tmp_path / "c.parquet")
     assert estimate(tmp_path / "c.parquet", None, 0.95).estimates == found.estimates
+
+
+def test_an_id_is_not_needed_and_the_order_of_rows_is_still_nothing(tmp_path: Path) -> None:
+    lines = [f"{member},{score}" for _, member, score in rows()]
+    (tmp_path / "a.csv").write_text("\n".join(["member,score", *lines, *lines[:3]]))  # rows may be alike
+    (tmp_path / "b.csv").write_text("\n".join(["member,score", *lines[:3], *lines[::-1]]))
+    found, again = (estimate(tmp_path / name, None, 0.95) for name in ("a.csv", "b.csv"))
+    assert found.estimates == again.estimates
+    assert (found.estimates["auc"].n_pos, found.estimates["tpr@0.01"].n_cal) == (503, 1000)
+    assert any("There is no id" in line for line in found.notices)
+
+
+def test_semicolons_decimal_commas_and_columns_of_others_are_read(tmp_path: Path) -> None:
+    plain = estimate(write(tmp_path / "a.csv", rows()), None, 0.95)
+    lines = [f"{i};{name};{member};{str(score).replace('.', ',')};x" for i, (name, member, score) in enumerate(rows())]
+    (tmp_path / "b.csv").write_text("\n".join([";id;member;score;note", *lines]))  # as pandas writes an index
+    assert estimate(tmp_path / "b.csv", None, 0.95).estimates == plain.estimates
+    ids, member, score = zip(*rows(), strict=True)
+    table = {"id": ids, "member": member, "score": score, "day": [date(2026, 1, 1)] * len(ids)}
+    pq.write_table(pa.table(table), tmp_path / "c.parquet")
+    assert estimate(tmp_path / "c.parquet", None, 0.95).estimates == plain.estimates
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        ("id,member,score\nä,1,2".encode("cp1252"), "iconv -f WINDOWS-1252"),
+        (b"member,score\n1,2,3\n", "another number in row 1"),
+        (b"scores", "not a header of several columns"),
+        (b'{"member": 1}', "is JSON, not a table. Give a CSV or a parquet file"),
+        (b"\xd0\xcf\x11\xe0", "is an Excel workbook.*Save As, CSV UTF-8"),
+        (b"PAR1 torn", "parquet file that cannot be read"),
+    ],
+)
+def test_what_is_no_file_of_scores_is_refused_in_words(tmp_path: Path, content: bytes, says: str) -> None:
+    """An empty file was a fault of fedaudit, exit 6."""
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(FedauditError, match=says) as caught:
+        estimate(tmp_path / "a.csv", None, 0.95)
+    assert caught.value.exit_code == 2
+
+
+# ------------------------------------------------------------------ of a run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With an attack that is fitted on half of the calibration records, and one that is not."""
+    folder = tmp_path_factory.mktemp("run")
+    settings = config(federation={"rounds": 3}, audit={"attacks": ["loss", "fusion"], "fpr": [0.05]})
+    run(settings, folder, silent, tell=lambda _: None)
+    return folder
+
+
+@pytest.mark.parametrize("attack", ["loss", "fusion"])
+@pytest.mark.parametrize("model", ["global", "local"])
+def test_the_scores_of_a_run_have_the_roles_that_it_stored(finished: Path, attack: str, model: str) -> None:
+    """Its calibration and evaluation records used to be dealt out anew, and local models could not be asked about."""
+    found = estimate(finished / SCORES, (0.05,), 0.95, attack=attack, model=model)
+    (entry,) = [e for e in load(finished).results if (e.attack, e.model, e.party) == (attack, model, None)]
+    for name in ("auc", "tpr@0.05"):
+        assert plain_of(found.estimates[name]) == plain_of(entry.estimates[name])
+    assert any(f"Scores of {attack} on" in line for line in found.notices)
+
+
+def test_what_is_asked_of_a_run_is_one_attack(finished: Path, tmp_path: Path) -> None:
+    path = finished / SCORES
+    with pytest.raises(FedauditError, match=r"2 attacks on global models. Name one with --attack .*: fusion, loss"):
+        estimate(path, None, 0.95)
+    with pytest.raises(FedauditError, match="neither global nor local"):
+        estimate(path, None, 0.95, attack="loss", model="both")
+    with pytest.raises(FedauditError, match="every local model has its own"):
+        estimate(path, None, 0.95, 1e-5, attack="loss", model="local")
+    with pytest.raises(FedauditError, match="needs a calibration set of 100000 non-members"):
+        estimate(path, (0.00001,), 0.95, attack="loss")
+    table = pq.read_table(path)
+    local = table.filter(pa.compute.equal(table["model"].cast("string"), "local"))
+    pq.write_table(local.filter(pa.compute.equal(local["attack"].cast("string"), "loss")), tmp_path / "a.parquet")
+    alone = estimate(tmp_path / "a.parquet", (0.05,), 0.95)  # what leaves no choice need not be named
+    assert alone.estimates == estimate(path, (0.05,), 0.95, attack="loss", model="local").estimates
+    with pytest.raises(FedauditError, match="no scores on global models"):
+        estimate(tmp_path / "a.parquet", (0.05,), 0.95, model="global")
+
+
+def plain_of(found: Estimate) -> dict[str, object]:
+    return {name: pytest.approx(value) if isinstance(value, float) else value for name, value in plain(found).items()}
 
 
 def test_subjects_widen_the_interval(tmp_path: Path) -> None:

@@ -126,13 +126,18 @@ def test_F8_another_configuration_seed_or_data_is_refused(recorded: Path, tmp_pa
         other = config(federation={**SMALL, **change}, audit=small(keep="snapshots").audit.model_dump())
         with pytest.raises(FedauditError, match=says) as caught:
             train(other, recorded)
-        assert caught.value.exit_code == 5
+        assert caught.value.exit_code == 2
     out = copy(recorded, tmp_path / "run")
     manifest = json.loads((out / "run.json").read_text())
     for field, says in (("data", "the records"), ("start", "the model to start from")):
         sealed.write(out / "run.json", json.dumps({**manifest, field: "0" * 64}))
-        with pytest.raises(FedauditError, match=says):
+        with pytest.raises(FedauditError, match=f"the hash of {says} was 0+ and is now .*--out") as caught:
             train(small(keep="snapshots"), out)
+        assert caught.value.exit_code == 2
+    sealed.write(out / "run.json", json.dumps({**manifest, "data": "0" * 64}))
+    with pytest.raises(FedauditError, match=r"the hash of the records was 0+ and is now .* Put the data") as caught:
+        replay(out, [], tmp_path / "audit", silent)
+    assert caught.value.exit_code == 2
     Store.resume(out).close()  # a refusal leaves no lock behind
 
 

@@ -177,7 +177,7 @@ def test_F8_another_base_is_refused_and_names_the_field(whole: Path, tmp_path: P
     path = write(tmp_path, MIXED, BASE.replace("lr = 3e-3", "lr = 1e-2"))
     with pytest.raises(FedauditError, match=r"another base: federation.lr was 0.003 and is now 0.01") as error:
         audited(path, whole)
-    assert error.value.exit_code == 5
+    assert error.value.exit_code == 2
 
 
 def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect, proportion, tpr_at_fpr
-from fedaudit.stats.blocks import effective_subjects, lowest
+from fedaudit.stats.blocks import effective_subjects, lowest, too_few
 from fedaudit.stats.calibration import threshold_rank
 from fedaudit.types import Estimate, Floats, Ints
 
@@ -129,7 +129,10 @@ def test_effective_subjects_are_counted_by_their_records() -> None:
     )
     reason = auc([scores]).reason
     assert reason is not None
-    assert "there are 1.21 (counted by their records" in reason
+    assert "there are share the records so unevenly that they tell less than 2 with equal shares would" in reason
+    assert too_few(3.0000000001) == too_few(3) != too_few(2.87)  # a number of subjects is whole
+    assert (too_few(3) or "").endswith(", and there are 3")
+    assert "2.87" not in (too_few(2.87) or "")
 
 
 def test_the_lowest_share() -> None:

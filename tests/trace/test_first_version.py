@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.report.html import render
-from fedaudit.results.document import load
+from fedaudit.results.document import Document, load
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
@@ -25,6 +25,12 @@ def scores(directory: Path) -> dict[tuple[str, ...], float]:
     table = pq.read_table(directory / "scores.parquet")
     keys = zip(*(table[name].to_pylist() for name in ("attack", "model", "party", "id")), strict=True)
     return dict(zip(keys, table["score"].to_pylist(), strict=True))
+
+
+def costs(document: Document) -> dict[tuple[str, ...], float]:
+    """Of attacks that fit nothing: what the run itself said."""
+    unfitted = (r for r in document.results if r.attack in ("loss", "fta-confidence"))
+    return {(r.attack, r.model, r.party or ""): r.cost.epochs for r in unfitted}
 
 
 @pytest.mark.parametrize("kept", ["signals", "snapshots"])
@@ -46,6 +52,7 @@ def test_a_trace_is_attacked_again_to_the_same_scores(tmp_path: Path, kept: str)
     assert {result.attack for result in document.results} == ATTACKS | {"blind"}
     assert scores(tmp_path) == pytest.approx(scores(MADE / kept), rel=1e-6, abs=1e-9)
     assert document.run.status == "complete"
+    assert costs(document) == pytest.approx(costs(load(MADE / kept)), rel=1e-9)
 
 
 def test_models_that_were_kept_are_attacked_with_what_is_new(tmp_path: Path) -> None:

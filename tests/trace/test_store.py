@@ -50,7 +50,8 @@ def seen(index: int, parties: Any = ("A", "B")) -> Observation:
         values = {"loss": np.concatenate([odd, rng.normal(size=3)]), "pair": rng.normal(size=(7, 2))}
         if key == "A":
             values["only-a"] = rng.normal(size=7)
-        of[key] = Measured(ids, values, rng.random(), rng.random())
+        spent = {"loss": rng.random(), f"only {key}": rng.random()}
+        of[key] = Measured(ids, values, sum(spent.values()), rng.random(), spent=spent)
     return Observation(index, of)
 
 
@@ -78,7 +79,7 @@ def same_bits(a: Observation | None, b: Observation) -> bool:
     return list(a.of) == list(b.of) and all(
         list(x.values) == list(y.values)
         and all(x.values[k].tobytes() == y.values[k].tobytes() for k in x.values)
-        and (x.seconds, x.epoch_seconds, x.id.tolist()) == (y.seconds, y.epoch_seconds, y.id.tolist())
+        and [x.seconds, x.epoch_seconds, x.spent, *x.id] == [y.seconds, y.epoch_seconds, y.spent, *y.id]
         for x, y in zip(a.of.values(), b.of.values(), strict=True)
     )
 

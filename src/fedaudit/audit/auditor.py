@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.attacks import BLIND
+from fedaudit.adversary.attacks import BLIND, about
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.canaries import CanaryWatch
 from fedaudit.audit.collect import Sight, say
@@ -17,7 +19,7 @@ from fedaudit.audit.judge import JUDGES, Case, coins
 from fedaudit.audit.judge.accuracy import accuracy, packed, right_answers, unpacked, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
-from fedaudit.audit.judge.quoted import beyond_chance, compared_parties, headlines, unseen_parties
+from fedaudit.audit.judge.quoted import compared_parties, headlines, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
 from fedaudit.audit.over_rounds import OverRounds
@@ -27,6 +29,7 @@ from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.errors import OF_OTHERS, FedauditError
+from fedaudit.stats.strongest import Heard, Shares
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -43,6 +46,8 @@ from fedaudit.types import (
     Task,
     Vantage,
 )
+
+POINTS = 12  # of the curve over rounds of an attack that is not primary
 
 
 class Auditor:
@@ -151,14 +156,14 @@ class Auditor:
         if self.unseen:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
-        scores = Scores(self.panels.own, settings.shadow.party if settings.shadow else None)
+        scores = Scores(self.panels, settings.shadow.party if settings.shadow else None)
         seen = scores, self.fprs, self.last_round
         return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history, self.canaries)
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
-        if self.last_round < 2:
-            raise FedauditError("no-rounds", f"only {self.last_round} rounds were observed", "Observe at least two.")
+        if self.last_round < 1:
+            raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
         concluded: list[str] = []
@@ -173,21 +178,21 @@ class Auditor:
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
             warnings += counts_differ(results[-1].estimates.get("count-auc"))
-        quoted, by_auc = headlines(case)
-        beyond = beyond_chance(case, quoted)
+        chosen = headlines(case)
         results = [result for result in results if result.attack not in case.failed]
         warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
         warnings += [warning for result in results for warning in result.warnings]
         worth = self.accuracy()
-        worthless = useless(self.game, worth)
-        warnings += [worthless] if worthless else []
-        quoted = worded(quoted, Scene(results, self.last_round, beyond, worthless))
+        glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, glossary)
+        quoted = worded(chosen.headlines, scene)
         bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
-        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *by_auc, *compared_parties(case)]
+        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *compared_parties(case)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
         notices += seconds_for_epochs(list(self.panels.sights.values()))
-        return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed)
+        worthless = useless(self.game, worth)
+        return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary, worthless)
 
     def accuracy(self) -> Estimates:
         """The accuracy of the released model on members and on outsiders."""
@@ -197,38 +202,72 @@ class Auditor:
         """Which records the released model classifies correctly, if that is known or can be computed."""
         return self.right if self.right is not None else right_answers(self.game, self.asked_by, self.released)
 
-    def after(self, round: int, vantage: Vantage, model: ModelKind) -> Estimates:
-        """The primary attack's estimates after a round, with the error shared equally among all planned rounds: a
-        limit that is checked after each of them rests on guaranteed ends, which no correlation makes narrower."""
-        attack = self.case().primary(vantage)
-        return {} if attack is None else self.history.get((vantage.value, attack.name, model), {}).get(round, {})
+    def deciding(self, vantage: Vantage, limit: str = "") -> BaseAttack | None:
+        """The attack that leads in deciding a party's limit: the primary one, or the next that can."""
+        return self.settings.primary(vantage, {*self.failed, *self.settings.left_out_of.get(limit, ())})
+
+    def after(self, round: int, vantage: Vantage, model: ModelKind, limit: str = "") -> list[Heard]:
+        """What every attack that can decide a limit says after a round, the leading one first. The error is shared
+        among all planned rounds and all attacks, because a limit is checked after each of them and by all."""
+        leading, silent = self.deciding(vantage, limit), self.settings.left_out_of.get(limit, ())
+        said = [
+            Heard(attack, model, found[round], found[round], leading is not None and attack == leading.name)
+            for (where, attack, kind), found in self.history.items()
+            if (where, kind) == (vantage.value, model) and round in found and attack not in silent
+        ]
+        return sorted(said, key=lambda one: not one.primary)
 
     def _remember(self, round: int) -> None:
-        """The primary attack after this round, and its place in the band over rounds."""
-        case = self.case()
-        confidence = 1 - (1 - self.settings.confidence) / self.settings.rounds
+        """What the attacks found after this round, and the place of the leading ones in their band over rounds. The
+        others are looked at after some of the rounds, unless there is a limit."""
+        case, limits = self.case(), self.settings.left_out_of
+        error = (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in case.settings.watched():
-            attack = case.primary(vantage)
-            if attack is None or attack not in case.settings.on(vantage, model):
-                continue
-            sights = self.panels.of(vantage, model)
-            if any(attack.name in sight.later and attack.name not in sight.settled for sight in sights):
-                continue  # it is measured at the end only
-            of = vantage.value, attack.name, model
-            seen = self.history.setdefault(of, {})
-            try:
-                with patience():
-                    if round not in seen and any(case.scores.defined(sight, attack) for sight in sights):
-                        decided = case.decided(attack, sights, confidence)
-                        seen[round] = case.pooled(attack, sights, confidence) | decided
-                        if of not in self.bands:
-                            self.bands[of] = case.new_band()
-                        self.bands[of].add(round, case.scores.blocks(sights, attack), seen[round])
-            except TooLongError as error:
-                self.failed.setdefault(attack.name, say(error))
-            except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
-                where = f"Round {round}, {attack.name} on {model} models has no estimate"
-                self.unjudged.setdefault(where, say(error))
+            leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
+            attacks = [attack for attack in case.alive(vantage, model) if attack.question not in NO_RECORDS]
+            shares = Shares.among(1 - error, 1, len(attacks) - 1)
+            for attack in attacks:
+                if attack.name in leading:
+                    self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
+                elif limits or round in self.thinned:
+                    self._follow(case, (vantage, attack, model), round, shares.other)
+                    found = self.history.get((vantage.value, attack.name, model), {})
+                    for old in [seen for seen in found if seen != round and seen not in self.thinned]:
+                        del found[old]
+
+    def _follow(
+        self,
+        case: Case,
+        place: tuple[Vantage, BaseAttack, ModelKind],
+        round: int,
+        confidence: float,
+        bands: dict[tuple[str, str, str], OverRounds] | None = None,
+    ) -> None:
+        vantage, attack, model = place
+        sights = self.panels.of(vantage, model)
+        if any(attack.name in sight.later and attack.name not in sight.settled for sight in sights):
+            return  # it is measured at the end only
+        of = vantage.value, attack.name, model
+        seen = self.history.setdefault(of, {})
+        try:
+            with patience():
+                if round not in seen and any(case.scores.defined(sight, attack) for sight in sights):
+                    seen[round] = case.pooled(attack, sights, confidence) | case.decided(attack, sights, confidence)
+                    if bands is not None:
+                        if of not in bands:
+                            bands[of] = case.new_band()
+                        bands[of].add(round, case.scores.blocks(sights, attack), seen[round])
+        except TooLongError as error:
+            self.failed.setdefault(attack.name, say(error))
+        except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
+            where = f"Round {round}, {attack.name} on {model} models has no estimate"
+            self.unjudged.setdefault(where, say(error))
+
+    @cached_property
+    def thinned(self) -> frozenset[int]:
+        """Rounds after which every attack is looked at: some twelve in all, the first ones and the last among them."""
+        planned = self.settings.rounds
+        return frozenset({2, planned, *range(1, planned + 1, max(1, planned // POINTS))})
 
     def score_parts(self) -> Iterator[dict[str, Any]]:
         """Every candidate's score and role, one attack and model at a time, to save memory."""

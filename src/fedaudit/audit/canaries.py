@@ -6,7 +6,6 @@ scores are judged.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.attacks.canary import canife_scores, cosines, summed
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.vantage import look
+from fedaudit.audit.costs import timed
 from fedaudit.types import Bools, Exhibit, Floats, Measured, Moment, Records, Round, State, Strings, Vantage
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ class Watch(Kept):
         self.shape: NDArray[Any] = np.empty(0, np.int64)
         self.label: NDArray[Any] = np.empty(0)
         self.seconds = 0.0
-        self.epoch_seconds = 0.0
 
     def add(self, moment: Moment, measured: Measured, names: Strings, measures: tuple[str, ...]) -> None:
         order = [measured.id.tolist().index(name) for name in names.tolist()]
@@ -95,7 +94,6 @@ class Watch(Kept):
             first = (np.asarray(measured.values[name][order[0]]) for name in (RECORD, SHAPE, LABEL))
             self.record, self.shape, self.label = first
         self.seconds += measured.seconds
-        self.epoch_seconds += measured.epoch_seconds
 
     def moments(self) -> list[Moment]:
         return [Moment(int(r), int(p)) for r, p in zip(self.round, self.probe, strict=True)]
@@ -122,37 +120,42 @@ class CanaryWatch:
         return {key: one for key, one in found.items() if one.values}
 
     def _crafted(self, crafted: Crafted, round: Round, task: Any) -> Measured:
-        started = time.perf_counter()
         assert crafted.canaries is not None
         planted = crafted.canaries.at(task, round.broadcast)
-        (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
-        order = [name for name, _ in task.architecture.named_parameters()]
-        total = summed(view, order, self._denominator(round))
-        values: dict[str, Any] = {}
-        if total is not None:
-            scores = canife_scores(total, planted.updates, planted.unit)
-            scores = np.where(planted.norm >= ALIVE, scores, np.nan)
-            values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
-            if round.probe == 1:  # the other probes of the same model meet the same canaries
-                values |= _to_show(planted.records)
+        first = round.probe == 1  # the other probes of the same model meet the same canaries
         epochs = sum(trained.epoch_seconds for trained in round.sent.values())
-        return Measured(crafted.names, values, time.perf_counter() - started, epochs)
+        spent = {"crafting": planted.seconds if first else 0.0, "looking": 0.0}
+        if not crafted.fair:  # what is trained for a probe is thrown away
+            spent["probes"] = epochs * crafted.canaries.design.training.epochs
+        values: dict[str, Any] = {}
+        with timed(spent, "looking"):
+            (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
+            order = [name for name, _ in task.architecture.named_parameters()]
+            total = summed(view, order, self._denominator(round))
+            if total is not None:
+                scores = canife_scores(total, planted.updates, planted.unit)
+                scores = np.where(planted.norm >= ALIVE, scores, np.nan)
+                values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
+        if values and first:
+            values |= _to_show(planted.records)
+        return Measured(crafted.names, values, sum(spent.values()), epochs, spent=spent)
 
     def _random(self, random: Random, round: Round, task: Any) -> Measured:
-        started = time.perf_counter()
         assert random.directions is not None
         assert random.start is not None
-        units = random.directions()
-        (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
-        order = sorted(name for name, value in round.broadcast.items() if value.dtype.kind == "f")
         values: dict[str, Any] = {}
-        if (change := summed(view, order, 1.0)) is not None:
-            whole = np.concatenate([
-                (random.start[name].astype(np.float64) - view.weights[name]).ravel() for name in order
-            ])  # fmt: skip
-            values = {ROUND_COSINE: cosines(change, units), TOTAL_COSINE: cosines(whole, units)}
+        spent: dict[str, float] = {}
+        with timed(spent, "looking"):
+            units = random.directions()
+            (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
+            order = sorted(name for name, value in round.broadcast.items() if value.dtype.kind == "f")
+            if (change := summed(view, order, 1.0)) is not None:
+                whole = np.concatenate([
+                    (random.start[name].astype(np.float64) - view.weights[name]).ravel() for name in order
+                ])  # fmt: skip
+                values = {ROUND_COSINE: cosines(change, units), TOTAL_COSINE: cosines(whole, units)}
         epochs = sum(trained.epoch_seconds for trained in round.sent.values())
-        return Measured(random.names, values, time.perf_counter() - started, epochs)
+        return Measured(random.names, values, sum(spent.values()), epochs, spent=spent)
 
     def _denominator(self, round: Round) -> float:
         """By what the mean must be multiplied to have the sum in which a canary counts once."""

@@ -6,7 +6,6 @@ answers share a sight, so that nothing is measured twice.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +16,15 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure, searching, updates
+from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
+from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
-# Signals whose cost is counted apart, because only some attacks need them.
-APART = DEAR | {searching.DISTANCE, searching.QUERIES, searching.DEEPFOOL}
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
 # NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
 quietly = np.errstate(all="ignore")
@@ -64,6 +62,7 @@ class Sight:
         self.own = own_records(game, index, settings.search.own) if learners else np.zeros(len(index), bool)
         self.search = self._searching(settings)
         self.families = families(settings, self.filter, self.search)
+        self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
         self.pending: View | None = None  # the model that a deferred attack asks when it is scored
@@ -73,7 +72,7 @@ class Sight:
         self.notes: list[str] = []
         self.rounds = 0  # how many were absorbed; probes do not count
         self.absorbed = 0  # the last round that was absorbed
-        self.seconds = self.epoch_seconds = self.gradient_seconds = 0.0
+        self.epoch_seconds = 0.0  # of the rounds that were absorbed
         self.queries = 0
 
     @property
@@ -110,28 +109,24 @@ class Sight:
 
     @quietly
     def measure_signals(self, signals: Iterable[str], view: View, epoch_seconds: float) -> Measured:
-        started, rows, wanted, asked = time.perf_counter(), self.rows, set(signals), view.queries.count
-        known = self.reference[self.owner]
-        found = Attempt(view, rows, known, self.families)
-        found.measure(sorted(wanted - APART - set(hidden_attribute.NEEDS)))
-        before = time.perf_counter()
-        found.measure(sorted(wanted & APART))
-        gradient_seconds = time.perf_counter() - before
+        asked, spent = view.queries.count, dict[str, float]()
+        with timed(spent, ROWS):
+            rows = self.rows
+        found = Attempt(view, rows, self.reference[self.owner], self.families, spent)
+        found.measure(sorted(set(signals)))
         if not view.moment.probe:
             self._ask_references(found, signals, view, rows)
-        found.measure(sorted(wanted & set(hidden_attribute.NEEDS)))
         return Measured(
             rows.id,
             found.values,
-            time.perf_counter() - started,
+            sum(found.spent.values()),
             epoch_seconds,
             found.failed,
-            gradient_seconds,
             frozenset(found.unobserved),
             self._layers(found),
             view.queries.count - asked,
             tuple(found.notes),
-            found.bank_seconds,
+            found.spent,
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:
@@ -141,18 +136,16 @@ class Sight:
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
         for name in self.banks.metrics:
-            started = time.perf_counter()
             try:
-                with patience():
+                with timed(found.spent, name), patience():
                     found.add(self.banks.answers(name, signals, view, rows, party, self.absorbed))
             except Exception as error:
                 found.fail(self.banks.signals_of(name), error)
-            found.bank_seconds[name] = time.perf_counter() - started
 
     @quietly
     def absorb(self, moment: Moment, measured: Measured, stored: bool) -> Measured:
         """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
-        started = time.perf_counter()
+        kept: dict[str, float] = {}
         values = in_order(measured, self.row_ids)
         if not moment.probe:
             self.search.remember(values)
@@ -163,7 +156,8 @@ class Sight:
                 self.settled.discard(attack.name)
                 if not set(attack.signals) <= set(values) and not _hopeless(attack, measured):
                     continue
-            why = self.reduce(attack, self.reductions[attack.name], moment, values, measured)
+            with timed(kept, keeping(attack)):
+                why = self.reduce(attack, self.reductions[attack.name], moment, values, measured)
             if why:
                 self.failed[attack.name] = why
             elif attack.name in self.later:
@@ -173,13 +167,13 @@ class Sight:
             self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
             self.looked = {}
             self.rounds += 1
+            self.epoch_seconds += measured.epoch_seconds
         if not stored:
-            measured = replace(measured, seconds=measured.seconds + time.perf_counter() - started)
-        self.seconds += measured.seconds
-        self.epoch_seconds += measured.epoch_seconds
-        self.gradient_seconds += measured.gradient_seconds
+            spent = {**measured.spent, **kept}
+            measured = replace(measured, seconds=sum(spent.values()), spent=spent)
+        for attack in (a for a in self.attacks if a.probes == (moment.probe > 0)):
+            self.ledger.charge(attack.name, measured.spent)
         self.queries += measured.queries
-        self.banks.spend(measured.bank_seconds)
         self.layers |= measured.layers
         return measured
 
@@ -233,10 +227,10 @@ class Sight:
     # ------------------------------------------------------------------ between two rounds
 
     def cost(self, attack: BaseAttack) -> float:
-        """Seconds spent on this attack: the signals that all share, and the gradients and references that it uses."""
-        used = set(attack.signals)
-        unused = self.banks.unused_seconds(used) + (0.0 if used & APART else self.gradient_seconds)
-        return self.seconds - unused
+        """Seconds that this attack is charged here, as `costs` defines it."""
+        waiting = attack.name in self.later - self.settled
+        look = self.looked.get(tuple(attack.signals)) if waiting else None
+        return self.ledger.cost(attack.name, look.spent if look else None)
 
     def state(self) -> Stored:
         """Everything needed to continue with the next round, in this process or another; not the pending model."""
@@ -251,7 +245,8 @@ class Sight:
             "absorbed": self.absorbed,
             "queries": self.queries,
             "layers": dict(self.layers),
-            "seconds": [self.seconds, self.epoch_seconds, self.gradient_seconds],
+            "charged": self.ledger.state(),
+            "epoch_seconds": self.epoch_seconds,
         }
 
     def restore(self, state: Stored) -> None:
@@ -262,7 +257,12 @@ class Sight:
         self.search.restore(state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
-        self.seconds, self.epoch_seconds, self.gradient_seconds = state["seconds"]
+        if "charged" in state:
+            self.ledger.restore(state["charged"])
+            self.epoch_seconds = state["epoch_seconds"]
+        else:  # as an earlier version kept it
+            seconds, self.epoch_seconds, apart = state["seconds"]
+            self.ledger.restore_undivided(seconds, apart)
         self.layers = dict(state["layers"])
 
 
@@ -273,28 +273,33 @@ def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
 
 def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
     """All families of signals, including the one for a hidden attribute if the audit asks for it."""
-    asking = Family(searching.NEEDS, search.measure, settings.seed, settings.search.seconds)
-    found = (*FAMILIES, Family(updates.NEEDS, filtering.measure), asking)
-    return (*found, Family(hidden_attribute.NEEDS, settings.attribute.measure)) if settings.attribute else found
+    found = [*FAMILIES]
+    found += [Family(needs, filtering.measure) for needs in updates.PASSES]
+    found += [Family(needs, search.measure, settings.seed, settings.search.seconds) for needs in searching.PASSES]
+    found += [Family(hidden_attribute.NEEDS, settings.attribute.measure)] if settings.attribute else []
+    return tuple(found)
 
 
 class Attempt:
     """Measures each family of signals in one pass. If that fails, measures them one by one, so that only the faulty one
     is lost; but not if it took too long, because each of them would."""
 
-    def __init__(self, view: View, rows: Records, known: Bools, families: Sequence[Family]):
+    def __init__(
+        self, view: View, rows: Records, known: Bools, families: Sequence[Family], spent: dict[str, float] | None = None
+    ):
         self.view, self.rows, self.known, self.families = view, rows, known, families
         self.values: dict[str, NDArray[Any]] = {}
         self.failed: dict[str, str] = {}
         self.unobserved: set[str] = set()
         self.notes: list[str] = []
-        self.bank_seconds: dict[str, float] = {}
+        self.spent = {} if spent is None else spent  # seconds, by family and bank
 
     def measure(self, signals: Sequence[str]) -> None:
         for family in self.families:
             mine = [name for name in signals if name in family.needs]
             if mine:
-                self._of(family, mine)
+                with timed(self.spent, family.name):
+                    self._of(family, mine)
 
     def _of(self, family: Family, signals: Sequence[str]) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,6 +89,14 @@ class Panels:
     def everyone(self) -> Sight:
         """The global model, as seen by those who hold its weights."""
         return self.sights[None]
+
+    def unit(self, local: Sequence[Sight] = ()) -> float:
+        """What costs are divided by: the seconds of one local epoch in every round, of the parties with these local
+        models, or, without any, of all. Where nobody says how long epochs took, the number of rounds."""
+        if local:
+            return sum(sight.epoch_seconds for sight in local) or sum(sight.rounds for sight in local) or 1
+        seen = self.sights.values()  # not every one of them was looked at in every round
+        return max(sight.epoch_seconds for sight in seen) or max(sight.rounds for sight in seen) or 1
 
     @property
     def local(self) -> dict[str, Sight]:

@@ -11,7 +11,9 @@ from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.reductions import Kept, Table
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
+from fedaudit.audit.costs import load_learners, timed
 from fedaudit.audit.known import known, usual
+from fedaudit.audit.panels import Panels
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
 from fedaudit.types import Bools, Floats, Measured, Role
@@ -22,20 +24,20 @@ NO_SCORES = "no scores: too few rounds were seen, or none could be computed from
 class Scores:
     """The scores after the rounds so far. It is made for one snapshot; each score is computed once.
 
-    `own`: the adversary's own records. `barred`: the party that is itself the adversary.
+    `barred`: the party that is itself the adversary.
     """
 
-    def __init__(self, own: Sight | None = None, barred: str | None = None):
-        self.own, self.barred = own, barred
+    def __init__(self, panels: Panels, barred: str | None = None):
+        self.panels, self.own, self.barred = panels, panels.own, barred
         self._found: dict[tuple[int, str, int], Floats] = {}
         self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
         self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
-        self.seconds: dict[tuple[int, tuple[str, ...]], float] = {}  # of deferred measurements, by sight and signals
+        self.fitting: dict[tuple[int, str, int], float] = {}  # seconds, by sight, attack and how many it knew
 
     @quietly
     def of(self, sight: Sight, attack: BaseAttack, k: int | None = None) -> Floats:
         """`k`: for an attack that tunes, how many candidates of known membership there are on each side."""
-        count = (usual(sight) if k is None else k) if attack.tunes else 0
+        count = known_to(sight, attack) if k is None or not attack.tunes else k
         key = id(sight), attack.name, count
         if key not in self._found:
             self._found[key] = _one_each(self._score(sight, attack, count), len(sight.id), attack.name)
@@ -50,17 +52,25 @@ class Scores:
             if own is None or self.own is None:
                 return nothing
             member = self.own.role == Role.MEMBER.value
-            return attack.fit(Evidence(own=Own(own, member))).score(target)
+            return self.fit(sight, attack, Evidence(own=Own(own, member))).score(target)
         features = self._kept(sight, attack).features()
         if attack.taught:
             label = sight.role[sight.own] == Role.MEMBER.value
-            taught = attack.fit(Evidence(own=Own(features[sight.own], label)))
+            taught = self.fit(sight, attack, Evidence(own=Own(features[sight.own], label)))
             self.thresholds[id(sight), attack.name] = getattr(taught, "threshold", None)
             return taught.score(features)
         if cannot_fit(sight, attack):
             return nothing
-        fitted = attack.fit(_evidence(sight, attack, features, k)) if attack.fits or attack.tunes else attack
-        return fitted.score(features)
+        if attack.fits or attack.tunes:
+            attack = self.fit(sight, attack, _evidence(sight, attack, features, k), k)
+        return attack.score(features)
+
+    def fit(self, sight: Sight, attack: BaseAttack, evidence: Evidence, k: int = 0) -> BaseAttack:
+        """The fitted attack; the time that it takes is part of what the attack costs."""
+        if attack.learns or attack.taught:
+            load_learners()
+        with timed(self.fitting, (id(sight), attack.name, k)):
+            return attack.fit(evidence)
 
     def series(self, sight: Sight, attack: BaseAttack) -> tuple[Floats, Floats | None]:
         """Series of the target's candidates and of the adversary's own, over the rounds in which both were seen."""
@@ -86,7 +96,6 @@ class Scores:
                 'Ask after the next round, or run again with audit.keep = "snapshots".',
             )
         measured = self._look(sight, attack, view)
-        self.seconds[id(sight), tuple(attack.signals)] = measured.seconds
         looked = attack.reduce(len(sight.id))
         looked.restore(kept.state())
         why = sight.reduce(attack, looked, view.moment, in_order(measured, sight.row_ids), measured)
@@ -139,8 +148,8 @@ class Scores:
         return found[0] if len(found) == 1 else None
 
     def queries(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None) -> tuple[float, float] | None:
-        """How many labels a judged candidate (of one party, or any) cost: on average, and at most. None where labels
-        are not what it costs."""
+        """How many labels a candidate (of one party, or any) that is not the adversary's own cost: on average, and at
+        most. None where labels are not what it costs."""
         counts = []
         for sight in sights:
             asked = self.asked.get((id(sight), attack.name)) if self.defined(sight, attack) else None
@@ -154,15 +163,14 @@ class Scores:
         return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
-        """Audit time in units of the local epochs that were trained in the same rounds; where nobody says how long they
-        took, in seconds a round."""
-        own = self.own.seconds if attack.learns and self.own else 0.0
-        seen = {id(sight) for sight in sights}
-        spent = sum(sight.cost(attack) for sight in sights)
-        spent += sum(seconds for (sight, _), seconds in self.seconds.items() if sight in seen)
-        return (own + spent) / (
-            sum(sight.epoch_seconds for sight in sights) or sum(sight.rounds for sight in sights) or 1
-        )
+        """`cost.epochs`, as `costs` defines it."""
+        return self.seconds(sights, attack) / self.panels.unit([s for s in sights if s.model == "local"])
+
+    def seconds(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
+        """What an attack is charged at these sights, and at that of the adversary's own records if it learns there."""
+        own = [self.own] if attack.learns and self.own else []
+        fitted = [self.fitting.get((id(sight), attack.name, known_to(sight, attack)), 0.0) for sight in sights]
+        return sum(sight.cost(attack) for sight in (*sights, *own)) + sum(fitted)
 
 
 def _one_each(scores: Any, candidates: int, attack: str) -> Floats:
@@ -172,6 +180,11 @@ def _one_each(scores: Any, candidates: int, attack: str) -> Floats:
         what = f"{attack} gives {found.dtype} scores of shape {found.shape} for {candidates} candidates"
         raise FedauditError("attack-scores", what, "Let its score return one number for each row of the features.")
     return found if found.dtype.kind == "f" else found.astype(np.float64)
+
+
+def known_to(sight: Sight, attack: BaseAttack) -> int:
+    """How many candidates on each side an attack that tunes usually knows; 0 for all others."""
+    return usual(sight) if attack.tunes else 0
 
 
 def spent(sight: Sight, attack: BaseAttack) -> Bools:

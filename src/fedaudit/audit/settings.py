@@ -31,17 +31,13 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 
 HEADLINE_FPR = 0.01
 NO_RECORDS = ("attribute", "canary")  # questions that are not about single records: no score of each, no headline
-# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
-# of these, the first that was asked for.
-# The matched filter is the strongest where its layer has this many weights for each member in the sum.
-ENOUGH_WEIGHTS = 20.0
-FILTERS = ("matched-filter", "subject-matched")
-PRIMARY = (
-    *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
-    *("subject-loss", "subject-fta"),
+# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one (docs/matched-filter.md
+# has the map on which the filter leads). Where it can feed none of these, the first that was asked for.
+STRONGEST_FIRST = (
+    *("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
+    *("subject-matched", "subject-loss", "subject-fta"),
     *("tear", "gap"),
 )
-STRONGEST_FIRST = (*FILTERS, *PRIMARY)
 
 
 @dataclass(frozen=True)
@@ -69,6 +65,8 @@ class Settings:
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    # By the text of a party's limit: the attacks that cannot decide it.
+    left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
     coins: Coins | None = None
 
@@ -96,8 +94,7 @@ class Settings:
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
-        enough = self.weights_per_member.get(MODELS[vantage], 0.0) >= ENOUGH_WEIGHTS
-        order = {name: place for place, name in enumerate(STRONGEST_FIRST if enough else PRIMARY)}
+        order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
@@ -133,9 +130,17 @@ class Settings:
         if attack.learns and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
-        what = f"attack {attack.name!r} needs {_and(attack.needs)}, which no vantage of this audit sees"
-        todo = f"Take the attack out of [audit], or add a vantage that sees it: {_and(_who_feeds(attack))}."
-        return FedauditError("vantage", what, todo)
+        lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        if all(lacking.values()):
+            short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
+            why = f"needs {_and(attack.needs)}: {short}"
+        elif attack.vantage:  # others see what it needs, and are not whom it stands for
+            why = f"is run from the vantage {attack.vantage.value!r} alone, which this audit does not have"
+        else:
+            why = "needs answers that no defence has changed, and no vantage of this audit has them"
+        others = " or ".join(name for name in _who_feeds(attack) if name not in self.vantages) or "none"
+        todo = f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
+        return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
 
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
@@ -260,7 +265,7 @@ def _and(words: Sequence[str] | frozenset[Grant]) -> str:
 
 def _who_feeds(attack: BaseAttack) -> list[str]:
     able = {vantage for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}
-    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage)) or ["none"]
+    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage))
 
 
 def _once(notices: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedaudit.adversary.vantage import view
+from fedaudit.audit.costs import SHADOW_MODEL, timed
 from fedaudit.types import (
     Bools,
     Candidates,
@@ -61,14 +61,18 @@ class Shadow:
 
     def measure(self, sight: Sight, round: Round, task: Any, last: bool) -> Measured | None:
         """The signals of the adversary's own records under the shadow model; None in a round without a shadow."""
-        started = time.perf_counter()
         if (self.party is not None and self.party not in round.sent) or not round.broadcast:
             return None
-        state = self._trained(round, task) if self.party is None else round.sent[self.party].state
-        seconds = time.perf_counter() - started
+        trained: dict[str, float] = {}
+        if self.party is None:
+            with timed(trained, SHADOW_MODEL):
+                state = self._trained(round, task)
+        else:
+            state = round.sent[self.party].state
         seen = view(Vantage.SERVER, "local", round.moment, task, state, round.broadcast, party=SHADOW)
         measured = sight.measure(seen, 0.0, last)
-        return replace(measured, seconds=measured.seconds + seconds)
+        spent = {**measured.spent, **trained}
+        return replace(measured, seconds=sum(spent.values()), spent=spent)
 
     def _trained(self, round: Round, task: TorchTask) -> State:
         from fedaudit.learn.tasks import Training

@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from fedaudit.cli.options import Set
+from fedaudit.cli.stopping import heard
 from fedaudit.cli.terminal import console, errors, progress, say, write_report
 from fedaudit.errors import DEGRADED, FedauditError
 
@@ -102,7 +103,8 @@ def import_(
     from fedaudit.integrations.importing import import_checkpoints
 
     settings = parse({}, set_ or ()) if config is None else load_config(config, set_ or ())
-    document = import_checkpoints(directory, out, game=game, config=settings, torch=torch, deltas=deltas)
+    with heard(f"Stopping. {SO_FAR}"):
+        document = import_checkpoints(directory, out, progress, game=game, config=settings, torch=torch, deltas=deltas)
     if document is None:
         console.print(f"Trace: {escape(str(out))}")
         return
@@ -123,9 +125,11 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     run_audit = partial(
         run, progress=progress, force=force, tell=lambda line: errors.print(escape(line)), engine=trains
     )
-    document = run_audit(config, out)
+    with heard(f"Stopping. {SO_FAR} The same command goes on from the last complete round."):
+        document = run_audit(config, out)
+        if repeats > 1:
+            document = _repeat(document, config, out, repeats, run_audit)
     if repeats > 1:
-        document = _repeat(document, config, out, repeats, run_audit)
         try:
             save(document, out)
         except OSError as error:
@@ -134,6 +138,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     _finish(document, out)
 
 
+SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again not to wait for that."
 REPEAT = "Repeat with seed "
 SEEDS = 2**63  # seeds must be smaller than this
 

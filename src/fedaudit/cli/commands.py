@@ -13,14 +13,15 @@ from rich.markup import escape
 
 from fedaudit import __version__
 from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
-from fedaudit.cli.options import JsonCommand
-from fedaudit.cli.plain_help import PlainCommand
+from fedaudit.cli.options import JsonCommand, SetCommand
+from fedaudit.cli.plain_help import PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
 from fedaudit.learn.process import tune_process
 
 app = typer.Typer(
     name="fedaudit",
+    cls=PlainGroup,
     no_args_is_help=True,
     rich_markup_mode=None,  # plain text: markup would eat what stands in brackets, and boxes do not fit into logs
     pretty_exceptions_enable=False,
@@ -32,8 +33,9 @@ Start with fedaudit demo: a real audit on real data in about two minutes.
 Then write a configuration (see README) and fedaudit run my.toml. Have scores of your own?
 fedaudit score my.csv gives the statistics alone.
 
-Exit codes: 0 done, 1 a gate failed, 2 wrong use or input (found before training), 3 a gate is undecided, 4 part of the
-audit is missing, 5 a stored file was refused, 6 a fault of fedaudit itself.""",
+Exit codes: 0 done, 1 a gate failed, 2 wrong use or input, found before training (also: the folder holds a run of
+another configuration), 3 a gate is undecided, 4 part of the audit is missing, 5 a stored file was refused (damaged,
+changed, unsafe or newer), 6 a fault of fedaudit itself, 130 stopped before there was anything to report.""",
 )
 
 
@@ -75,9 +77,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "advise": (studying.advise, "What to change to stay below a limit, and its price."),
     "version": (version, "Print the version number."),
 }
-WITH_JSON = ("score", "gate", "plan", "compare")
+KINDS = {**dict.fromkeys(("score", "gate", "compare"), JsonCommand), "plan": SetCommand}
 for name, (command, about) in COMMANDS.items():
-    app.command(name=name, cls=JsonCommand if name in WITH_JSON else PlainCommand, short_help=about)(command)
+    app.command(name=name, cls=KINDS.get(name, PlainCommand), short_help=about)(command)
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from fedaudit.cli.terminal import ABSENT, console, show
 
 if TYPE_CHECKING:
     from fedaudit.results.compare import Comparison, Row
-    from fedaudit.results.differences import Difference
 
 
 def compare(
@@ -42,6 +41,9 @@ def compare(
 
 def say(found: "Comparison") -> None:
     """A few short lines for each run, and then like beside like."""
+    from fedaudit.report.comparison import concerns, points, safer, titled
+    from fedaudit.stats.wording import full_text
+
     for row in found.rows:
         console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
         show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
@@ -52,30 +54,18 @@ def say(found: "Comparison") -> None:
         if row.per_person:
             show(f"      per person: {row.per_person.text}")
     for like in found.alike:
-        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models"))
-        for run, e in like.risks.items():
-            known = e.value is not None and e.low is not None and e.high is not None
-            risk = f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})" if known else f"{ABSENT} ({e.reason})"
-            show(f"    {risk}  {run}")
+        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models: {titled(like.metric)}"))
+        for run, estimate in like.risks.items():
+            show(f"    {full_text(like.metric, estimate)}  {run}")
         for gap in found.differences:
-            if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model):
+            if concerns(gap, like):
                 show(f"    {points(gap)}  {gap.first} minus {gap.second}")
-                show(f"      {safer(gap)}")
+                show(f"      {safer(gap)}; {gap.shared:,} of {gap.records:,} records in common")
     if found.differences:
         console.print("\nThe intervals of all differences hold together, with 95 % confidence.")
     console.print()
     for line in found.notes:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-
-
-def points(gap: "Difference") -> str:
-    return f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
-
-
-def safer(gap: "Difference") -> str:
-    """Which is safer, and on how many records that rests."""
-    said = f"{gap.safer} is safer" if gap.safer else "it is not settled which is safer"
-    return f"{said}; {gap.shared:,} of {gap.records:,} records in common"
 
 
 def epsilon(row: "Row") -> str:

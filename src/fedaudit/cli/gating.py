@@ -29,8 +29,9 @@ def gate(
     """Check a finished run against limits, for use in scripts and pipelines.
 
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
-    otherwise undecided. By default a rule looks at the primary attack of every vantage, pooled over the parties.
-    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects other results; * means all of them.
+    otherwise undecided. By default a rule looks at every attack from every vantage, pooled over the parties. The
+    primary attack of a vantage, which was fixed before looking, has half of the error; the others share the rest.
+    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects single results; * means all of them.
 
     A rule compares a risk (auc, tpr@FPR), the accuracy, or the epsilon that the run claims with a limit, by > or >=;
     accuracy also by < or <=. "tpr@0.01 > 0.05 and accuracy < 0.8" is violated when both parts are. Several --fail-if
@@ -61,15 +62,30 @@ def say(found: "Gate") -> None:
     """Two lines for each result: what was found, and where. No line is longer than a narrow terminal."""
     for text, verdict in found.rules.items():
         console.print(f"\n[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]  not allowed: {escape(text)}")
-        for f in (f for f in found.findings if f.rule.text == text):
+        shown, left_out = chosen([f for f in found.findings if f.rule.text == text])
+        for f in shown:
             show(f"  {f.verdict}: {f.rule.metric} {_span(f)}")
             console.print(f"    {escape(place(f))}")
             if f.note:
                 console.print(f"    {escape(f.note)}")
+        if left_out:
+            console.print(f"  and {left_out} more, none of them worse (--json lists all)")
     console.print()
     for line in remarks(found):
         console.print(escape(line))
     console.print(f"[{COLOURS[found.verdict]}]{found.verdict}[/{COLOURS[found.verdict]}]")
+
+
+MOST = 6  # results of a rule that are shown to a reader
+
+
+def chosen(found: list["Finding"]) -> tuple[list["Finding"], int]:
+    """What a reader needs: what was fixed before looking, then the worst of the rest. And how many are left out."""
+    order = {"violated": 0, "undecided": 1, "safe": 2}
+    ranked = sorted(found, key=lambda f: (not f.named, order[f.verdict], -(f.low or 0.0)))
+    named = [f for f in ranked if f.named]
+    shown = [*named[:MOST], *(f for f in ranked if not f.named and f.verdict != "safe")][:MOST]
+    return shown, len(found) - len(shown)
 
 
 def place(f: "Finding") -> str:
@@ -82,9 +98,11 @@ def remarks(found: "Gate") -> list[str]:
     told = []
     if found.primary:
         quoted = ", ".join(f"{attack} ({vantage})" for vantage, attack in found.primary.items())
-        told.append(f"Looked at the primary attack of each vantage: {quoted}.")
+        told.append(f"The primary attack of each vantage, fixed before looking: {quoted}.")
     if found.looked_at > 1:
-        told.append(f"Lower ends above a limit are corrected for the {found.looked_at} results checked (Bonferroni).")
+        told.append(f"Lower ends above a limit are corrected for the {found.looked_at} results checked.")
+    if found.silent:
+        told.append(f"Without an interval for the rule, and not judged by it: {', '.join(found.silent)}.")
     return told
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from fedaudit.cli.options import AsJson, Set, as_json, printed_as_json, write_file
-from fedaudit.cli.terminal import console, say, say_scores, write_report
+from fedaudit.cli.terminal import console, progress, say, say_scores, write_report
 from fedaudit.errors import DEGRADED, FedauditError
 
 
@@ -52,7 +52,7 @@ def _of_many(folder: Path) -> Path | None:
 
 
 def score(
-    file: Annotated[Path, typer.Argument(help="CSV or parquet: id, member (0/1), score[, subject].")],
+    file: Annotated[Path, typer.Argument(help="CSV or parquet: member (0/1), score[, id, subject].")],
     fpr: Annotated[
         list[float] | None, typer.Option(help="False-positive rate; repeatable (default 0.001, 0.01).")
     ] = None,
@@ -62,8 +62,11 @@ def score(
         float | None, typer.Option(help="The delta of epsilon (default 1e-5).", show_default=False)
     ] = None,
     attack: Annotated[
+        str | None, typer.Option(help="Which attack of a run's scores.parquet; needed where it holds several.")
+    ] = None,
+    model: Annotated[
         str | None,
-        typer.Option(help="Which attack of a run's scores.parquet; its scores on the global model are used."),
+        typer.Option(help="Which models of a run's scores.parquet: global or local (default: global, if there)."),
     ] = None,
     out: AsJson = None,
 ) -> None:
@@ -71,6 +74,9 @@ def score(
 
     Half of the non-members (chosen by a hash of their id, so the order of rows does not matter) set the thresholds,
     the other half measure the realised FPR. Higher scores must mean "member".
+
+    The scores.parquet of a run says itself who set thresholds and who was reported on: name an attack of it, and what
+    comes out is what its results.json says.
     """
     from fedaudit.results.plain import plain
     from fedaudit.results.score_file import estimate
@@ -80,7 +86,7 @@ def score(
             "delta-alone", "--delta has no effect without --epsilon", "Add --epsilon, or remove --delta."
         )
     at = 1e-5 if epsilon and delta is None else delta
-    found = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack)
+    found = estimate(file, tuple(fpr) if fpr else None, confidence, at, attack, model)
     if not printed_as_json(plain(found)):
         say_scores(found)
     write_file(out, as_json(plain(found)))
@@ -103,7 +109,8 @@ def verify(
     """
     from fedaudit.session.verify import verify as checked
 
-    found = checked(path, claim, set_ or ())
+    with progress("Checking the claim", 0):
+        found = checked(path, claim, set_ or ())
     colours = {"PASS": "green", "FAIL": "bold red", "CANNOT TELL": "yellow"}
     for made in dict.fromkeys(check.claim for check in found):
         console.print(f"\n{escape(made)}")

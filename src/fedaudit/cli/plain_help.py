@@ -4,8 +4,23 @@ import inspect
 from typing import Any, get_args, get_type_hints
 
 import click
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
+
+from fedaudit.errors import FedauditError, suggest
+
+
+class PlainGroup(TyperGroup):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Says what is meant instead of an unknown command, once. Typer and some versions of click each add a hint."""
+        name = args[0]
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            what = f"there is no command {name!r}"
+            raise FedauditError("unknown-command", what, suggest(name, self.commands)) from None
 
 
 class PlainCommand(TyperCommand):

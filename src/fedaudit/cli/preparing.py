@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from fedaudit.cli.options import printed_as_json
+from fedaudit.cli.options import overrides, printed_as_json
 from fedaudit.cli.terminal import console, show_table
 from fedaudit.errors import FedauditError
 
@@ -62,6 +62,7 @@ def plan(
     from fedaudit.cli.planning import plan as planned
     from fedaudit.cli.planning import plan_of, probes_of
 
+    changes = overrides()
     if config is not None:
         from fedaudit.config.schema import load_config
         from fedaudit.session.prepare import stage
@@ -69,10 +70,12 @@ def plan(
         if members or nonmembers or calibration or fpr:
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
-        staged = stage(load_config(config))
+        staged = stage(load_config(config, changes))
         tables = plan_of(staged)
         for line in probes_of(staged):
             console.print(escape(line))
+    elif changes:
+        raise FedauditError("plan", "--set changes a configuration, and none is given", "Give CONFIG.")
     elif members and nonmembers and calibration:
         tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
     else:

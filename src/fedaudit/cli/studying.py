@@ -8,6 +8,7 @@ import typer
 from rich.markup import escape
 
 from fedaudit.cli.options import Set
+from fedaudit.cli.stopping import heard
 from fedaudit.cli.terminal import console, errors, progress
 from fedaudit.errors import DEGRADED
 
@@ -51,7 +52,10 @@ def study(
 
     out = out or Path("studies") / file.stem
     loaded = load_study(file)
-    found = run_study(loaded, out, workers or os.cpu_count() or 1, progress, lambda line: errors.print(escape(line)))
+    cores = workers or os.cpu_count() or 1
+    kept = "Stopping. The table and the report of the complete cells follow; the same command goes on with the rest."
+    with heard(kept):
+        found = run_study(loaded, out, cores, progress, lambda line: errors.print(escape(line)))
     done = sum(outcome.complete for outcome in found)
     console.print(f"{done} of {len(found)} cells are complete: {escape(str(out / TABLE))}")
     console.print(f"Report: {escape(str(write(out)))}")
@@ -95,7 +99,8 @@ def advise(
     out = out or Path("advice") / config.stem
     refuse_foreign(out, [ADVICE, TRIALS])
     cores = workers or os.cpu_count() or 1
-    with writing(out):  # a second search would find the trials locked, and advise nothing
+    kept = "Stopping, without advice. What was trained so far is kept: the same command goes on from there."
+    with heard(kept), writing(out):  # a second search would find the trials locked, and advise nothing
         advice, advised = search(loaded, wanted, out, cores, progress, lambda line: errors.print(escape(line)))
         written = write_advice(advice, advised, out)
     for line in advice.sentences:

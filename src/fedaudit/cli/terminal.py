@@ -1,5 +1,7 @@
 """How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,28 +53,15 @@ def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.words import (
         ATTRIBUTE_TITLES,
         attribute_rows,
-        headline_rows,
-        row_titles,
+        details,
         spread,
+        summary,
         verdict,
         warnings,
     )
 
-    results = cleaned(document)
-    attack, _, _, auc, tpr, realised, cost = row_titles(results)
-    titles = (attack, auc, tpr, realised.replace("realised ", ""), cost.replace("cost in ", ""))
-    rows, notes = headline_rows(results), Notes()
-    cells = [(f"  {r.attack}", notes.short(r.auc), notes.short(r.tpr), r.realised_fpr, r.cost) for r in rows]
-    head, *lines = aligned([titles, *cells])
-    console.print()
-    show(head, "dim")
-    place = None
-    for row, line in zip(rows, lines, strict=True):
-        if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
-            place = (row.vantage, row.model)
-            show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
-        show(line, "bold" if row.primary else "")
-    console.print()
+    results, notes = cleaned(document), Notes()
+    say_attacks(results, notes)
     if guessed := attribute_rows(results):
         values = [notes.short(value) for value in guessed[0]]
         rest = list(zip(ATTRIBUTE_TITLES, values, strict=True))[1:]
@@ -80,12 +69,16 @@ def say(document: "Document", written: Path | None) -> None:
     notes.show()
     for line in [*warnings(results), *results.notices]:
         console.print(f"[yellow]![/yellow] {escape(line)}")
-    console.print(f"\n[bold]{escape(verdict(results))}[/bold]")
-    for line in spread(results):
+    for line in verdict(results):
+        console.print(f"\n[bold]{escape(line)}[/bold]")
+    console.print()
+    for line in [*details(results), *spread(results)]:
         console.print(escape(line))
     say_repeats(results)
     if written:
-        console.print(f"\nReport: {escape(str(written))}")
+        console.print(f"\nReport: {escape(str(written))}\n")
+    for line in aligned(summary(results)):
+        show(line, "bold")
 
 
 def say_repeats(results: "Results") -> None:
@@ -108,6 +101,33 @@ def say_repeats(results: "Results") -> None:
             show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
         show(line)
     notes.show()
+
+
+def say_attacks(results: "Results", notes: "Notes") -> None:
+    """Every attack at every rate that was asked for. Columns for which there is no room make a table of their own."""
+    from fedaudit.report.words import headline_rows, row_titles
+
+    rows = headline_rows(results)
+    attack, _, _, auc, tpr, fpr, cost, *further = (
+        title.replace("realised ", "").replace("cost in ", "") for title in row_titles(results)
+    )
+    groups = [[[auc, *(notes.short(r.auc) for r in rows)]]]
+    groups += [[[tpr, *(notes.short(r.tpr) for r in rows)], [fpr, *(r.realised_fpr for r in rows)]]]
+    groups += [[[cost, *(r.cost for r in rows)]]]
+    for at, (title, realised) in enumerate(zip(further[::2], further[1::2], strict=True)):
+        found = [r.further[at] for r in rows]
+        groups += [[[title, *(notes.short(each) for each, _ in found)], [realised, *(each for _, each in found)]]]
+    for columns in side_by_side([attack, *(f"  {r.attack}" for r in rows)], groups):
+        head, *lines = aligned(list(zip(*columns, strict=True)))
+        console.print()
+        show(head, "dim")
+        place = None
+        for row, line in zip(rows, lines, strict=True):
+            if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
+                place = (row.vantage, row.model)
+                show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
+            show(line, "bold" if row.primary else "")
+    console.print()
 
 
 def say_scores(scored: "Scored") -> None:
@@ -146,6 +166,8 @@ def say_epsilons(epsilons: Mapping[str, "Estimate"]) -> None:
 # ------------------------------------------------------------------ never cut lines: half an interval says nothing
 
 ABSENT = "–"
+GAP = "  "  # between two columns
+Column = Sequence[str]
 
 
 class Notes:
@@ -167,9 +189,26 @@ class Notes:
             console.print(escape(f"[{place}] {reason}"))
 
 
+def side_by_side(first: Column, groups: Sequence[Sequence[Column]]) -> list[list[Column]]:
+    """Tables that begin with `first` and are no wider than the terminal, if that can be; a group is not torn apart."""
+    tables = [[first, *groups[0]]]
+    for group in groups[1:]:
+        if sum(map(width, [*tables[-1], *group])) - len(GAP) <= console.width:
+            tables[-1] += group
+        else:
+            tables.append([first, *group])
+    return tables
+
+
+def width(column: Column) -> int:
+    return max(map(cell_len, column)) + len(GAP)
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [GAP.join(set_cell_size(*cell) for cell in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def show_table(rows: Sequence[Sequence[str]]) -> None:
@@ -189,9 +228,17 @@ def number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.4f}"
 
 
+EVERY = 30.0  # seconds between two lines of progress in a log
+
+
 @contextmanager
 def progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time left; a spinner where the number of steps is not known."""
+    """A bar with the time left, where `steps` rounds are to be done; else a spinner. In a log, where nothing moves, a
+    line every half minute."""
+    if not errors.is_interactive:
+        with logged(what, steps) as step:
+            yield step
+        return
     from rich import progress as rich
 
     columns: list[rich.ProgressColumn] = [rich.SpinnerColumn(), rich.TextColumn("{task.description}")]
@@ -201,3 +248,42 @@ def progress(what: str, steps: int) -> Iterator[Callable[[], None]]:
     with rich.Progress(*columns, console=errors, transient=not steps) as bar:
         task = bar.add_task(what, total=steps or None)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def logged(what: str, steps: int) -> Iterator[Callable[[], None]]:
+    """Lines of progress from a thread of their own: they come even while one step takes minutes."""
+    done, over, begun = [0], threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(EVERY):
+            errors.print(escape(so_far(what, done[0], steps, time.monotonic() - begun)))
+
+    def step() -> None:
+        done[0] += 1
+
+    teller = threading.Thread(target=tell, name="fedaudit-progress", daemon=True)
+    teller.start()
+    try:
+        yield step
+    finally:
+        over.set()
+        teller.join()
+        spent = time.monotonic() - begun
+        if steps:
+            errors.print(escape(f"{what}: {done[0]} of {steps} rounds done in {spoken(spent)}."))
+
+
+def so_far(what: str, done: int, steps: int, spent: float) -> str:
+    """What is done, and the time left if the rounds that follow take as long as those that are done."""
+    if not steps:
+        return f"{what}: {spoken(spent)} so far."
+    left = f"about {spoken(spent / done * (steps - done))} left" if done else "time left not known yet"
+    return f"{what}: {done} of {steps} rounds done in {spoken(spent)}, {left}."
+
+
+def spoken(seconds: float) -> str:
+    """A time that need not be exact."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

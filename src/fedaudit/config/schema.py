@@ -78,7 +78,10 @@ class Federation(Section):
         "iid", description="how the records are split among the parties"
     )
     beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
-    column: str | None = Field(None, description='partition "column": label, subject or an attribute')
+    column: str | None = Field(
+        None,
+        description='partition "column": label, subject or an attribute; parties bear its values (subjects: a number)',
+    )
     members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
     nonmembers: Fraction = Field(
         0.3, description="the fraction that is held out and reported on; the rest sets thresholds"

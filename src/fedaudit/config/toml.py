@@ -20,6 +20,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except OSError as error:
         raise FedauditError(f"{what}-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        todo = DATA_INSTEAD.get(path.suffix.lower(), "Save it as UTF-8.")
+        raise FedauditError(f"{what}-syntax", f"{path} is not text in UTF-8", todo) from None
+    except tomllib.TOMLDecodeError as error:
         todo = DATA_INSTEAD.get(path.suffix.lower(), "Correct that line.")
         raise FedauditError(f"{what}-syntax", f"{path} is not valid TOML: {error}", todo) from None

@@ -9,6 +9,7 @@ one column of zeros and ones right behind the numbers, and an attribute that an 
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def load(options: AdultOptions) -> Dataset:
     sex = codes["sex"]
     wide = [np.eye(len(names[name]))[codes[name]] for name in CATEGORICAL if name != "sex"]
     x = np.column_stack([standardised(numeric), sex, *wide])
-    return dataset(options.name, x, y, attributes={"sex": sex})
+    found = dataset(options.name, x, y, attributes={"sex": sex})
+    return replace(found, values={**found.values, "sex": tuple(names["sex"])})
 
 
 Table = tuple[NDArray[Any], dict[str, Ints], dict[str, list[str]], NDArray[Any]]

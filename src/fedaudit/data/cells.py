@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.data.records import MISSING
-from fedaudit.errors import REFUSED, FedauditError, suggest
+from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Bools, Floats, Strings
 
@@ -26,6 +26,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ABSENT = {word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")}
 MOSTLY = 0.9  # from this share of numbers on, a column is one of numbers with mistakes in it
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # 1,234 may be that, or a little more than one
 
 
 @dataclass(frozen=True)
@@ -35,41 +36,55 @@ class Column:
     where: str  # file and column, for errors
     cells: Strings
     stored: Floats | None = None  # numbers that the file holds as numbers; NaN where there is nothing
-    commas: bool = False  # may numbers have a decimal comma? they may where the separator is something else
+    commas: bool = False  # is any comma in a number a decimal one? it is where the separator is something else
 
     @cached_property
     def missing(self) -> Bools:
         return np.asarray(self.cells == "")
 
     @cached_property
-    def numbers(self) -> Floats | None:
-        """NaN where there is nothing; None: these are words. A column with few words among its numbers is refused."""
+    def read(self) -> Floats:
+        """Every cell as a number; NaN where it is none."""
         if self.stored is not None:
             return self.stored
         number = _number_with_comma if self.has_decimal_commas else _number
-        read = [number(cell) for cell in self.cells[~self.missing]]
-        wrong = [int(row) for row, value in zip(np.flatnonzero(~self.missing), read, strict=True) if value is None]
-        if not read or len(wrong) > (1 - MOSTLY) * len(read):
+        return np.array([np.nan if (value := number(cell)) is None else value for cell in self.cells], np.float64)
+
+    @cached_property
+    def numbers(self) -> Floats | None:
+        """NaN where there is nothing; None: these are words. A column with few words among its numbers is refused."""
+        wrong = np.flatnonzero(np.isnan(self.read) & ~self.missing)
+        few = (1 - MOSTLY) * np.count_nonzero(~self.missing)
+        if len(wrong) > few and sum(THOUSANDS.fullmatch(cell) is None for cell in self.cells[wrong]) <= few:
+            what = f"{self.where} holds commas that may separate thousands or decimals, as 1,234 does"
+            raise FedauditError("table-cell", what, "Write these numbers without commas, or with a decimal point.")
+        if len(wrong) > few or self.missing.all():
             return None
-        if wrong:
+        if len(wrong):
             what = f"{self.where} holds numbers, but not in {rows(wrong)}"
             raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
-        found = np.full(len(self.cells), np.nan)
-        found[~self.missing] = np.array(read, dtype=np.float64)
-        return found
+        return self.read
 
     @cached_property
     def has_decimal_commas(self) -> bool:
-        """Whether more of the cells are numbers with a decimal comma than with a decimal point."""
-
-        def readable(number: Callable[[str], float | None]) -> int:
-            return sum(number(cell) is not None for cell in self.cells[~self.missing])
-
-        return self.commas and readable(_number_with_comma) > readable(_number)
+        """Whether more of the cells are numbers with a decimal comma than with a decimal point. Where commas also
+        separate the cells (a number with one then stands in quotes), one at least must show that it is decimal."""
+        if not self.commas and not any(map(_is_decimal, self.cells[np.char.find(self.cells, ",") >= 0])):
+            return False
+        return _readable(self.cells, _number_with_comma) > _readable(self.cells, _number)
 
     def take(self, kept: Bools) -> "Column":
         stored = None if self.stored is None else self.stored[kept]
         return Column(self.where, self.cells[kept], stored, self.commas)
+
+
+def _readable(cells: Strings, number: Callable[[str], float | None]) -> int:
+    return sum(number(cell) is not None for cell in cells)
+
+
+def _is_decimal(cell: str) -> bool:
+    """Is it a number with a decimal comma, and cannot be one with a thousands separator?"""
+    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
 
 
 def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
@@ -78,8 +93,9 @@ def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
     return f"row {int(wrong[0]) + 1}{more}"
 
 
-def read_columns(path: Path, without: Collection[str] = ()) -> dict[str, Column]:
-    """The columns by name. A file that is no table is named for what it is, with what to write instead."""
+def read_columns(path: Path, without: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Column]:
+    """The columns by name. A file that is no table is named for what it is, with what to write instead. Where `only`
+    some columns are wanted, the others may have any name and type, and come back empty from a parquet file."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
     kind = kind_of(path)
@@ -87,8 +103,8 @@ def read_columns(path: Path, without: Collection[str] = ()) -> dict[str, Column]
         raise not_a_table(path, kind)
     if path.stat().st_size > MAX_BYTES:
         what = f"{path} is larger than {MAX_BYTES >> 30} GiB"
-        raise FedauditError("table-size", what, "Give a smaller file, with part of the rows.", exit_code=REFUSED)
-    found = _parquet(path, without) if kind == "parquet" else _csv(path)
+        raise FedauditError("table-size", what, "Give a smaller file, with part of the rows.")
+    found = _parquet(path, without, only) if kind == "parquet" else _csv(path, only)
     for name in without:
         named(found, path, name, "drop")
     found = {name: column for name, column in found.items() if name not in without}
@@ -134,23 +150,25 @@ NAMES = {
 }
 
 
-def not_a_table(path: Path, kind: str) -> FedauditError:
+def not_a_table(path: Path, kind: str, instead: Mapping[str, str] = INSTEAD) -> FedauditError:
     what = f"{path} is {NAMES[kind]}, not a table"
-    return FedauditError("table-kind", what, INSTEAD.get(kind, "Give a CSV or a parquet file."), exit_code=REFUSED)
+    return FedauditError("table-kind", what, instead.get(kind, "Give a CSV or a parquet file."))
 
 
 # ------------------------------------------------------------------ CSV
 
 
-def _csv(path: Path) -> dict[str, Column]:
+def _csv(path: Path, only: Collection[str] | None) -> dict[str, Column]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         todo = f"Convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv (in Excel: Save As, CSV UTF-8)."
-        raise FedauditError("table-encoding", f"{path} is not text in UTF-8", todo, exit_code=REFUSED) from None
+        raise FedauditError("table-encoding", f"{path} is not text in UTF-8", todo) from None
+    if not text.strip():
+        raise FedauditError("no-records", f"{path} is empty", "Give a file with a header and one line for each record.")
     separator = separator_of(path, text)
     header, *body = _rows(path, text, separator)
-    names = _checked_names(path, [name.strip() for name in header])
+    names = _checked_names(path, [name.strip() for name in header], only)
     odd = [row for row, cells in enumerate(body) if len(cells) != len(names)]
     if odd:
         what = f"{path} has {len(names)} columns, separated by {SEPARATORS[separator]}, and another number in "
@@ -188,11 +206,13 @@ def _rows(path: Path, text: str, separator: str) -> list[list[str]]:
         return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
     except csv.Error:
         what = f"{path} cannot be read as CSV: a cell does not end, or is longer than 131,072 characters"
-        raise FedauditError("table-row", what, "Look for a quote that is not closed.", exit_code=REFUSED) from None
+        raise FedauditError("table-row", what, "Look for a quote that is not closed.") from None
 
 
-def _checked_names(path: Path, names: list[str]) -> list[str]:
+def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -> list[str]:
     for place, name in enumerate(names, start=1):
+        if only is not None and name not in only:
+            continue
         if not name:
             what = f"{path}: column {place} has no name"
             raise FedauditError("table-header", what, "Name it, or leave it out (in pandas: to_csv(..., index=False)).")
@@ -216,7 +236,7 @@ def _number_with_comma(cell: str) -> float | None:
 # ------------------------------------------------------------------ parquet
 
 
-def _parquet(path: Path, without: Collection[str]) -> dict[str, Column]:
+def _parquet(path: Path, without: Collection[str], only: Collection[str] | None) -> dict[str, Column]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -224,11 +244,12 @@ def _parquet(path: Path, without: Collection[str]) -> dict[str, Column]:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError):
         what = f"{path} is a parquet file that cannot be read"
-        raise FedauditError("table-unreadable", what, "Write it again.", exit_code=REFUSED) from None
-    names = _checked_names(path, [str(name) for name in table.column_names])
+        raise FedauditError("table-unreadable", what, "Write it again.") from None
+    names = _checked_names(path, [str(name) for name in table.column_names], only)
     found = {}
     for place, name in enumerate(names):
-        column = pa.nulls(len(table)) if name in without else table.column(place)  # of whatever type it is
+        unused = name in without or (only is not None and name not in only)
+        column = pa.nulls(len(table)) if unused else table.column(place)  # of whatever type it is
         found[name] = _of_arrow(f"{path}, column {name!r}", column, pa.types)
     return found
 

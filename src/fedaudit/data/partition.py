@@ -12,11 +12,20 @@ from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
 
 REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
+LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
+LONGEST = 60  # characters of a value that names a party
+
+Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
 
-def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, unit: Unit = "record") -> Game:
-    """The game that a configuration describes. Where people are known each has one role, unless they may be split."""
+def build(
+    dataset: Dataset, federation: Federation, rng: np.random.Generator, unit: Unit = "record", named: bool = True
+) -> Game:
+    """The game that a configuration describes. Where people are known each has one role, unless they may be split.
+
+    `named`: parties that were formed by a column bear its values. Once they were numbered, and a run of then still is.
+    """
     records, parties = dataset.records, federation.parties
     if dataset.holder is not None and unit != "subject":
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
@@ -37,7 +46,7 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, un
         parts = dirichlet(dataset, parties, federation.beta, rng)
     elif federation.partition == "column":
         assert federation.column is not None
-        parts = by_column(records, parties, federation.column)
+        parts = by_column(dataset, parties, federation.column, named)
     else:
         parts = iid(records, parties, rng)
     if federation.coins:
@@ -50,12 +59,12 @@ def build(dataset: Dataset, federation: Federation, rng: np.random.Generator, un
 # ------------------------------------------------------------------ who holds what
 
 
-def iid(records: Records, parties: int, rng: np.random.Generator) -> list[Ints]:
+def iid(records: Records, parties: int, rng: np.random.Generator) -> Parts:
     """A random, even split."""
-    return [np.sort(part) for part in np.array_split(rng.permutation(len(records)), parties)]
+    return _numbered([np.sort(part) for part in np.array_split(rng.permutation(len(records)), parties)])
 
 
-def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Generator) -> list[Ints]:
+def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Generator) -> Parts:
     """Label skew: each class is dealt to the parties in shares drawn from Dirichlet(beta); small beta = strong skew.
 
     A draw that leaves a party with fewer than ten records is drawn again, a hundred times at most.
@@ -79,9 +88,12 @@ def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Genera
     )
 
 
-def by_column(records: Records, parties: int, column: str) -> list[Ints]:
-    """Whole values of a column to parties: the largest first, each to the party with the fewest records so far."""
-    values, rows, counts = np.unique(column_of(records, column), return_inverse=True, return_counts=True)
+def by_column(dataset: Dataset, parties: int, column: str, named: bool = True) -> Parts:
+    """Whole values of a column to parties: the largest first, each to the party with the fewest records so far.
+
+    The parties bear the values' names. Those of people stay numbered: what people read names nobody.
+    """
+    values, rows, counts = np.unique(column_of(dataset.records, column), return_inverse=True, return_counts=True)
     if len(values) < parties:
         raise FedauditError(
             "column-values",
@@ -89,13 +101,35 @@ def by_column(records: Records, parties: int, column: str) -> list[Ints]:
             "Use as many parties as values, or fewer.",
         )
     owner, sizes = np.empty(len(values), np.int64), np.zeros(parties, np.int64)
-    for value in np.argsort(-counts, kind="stable"):
+    largest_first = np.argsort(-counts, kind="stable")
+    for value in largest_first:
         owner[value] = sizes.argmin()
         sizes[owner[value]] += counts[value]
-    return _parts(owner[rows], parties)
+    parts = _parts(owner[rows], parties)
+    if column == SUBJECT or not named:
+        return parts
+    texts = [_text(dataset, column, value) for value in values.tolist()]
+    names = [_joined([texts[i] for i in largest_first if owner[i] == party]) for party in range(parties)]
+    if len(set(names)) < len(names):  # values that differ in what a name cannot show
+        names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
+    return dict(zip(names, parts.values(), strict=True))
 
 
-def by_person(records: Records, parties: int, rng: np.random.Generator) -> list[Ints]:
+def _text(dataset: Dataset, column: str, value: float) -> str:
+    """A value as it was written, in one line; with the name of its column if it is a number or a single letter."""
+    known = dataset.values.get(column)
+    text = "unknown" if value == -1 and column != LABEL else f"{value:g}" if known is None else known[int(value)]
+    text = " ".join(text.split())[:LONGEST]
+    alone = len(text) > 1 and text != "unknown" and any(map(str.isalpha, text))
+    return text if alone else f"{column} {text}"
+
+
+def _joined(values: Sequence[str]) -> str:
+    first, *others = values
+    return first if not others else f"{first} + {others[0] if len(others) == 1 else f'{len(others)} more'}"
+
+
+def by_person(records: Records, parties: int, rng: np.random.Generator) -> Parts:
     """Whole people to parties, at random, so that each party has about as many records."""
     assert records.subject is not None
     _, rows, sizes = np.unique(records.subject, return_inverse=True, return_counts=True)
@@ -110,36 +144,40 @@ def column_of(records: Records, column: str) -> NDArray[Any]:
     """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
     known: dict[str, NDArray[Any]] = dict(records.attributes)
     if records.y.ndim == 1:
-        known["label"] = records.y
+        known[LABEL] = records.y
     if records.subject is not None:
-        known["subject"] = records.subject
+        known[SUBJECT] = records.subject
     if column not in known:
         raise FedauditError("unknown-column", f"there is no column {column!r}", suggest(column, known))
     return known[column]
 
 
-def _parts(party: Ints, parties: int) -> list[Ints]:
+def _parts(party: Ints, parties: int) -> Parts:
     order = np.argsort(party, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(party, minlength=parties))[:-1])
+    return _numbered(np.split(order, np.cumsum(np.bincount(party, minlength=parties))[:-1]))
+
+
+def _numbered(parts: Sequence[Ints]) -> Parts:
+    return {party_name(number, len(parts)): part for number, part in enumerate(parts)}
 
 
 # ------------------------------------------------------------------ what is trained on
 
 
-def game(records: Records, parts: list[Ints], members: float, nonmembers: float, rng: np.random.Generator) -> Game:
+def game(records: Records, parts: Parts, members: float, nonmembers: float, rng: np.random.Generator) -> Game:
     """Inside every part: members (trained on), evaluation non-members, and the rest for calibration."""
     role = np.empty(len(records), dtype="U11")
-    for number, part in enumerate(parts):
+    for name, part in parts.items():
         order = rng.permutation(part)
         first, second = round(members * len(part)), round((members + nonmembers) * len(part))
         role[order[:first]] = Role.MEMBER.value
         role[order[first:second]] = Role.EVALUATION.value
         role[order[second:]] = Role.CALIBRATION.value
-        _no_empty_set(party_name(number, len(parts)), role[part], "`members` and `nonmembers`")
+        _no_empty_set(name, role[part], "`members` and `nonmembers`")
     return _game(records, parts, role)
 
 
-def game_of_people(records: Records, parts: list[Ints], shares: tuple[float, float], rng: np.random.Generator) -> Game:
+def game_of_people(records: Records, parts: Parts, shares: tuple[float, float], rng: np.random.Generator) -> Game:
     """A person has one role in all parties; `shares` are of people: members, and evaluation non-members.
 
     People are drawn in strata, by the party that holds most of their records, so that every party gets all three
@@ -147,15 +185,14 @@ def game_of_people(records: Records, parts: list[Ints], shares: tuple[float, flo
     """
     assert records.subject is not None
     people, person = np.unique(records.subject, return_inverse=True)
-    held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts])
-    short = next((number for number, counts in enumerate(held) if np.count_nonzero(counts) < len(Role)), None)
-    if short is not None:
-        few = f"{party_name(short, len(parts))} has records of {np.count_nonzero(held[short])} people"
-        raise _one_role_each(f"{few}, and a party needs at least {len(Role)}")
+    held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts.values()])
+    for name, counts in zip(parts, held, strict=True):
+        if (few := np.count_nonzero(counts)) < len(Role):
+            raise _one_role_each(f"{name} has records of {few} people, and a party needs at least {len(Role)}")
     home = held.argmax(axis=0)
     for _ in range(REDRAWS):
         role = _roles_of_people(home, len(parts), shares, rng)[person]
-        if all(set(role[part].tolist()) == {each.value for each in Role} for part in parts):
+        if all(set(role[part].tolist()) == {each.value for each in Role} for part in parts.values()):
             return _game(records, parts, role)
     raise _one_role_each(f"after {REDRAWS} draws some of {len(parts)} parties always lacked a role")
 
@@ -201,7 +238,7 @@ def game_about_people(
         raise FedauditError("few-people", what, "Set federation.fresh = 0: the adversary then has the trained records.")
     parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
     party = np.empty(len(records), dtype=f"U{len(names[-1])}")
-    for name, part in zip(names, parts, strict=True):
+    for name, part in parts.items():
         party[part] = name
     people, person = subjects.people(records)
     home = np.zeros(len(people), np.int64)
@@ -226,7 +263,7 @@ def game_about_people(
 
 def game_of_coins(
     records: Records,
-    parts: list[Ints],
+    parts: Parts,
     shares: tuple[float, float],
     rng: np.random.Generator,
     whole: bool | None = None,
@@ -235,25 +272,23 @@ def game_of_coins(
 
     A unit is a record (`whole` None) or a person: one whose records lie in one party, or (`whole` False) anywhere.
     """
-    unit, strata, what, keys = np.arange(len(records)), parts, "records", "`members` and `nonmembers`"
+    unit, strata, what, keys = np.arange(len(records)), [*parts.values()], "records", "`members` and `nonmembers`"
     if whole is not None:
         unit = subjects.people(records)[1]
-        strata = [np.unique(unit[part]) for part in parts] if whole else [np.unique(unit)]
+        strata = [np.unique(unit[part]) for part in parts.values()] if whole else [np.unique(unit)]
         what, keys = "people", "`member_subjects` and `nonmember_subjects`"
     role = coins.flipped(strata, int(unit.max()) + 1, sum(shares), rng)
     coins.check(role, what)
-    for number, part in enumerate(parts):
-        _no_empty_set(party_name(number, len(parts)), role[unit][part], keys)
+    for name, part in parts.items():
+        _no_empty_set(name, role[unit][part], keys)
     return _game(records, parts, role[unit])
 
 
-def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator) -> list[Ints]:
+def _dealt(records: Records, parties: int, whole: bool, rng: np.random.Generator) -> Parts:
     return by_person(records, parties, rng) if whole else iid(records, parties, rng)
 
 
-def game_by_subject(
-    records: Records, parts: list[Ints], members: float, held_out: float, rng: np.random.Generator
-) -> Game:
+def game_by_subject(records: Records, parts: Parts, members: float, held_out: float, rng: np.random.Generator) -> Game:
     """Every person has one role, drawn without regard to parties, and records wherever they were dealt."""
     if records.subject is None:
         raise subjects.no_subjects()
@@ -265,15 +300,15 @@ def game_by_subject(
     role_of[order[first:second]] = Role.EVALUATION.value
     role_of[order[second:]] = Role.CALIBRATION.value
     role = role_of[rows]
-    for number, part in enumerate(parts):
-        _no_empty_set(party_name(number, len(parts)), role[part], "`member_subjects` and `held_out`")
+    for name, part in parts.items():
+        _no_empty_set(name, role[part], "`member_subjects` and `held_out`")
     return _game(records, parts, role)
 
 
-def _game(records: Records, parts: list[Ints], role: Strings) -> Game:
-    party = np.empty(len(records), dtype=f"U{len(party_name(len(parts), len(parts)))}")
-    for number, part in enumerate(parts):
-        party[part] = party_name(number, len(parts))
+def _game(records: Records, parts: Parts, role: Strings) -> Game:
+    party = np.empty(len(records), dtype=f"U{max(map(len, parts))}")
+    for name, part in parts.items():
+        party[part] = name
     candidates = Candidates("record", records.id, party, records, np.arange(len(records)), records.subject)
     return Game(candidates, Truth(records.id, role))
 

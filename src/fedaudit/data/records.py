@@ -44,7 +44,7 @@ def arranged(
     """The data set, and the row that each of its records came from."""
     _check_shapes(name, x, y, {"id": id, "subject": subject, **attributes}, regression)
     x, y = _stored(name, x, y, regression, tokens)
-    labels, classes = (y, 0) if regression else _coded(name, y)
+    labels, classes = (y, ()) if regression else _coded(name, y)
     for column, values in (("id", id), ("subject", subject)):
         if values is not None and len(rows := missing(values)):
             raise FedauditError(
@@ -64,7 +64,8 @@ def arranged(
         )
     order = np.argsort(ids, kind="stable")
     records = Records(x, labels, ids, subjects, attributes).take(order)
-    return Dataset(name, records, classes_of(records) if y.ndim > 1 else classes), order
+    known = {"label": classes} if classes else {}
+    return Dataset(name, records, classes_of(records) if y.ndim > 1 else len(classes), values=known), order
 
 
 def classes_of(records: Records) -> int:
@@ -127,12 +128,12 @@ def _stored(
     return x, y
 
 
-def _coded(name: str, y: NDArray[Any]) -> tuple[Ints, int]:
-    """Classes as 0, 1, ... in the order of their names, and how many there are; at positions, as they are numbered."""
+def _coded(name: str, y: NDArray[Any]) -> tuple[Ints, tuple[str, ...]]:
+    """Classes as 0, 1, ... in the order of their names, and these names; at positions, as they are numbered."""
     if y.ndim > 1:
         if y.max() == y.min():
             raise FedauditError("one-class", f"{name}: y has a single value", "A classifier needs two classes or more.")
-        return np.ascontiguousarray(y, dtype=np.int64), int(y.max()) + 1
+        return np.ascontiguousarray(y, dtype=np.int64), ()
     fractions = np.flatnonzero(y.dtype.kind == "f" and y != np.floor(y))
     if len(fractions):
         raise FedauditError(
@@ -144,7 +145,13 @@ def _coded(name: str, y: NDArray[Any]) -> tuple[Ints, int]:
     names, codes = np.unique(y, return_inverse=True)
     if len(names) < 2:
         raise FedauditError("one-class", f"{name}: y has a single value", "A classifier needs two classes or more.")
-    return codes.astype(np.int64), len(names)
+    return codes.astype(np.int64), tuple(map(_as_text, names.tolist()))
+
+
+def _as_text(name: str | bytes | float) -> str:
+    if isinstance(name, bytes):
+        return name.decode(errors="replace")
+    return f"{name:.0f}" if isinstance(name, float) else str(name)
 
 
 MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT")  # what numpy, pandas and Python write where there is nothing

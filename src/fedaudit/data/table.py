@@ -2,10 +2,10 @@
 
 Numbers are features as they are, or standardised. Words become one feature for each of their values (two values: one
 feature). The columns that name the label, the record, whose it is, and what an adversary may want to guess are no
-features.
+features. A column that looks like an id and is not declared is refused (`ids` says how it is recognised).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +16,16 @@ from pydantic import Field
 
 from fedaudit.config.registry import DATA, Options
 from fedaudit.data.cells import Column, named, read_columns, rows
+from fedaudit.data.ids import MANY, named_like_an_id, says_whose
+from fedaudit.data.ids import found as looking_like_ids
 from fedaudit.data.records import dataset, standardised
+from fedaudit.data.unfit import Kind, Unfit, told
 from fedaudit.errors import FedauditError
+from fedaudit.toml import toml
 from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
 
 LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
-MAX_VALUES = 100  # of a column of words: more are names, not kinds
+MAX_VALUES = MANY  # of a column of words, too
 
 
 class TableOptions(Options):
@@ -39,6 +43,9 @@ class TableOptions(Options):
     scale: bool = Field(True, description="numbers get mean 0 and standard deviation 1, a regression's values, too")
     impute: Literal["median", "mean"] | None = Field(
         None, description="what an empty cell becomes (among words: a word of its own); not set: it is refused"
+    )
+    keep_ids: bool | None = Field(
+        None, description="learn from columns that look like ids of people or records; not set: they are refused"
     )
     unlabelled: Literal["refuse", "leave-out"] = Field(
         "refuse", description="what becomes of rows without a label; those left out are counted in the report"
@@ -58,18 +65,23 @@ def load(options: TableOptions) -> Dataset:
     features = {name: column for name, column in columns.items() if name not in special}
     if not features:
         raise FedauditError("no-features", f"{options.path} has no column left to learn from", "Drop fewer columns.")
-    used = _features(features, options)
+    ids = list(looking_like_ids(features, columns))
+    used = _features(features, options, [] if options.keep_ids else ids)
     notices += _notices(options.path.name, used)
+    if ids:
+        notices.append(f"Learnt from, though they look like ids (data.keep_ids): {', '.join(map(repr, ids))}.")
+    coded = {name: _codes(columns[name]) for name in options.attributes or ()}
     found = dataset(
         options.path.stem,
         np.concatenate([feature.values for feature in used.values()], axis=1),
         _label(options, columns[options.label]),
         id=_names(columns, options.id),
         subject=_names(columns, options.subject),
-        attributes={name: _codes(columns[name]) for name in options.attributes or ()},
+        attributes={name: codes for name, (_, codes) in coded.items()},
         regression=options.task == "regression",
     )
-    return replace(found, notices=tuple(notices))
+    values = {**found.values, **{name: texts for name, (texts, _) in coded.items()}}
+    return replace(found, notices=tuple(notices), values=values)
 
 
 def _labelled(options: TableOptions, label: Column) -> Bools:
@@ -109,15 +121,15 @@ def _names(columns: Mapping[str, Column], name: str | None) -> Strings | None:
     return column.cells
 
 
-def _codes(column: Column) -> Ints:
-    """Values by number, in the order of their names; -1 where there is none."""
+def _codes(column: Column) -> tuple[tuple[str, ...], Ints]:
+    """The values in order, and the number of each row's among them; -1 where there is none."""
     values, codes = np.unique(column.cells[~column.missing], return_inverse=True)
     if not 2 <= len(values) <= MAX_VALUES:
         what = f"{column.where} has {len(values)} values, and an attribute has 2 to {MAX_VALUES}"
         raise FedauditError("attribute", what, "Group its values, or take it out of data.attributes.")
     found = np.full(len(column.cells), -1, dtype=np.int64)
     found[~column.missing] = codes
-    return found
+    return tuple(values.tolist()), found
 
 
 def _label(options: TableOptions, column: Column) -> NDArray[Any]:
@@ -157,40 +169,45 @@ def _notices(file: str, features: Mapping[str, _Feature]) -> list[str]:
     return found
 
 
-def _features(columns: Mapping[str, Column], options: TableOptions) -> dict[str, _Feature]:
-    """All of them. If some cannot be used, the first is explained and the others are named, so that whoever has many
-    such columns does not meet them one by one."""
+def _features(columns: Mapping[str, Column], options: TableOptions, ids: Collection[str]) -> dict[str, _Feature]:
+    """All of them; `ids` may not be used."""
     found, wrong = {}, {}
     for name, column in columns.items():
         try:
+            if name in ids:
+                raise _undeclared(name, column, options)
             found[name] = _feature(column, options)
-        except FedauditError as error:
+        except Unfit as error:
             wrong[name] = error
-    if not wrong:
-        return found
-    first, *others = wrong
-    told = wrong[first]
-    if not others:
-        raise told
-    more = f"; there is something wrong with {', '.join(map(repr, others))} as well"
-    raise FedauditError(told.code, told.what + more, told.todo)
+        except FedauditError as error:
+            wrong[name] = Unfit(Kind.WRONG, error.what, error.todo)
+    if wrong:
+        raise told(wrong, options.drop or ())
+    return found
+
+
+def _undeclared(name: str, column: Column, options: TableOptions) -> Unfit:
+    """An id; `todo` is the line that declares it, unless another column is declared already."""
+    in_every_row = len(np.unique(column.cells)) == len(column.cells)
+    how = "is named like an id" if named_like_an_id(name, column) else "repeats like an id"
+    what = f"{column.where} {how}, and nothing says what it is: people would be known by it, and stand on both sides"
+    if in_every_row and not says_whose(name):
+        return Unfit(Kind.ID, what, "" if options.id else f"id = {toml(name)} (it names the row)")
+    return Unfit(Kind.ID, what, "" if options.subject else f"subject = {toml(name)} (it says whose record it is)")
 
 
 def _feature(column: Column, options: TableOptions) -> _Feature:
     empty = np.flatnonzero(column.missing)
     if len(empty) == len(column.cells):
-        raise FedauditError("table-cell", f"{column.where} is empty", "Name it in data.drop.")
+        raise Unfit(Kind.NOTHING, f"{column.where} is empty")
     if len(empty) and options.impute is None:
-        what = f"{column.where} is empty in {rows(empty)}"
-        raise FedauditError(
-            "table-cell", what, 'Fill it in, name the column in data.drop, or set data.impute = "median".'
-        )
+        raise Unfit(Kind.EMPTY, f"{column.where} is empty in {rows(empty)}")
     numbers = column.numbers
     if numbers is None:
         return _Feature(_one_hot(column), len(empty))
     if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
         what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
-        raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
+        raise Unfit(Kind.WRONG, what, "Correct these cells, or empty them and set data.impute.")
     different = len(np.unique(numbers)) == len(numbers) > MAX_VALUES
     numbered = different and bool((numbers == np.floor(numbers)).all())
     if len(empty):
@@ -205,6 +222,6 @@ def _one_hot(column: Column) -> Floats:
     values, codes = np.unique(column.cells, return_inverse=True)
     if len(values) > MAX_VALUES:
         what = f"{column.where} holds words, {len(values)} different ones: that looks like names, dates or free text"
-        raise FedauditError("table-words", what, "Name it in data.drop, or as data.id or data.subject.")
+        raise Unfit(Kind.WORDS, what)
     spread = np.eye(len(values))[codes]
     return spread[:, 1:] if len(values) == 2 else spread

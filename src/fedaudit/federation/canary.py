@@ -13,6 +13,7 @@ Everything here follows from seeds, so that a run that goes on makes the same ca
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from tempfile import TemporaryFile
@@ -88,6 +89,7 @@ class Planted:
     norm: Floats
     health: Floats
     spread: Floats
+    seconds: float  # that crafting took
 
 
 class Canaries:
@@ -108,7 +110,7 @@ class Canaries:
         return self._last[1]
 
     def _plant(self, task: TorchTask, model: State, rng: np.random.Generator) -> Planted:
-        design = self.design
+        design, started = self.design, time.perf_counter()
         rows = rng.permutation(len(design.pool))
         cut = max(1, len(rows) * 2 // 3)
         known, others = design.pool.take(rows[:cut]), design.pool.take(rows[cut:])
@@ -123,7 +125,8 @@ class Canaries:
         outside = _mock_updates(task, model, design, others if len(others) else known, OUTSIDE, rng)
         spread = (np.stack([updates @ mock for mock in outside]) / unit**2).std(axis=0)
         health = 1 - made.after / np.maximum(made.before, 1e-300)
-        return Planted(made.records, updates, unit, norms / scale, health, spread)
+        seconds = time.perf_counter() - started
+        return Planted(made.records, updates, unit, norms / scale, health, spread, seconds)
 
 
 def _mock_updates(

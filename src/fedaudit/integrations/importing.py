@@ -1,5 +1,6 @@
 """`fedaudit import`: turns checkpoints into a trace, and audits it if the game is known."""
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,34 +14,43 @@ from fedaudit.integrations.options import fitted, open_session, refuse_ours, set
 from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
+from fedaudit.session.run import Progress
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.store import Store
-from fedaudit.types import Game, State
+from fedaudit.types import Game, Round, State
 
 
 def import_checkpoints(
-    directory: Path, out: Path, *, game: Path | None, config: Config, torch: bool, deltas: bool
+    directory: Path, out: Path, progress: Progress, *, game: Path | None, config: Config, torch: bool, deltas: bool
 ) -> Document | None:
     """Writes the trace to `out`, and, with a game, results and report. Wrong files are refused before that."""
     stored = partial(checkpoints.rounds, directory, torch=torch, deltas=deltas)
     auditor = None
-    if game is not None:
-        first = next(stored(), None)
-        auditor = _auditor(directory, load_game(game), config, torch, first.aggregate if first else {})
-    task = auditor.task if auditor else None
-    made = partial(stored, like=task.initial(0) if task else None)
-    for _ in made():  # read once without a trace: a wrong file is refused before anything is written
-        pass
+    with progress("Reading the checkpoints", 0):
+        if game is not None:
+            first = next(stored(), None)
+            auditor = _auditor(directory, load_game(game), config, torch, first.aggregate if first else {})
+        task = auditor.task if auditor else None
+        made = partial(stored, like=task.initial(0) if task else None)
+        many = sum(1 for _ in made())  # read once without a trace: a wrong file is refused before anything is written
     session = open_session(out, auditor, strict=True)
     if session.last:
         session.trace.store.close() if session.trace else None
         what = f"{out} already holds a trace, up to round {session.last}"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
     lost: list[str] = []
-    session.watch(made(lost=lost.append))
+    with progress("Auditing the checkpoints" if auditor else "Recording the checkpoints", many) as step:
+        session.watch(_counted(made(lost=lost.append), step))
     for what in lost:
         session.gap(what)
-    return session.finish(out)
+    with progress("Computing statistics", 0):
+        return session.finish(out)
+
+
+def _counted(rounds: Iterable[Round], step: Callable[[], None]) -> Iterator[Round]:
+    for round in rounds:
+        yield round
+        step()
 
 
 def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: State) -> Auditor:

@@ -5,6 +5,7 @@ from fedaudit.report.shapes import Table
 from fedaudit.results.alike import Like
 from fedaudit.results.compare import Comparison, Row, Span
 from fedaudit.results.differences import Difference
+from fedaudit.stats.wording import fpr_of, full_text, rate
 from fedaudit.types import Estimate
 
 ABSENT = "–"
@@ -18,19 +19,27 @@ def render(found: Comparison) -> str:
         "comparison.html",
         runs=found.rows,
         overview=Table(RUNS, [_cells(row) for row in found.rows], STAR),
-        alike=[(f"{like.attack}, {like.vantage}, {like.model} models", _beside(found, like)) for like in found.alike],
+        alike=[
+            (f"{like.attack}, {like.vantage}, {like.model} models", _beside(found, like))
+            for like in sorted(found.alike, key=lambda like: (like.vantage, like.attack, like.model))
+        ],
         notes=found.notes,
     )
 
 
 def _beside(found: Comparison, like: Like) -> Table:
     rows = [(run, _risk(estimate), "") for run, estimate in like.risks.items()]
-    rows += [
-        (f"{gap.first} minus {gap.second}", *_difference(gap))
-        for gap in found.differences
-        if (gap.vantage, gap.attack, gap.model) == (like.vantage, like.attack, like.model)
-    ]
-    return Table(("run", "TPR at 1 % FPR", ""), rows)
+    rows += [(f"{gap.first} minus {gap.second}", *_difference(gap)) for gap in found.differences if concerns(gap, like)]
+    return Table(("run", titled(like.metric), ""), rows)
+
+
+def concerns(gap: Difference, like: Like) -> bool:
+    return (gap.vantage, gap.attack, gap.model, gap.metric) == (like.vantage, like.attack, like.model, like.metric)
+
+
+def titled(metric: str) -> str:
+    fpr = fpr_of(metric)
+    return "AUC" if fpr is None else f"TPR at {rate(fpr)} FPR"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -46,12 +55,19 @@ def _span(span: Span | None) -> str:
 
 
 def _risk(e: Estimate) -> str:
-    if e.value is None or e.low is None or e.high is None:
-        return f"{ABSENT} ({e.reason})"
-    return f"{e.value:.2%} ({e.low:.2%} to {e.high:.2%})"
+    return full_text(e.name, e)
 
 
 def _difference(gap: Difference) -> tuple[str, str]:
-    value = f"{100 * gap.value:+.2f} points ({100 * gap.low:+.2f} to {100 * gap.high:+.2f})"
-    said = f"{gap.safer} is safer" if gap.safer else "not settled which is safer"
-    return value, f"{said}; {gap.shared:,} of {gap.records:,} records in common"
+    return points(gap), f"{safer(gap)}; {gap.shared:,} of {gap.records:,} records in common"
+
+
+def points(gap: Difference) -> str:
+    """A difference of shares in percentage points, of AUCs as it is."""
+    scale, unit = (1.0, "") if fpr_of(gap.metric) is None else (100.0, " points")
+    value, low, high = (f"{scale * end:+.3g}" for end in (gap.value, gap.low, gap.high))
+    return f"{value}{unit} ({low} to {high})"
+
+
+def safer(gap: Difference) -> str:
+    return f"{gap.safer} is safer" if gap.safer else "not settled which is safer"

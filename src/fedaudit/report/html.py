@@ -52,6 +52,7 @@ def _view(results: Results) -> dict[str, Any]:
         "people": subjects.holds(results),
         "matrix": sections.matrix(results, name),
         "beside": beside(results, name),
+        "glossary": sections.glossary(results),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],

@@ -138,8 +138,10 @@ def costs(results: Results) -> Panel | None:
     if not shown:
         return None
     lead = (
-        "Measured per round, in units of one local epoch on a party's own training records (1 E). Attacks that share "
-        "their signals share the cost. The cheaper an attack is, the more likely somebody will try it."
+        "Measured per round, in units of one local epoch on a party's own training records (1 E). Each attack is "
+        "charged what running it alone takes, with every model that must be trained for it; what several attacks share "
+        "is charged to each of them, so that their costs add up to more than the audit took. The cheaper an attack is, "
+        "the more likely somebody will try it."
     )
     return Panel(lead, shown)
 

@@ -13,7 +13,10 @@ from fedaudit.results.document import Document
 from fedaudit.types import Vantage
 
 LEFT_OUT = "(left out)"
-SENTENCES = {"warnings", "notices", "reason", "sentence", "degraded", "understates", "status", "problems"}
+SENTENCES = {
+    *("warnings", "notices", "reason", "sentence", "details", "degraded"),
+    *("understates", "useless", "status", "problems"),
+}
 NAMES = {"party", "name"}
 KEPT = ("data.name", "audit.", "federation.partition", "defences.name", "model.name")  # words of fedaudit's own
 

@@ -81,6 +81,11 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
 # ------------------------------------------------------------------ attacks beside one another
 
 
+def glossary(results: Results) -> Table | None:
+    rows = [(name, f"{about[0].upper()}{about[1:]}.") for name, about in results.glossary.items() if about]
+    return Table(("attack", "what it looks at"), rows) if rows else None
+
+
 def level(name: str, est: Estimate | None) -> int:
     """How far the interval's lower end lies above chance, 0 (not at all) to 5; -1 without a value."""
     fpr = fpr_of(name)

@@ -14,9 +14,9 @@ from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import clean
 from fedaudit.results import factors as results
-from fedaudit.results.compare import Row, Span
+from fedaudit.results.compare import Span
 from fedaudit.results.document import REPORT
-from fedaudit.results.factors import Factor, Level
+from fedaudit.results.factors import Configuration, Factor, Level
 from fedaudit.results.study import Outcome, outcomes
 from fedaudit.stats.wording import NONE, count, fpr_of, full_text, is_share, number_text, rate
 
@@ -120,38 +120,44 @@ def _difference(metric: str, level: Level) -> tuple[str, str]:
 
 
 def _frontier(found: Sequence[Outcome]) -> Part | None:
-    rows = results.frontier(found)
-    labels = {o.cell: ", ".join(f"{k} {level_text(v)}" for k, v in o.overrides.items()) for o in found}
-    named = [(labels[row.run], row) for row in rows if row.accuracy and row.risk]
-    if len(named) < 2:
+    known = [one for one in results.frontier(found) if one.row.accuracy and one.row.risk]
+    if len(known) < 2:
         return None
     lead = (
-        "Up is more risk, right is a more useful model. A cell on the frontier has no other that is better in both. "
-        "Which cells are on it is read off the values; their intervals may overlap."
+        "Up is more risk, right is a more useful model. A configuration on the frontier has no other that is better in "
+        "both. Which ones are on it is read off the values; their intervals may overlap."
     )
-    return "frontier", "Usefulness against risk", lead, [scatter(named, results.metric_of(found))], []
+    if any(one.cells > 1 for one in known):
+        lead += (
+            " Cells that differ in their seeds alone are one configuration: it is shown by the means over them, whose "
+            "intervals include how much they differ."
+        )
+    return "frontier", "Usefulness against risk", lead, [scatter(known, results.metric_of(found))], []
 
 
-def scatter(named: Sequence[tuple[str, Row]], metric: str) -> Figure:
+def scatter(known: Sequence[Configuration], metric: str) -> Figure:
     """Accuracy across, risk upwards, a dot with its interval for each; the frontier has a colour of its own."""
     points, cells = [], []
-    for label, row in named:
+    for one in known:
+        row, label = one.row, ", ".join(f"{k} {level_text(v)}" for k, v in one.overrides.items())
         assert row.accuracy
         assert row.risk
         risk = row.risk.text(percent=is_share(metric))
         tip = f"{label}: accuracy {row.accuracy.text()}, risk {risk} ({row.whose})"
         points.append(_point(clean(label), row.best, row.accuracy, row.risk, tip))
-        cells.append([clean(label), "yes" if row.best else "", row.accuracy.text(), risk, clean(row.whose)])
+        told = [row.accuracy.text(), risk, clean(row.whose), count(one.cells)]
+        cells.append([clean(label), "yes" if row.best else "", *told])
     x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
     fpr, ends = fpr_of(metric), [end for p in points for end in (p.y, p.low, p.high)]
     what, chance = (f"picked out at {rate(fpr)} FPR", fpr) if fpr else ("AUC", 0.5)
     include = (0.0, chance) if fpr else (chance,)
     y = figures.linear_axis(ends, what, percent=is_share(metric), include=include, most=1.0)
-    svg = figures.scatter("Accuracy against risk", "One dot with its interval per cell.", points, x, y, chance)
+    svg = figures.scatter("Accuracy against risk", "One dot with its interval per configuration.", points, x, y, chance)
     guess = f"chance ({number_text(metric, chance)})"
     legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", guess)]
-    head = ("cell", "on the frontier", "accuracy", f"risk: TPR at {rate(fpr)} FPR" if fpr else "risk: AUC", "of")
-    caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see its cell."
+    risk_is = f"risk: TPR at {rate(fpr)} FPR" if fpr else "risk: AUC"
+    head = ("configuration", "on the frontier", "accuracy", risk_is, "of", "cells")
+    caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see what it is."
     return Figure(svg, legend, caption, Table(head, cells))
 
 

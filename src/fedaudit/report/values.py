@@ -10,7 +10,7 @@ from fedaudit.results.document import Document
 
 LIMIT = 200  # characters of any foreign string
 LONG, LONGEST = 600, 1600  # the same for sentences, and for all that is said of one headline
-SENTENCES = frozenset({"warnings", "notices", "reason", "method", "understates"})
+SENTENCES = frozenset({"warnings", "notices", "reason", "method", "understates", "details", "useless", "glossary"})
 DEPTH = 12
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?", re.DOTALL)

@@ -6,6 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedaudit.report import withheld
 from fedaudit.report.values import Results
 from fedaudit.stats import wording
 from fedaudit.stats.wording import (
@@ -17,7 +18,6 @@ from fedaudit.stats.wording import (
     rate,
     several_kinds,
     share,
-    since_round,
     value_of,
     value_text,
 )
@@ -33,7 +33,6 @@ class Finding:
     model: str
     tone: Tone
     sentence: str
-    since: int | None
     headline: Headline
     entry: AuditResult | None  # the pooled result behind it
 
@@ -44,7 +43,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """One pooled result as the table shows it; `primary` marks the attack that was fixed before looking."""
+    """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
+    has the TPR and the realised FPR at each other rate that was asked for."""
 
     attack: str
     vantage: str
@@ -55,6 +55,7 @@ class Row:
     cost: str
     warnings: tuple[str, ...]
     primary: bool
+    further: tuple[tuple[str, str], ...] = ()
 
 
 # ------------------------------------------------------------------ finding one's way in the results
@@ -126,32 +127,56 @@ def behind(results: Results, headline: Headline) -> AuditResult | None:
 
 
 def main_tpr(results: Results) -> str | None:
-    return wording.main_tpr(headlines(results))
+    return wording.main_tpr([headline.estimates for headline in headlines(results)])
 
 
 # ------------------------------------------------------------------ sentences
 
 
-def verdict(results: Results) -> str:
-    """All findings in sentences: who can learn what about whom, since when, and how certain it is."""
-    return " ".join([*preface(results), *(f.sentence for f in findings(results))])
+def verdict(results: Results) -> list[str]:
+    """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
+    return [*preface(results), *(f"{f.headline.grade.capitalize()}. {f.sentence}" for f in findings(results))]
+
+
+def details(results: Results) -> list[str]:
+    """What is to be said beside the sentences, each vantage's in one paragraph."""
+    found = findings(results)
+    named = [f"{f.vantage}: " if len(found) > 1 else "" for f in found]
+    told = [f"{who}{' '.join(f.headline.details)}" for who, f in zip(named, found, strict=True) if f.headline.details]
+    return told
+
+
+def summary(results: Results) -> list[tuple[str, str, str, str]]:
+    """One line for each vantage: who, the grade, its figure, and the attack that found it."""
+    name = main_tpr(results) or "auc"
+    return [(h.vantage, h.grade, *_figure(h, name)) for h in headlines(results)]
+
+
+def _figure(headline: Headline, name: str) -> tuple[str, str]:
+    key = name if value_of(headline.estimates.get(name)) is not None else "auc"
+    fpr = fpr_of(key)
+    measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
+    return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"
 
 
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
-    parts = []
+    parts = withheld.sentences(results.run.withheld)
+    leaked = "what had leaked by then" + (", and what the withheld update would have" if parts else "")
     if results.run.status == "degraded":
         parts.append("Part of the record of this run is damaged; the following rests on the rounds that are intact.")
     elif results.run.status == "not audited":
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif results.run.status != "complete":
-        parts.append(f"This run was {results.run.status}; the following describes only what had leaked by then.")
+        parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
     if sets_differ(results):
         est = _blind_auc(results)
         parts.append(
             "Warning: members and outsiders differ even without the model. A blind guess that never sees it reaches an "
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
         )
+    if results.useless:
+        parts.append(results.useless)
     if not headlines(results):
         canaries = any(entry.unit == "user" for entry in results.results)
         parts.append(
@@ -195,31 +220,27 @@ def _ends(est: Estimate | None) -> tuple[float, float, float] | None:
 
 
 def findings(results: Results) -> list[Finding]:
-    name = main_tpr(results)
-    return [_finding(results, headline, name) for headline in headlines(results)]
+    return [_finding(results, headline) for headline in headlines(results)]
 
 
-def _finding(results: Results, headline: Headline, name: str | None) -> Finding:
-    entry = behind(results, headline)
-    since = None
-    if headline.tone in ("found", "weak"):
-        key, chance = (name, fpr_of(name)) if headline.tone == "found" and name else ("auc", 0.5)
-        since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
+def _finding(results: Results, headline: Headline) -> Finding:
     who = headline.vantage, headline.attack, headline.model
-    return Finding(*who, headline.tone, headline.sentence, since, headline, entry)
+    return Finding(*who, headline.tone, headline.sentence, headline, behind(results, headline))
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
-    """One line per vantage and kind of model, for charts: the results behind the headlines, and other primary results.
+    """One line per vantage and kind of model, for charts: the results behind the headlines, and those of the primary
+    attacks on other kinds of models.
 
     If a server's headline is about the global models, its local models are still drawn.
     """
     lines: dict[tuple[str, str], Finding] = {}
-    primary = {(f.vantage, f.attack) for f in found}
-    beside = [e for e in pooled(results) if (e.vantage, e.attack) in primary]
-    beside += [e for e in pooled(results) if set(e.curves) - {"roc"}]  # only a primary has such curves
+    quoted = {(f.vantage, attack) for f in found for attack in (f.attack, f.headline.fixed)}
+    fixed = {f.headline.fixed for f in found}
+    beside = [e for e in pooled(results) if (e.vantage, e.attack) in quoted]
+    beside += [e for e in pooled(results) if e.attack in fixed and set(e.curves) - {"roc"}]
     for entry in [*(f.entry for f in found if f.entry), *beside]:
-        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", None, as_headline(entry), entry)
+        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", as_headline(entry), entry)
         lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
 
@@ -229,14 +250,29 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
 
 def headline_rows(results: Results) -> list[Row]:
     """Every pooled result, the blind baseline last, ready to print."""
-    name = main_tpr(results) or ""
-    primary = {(h.vantage, h.attack) for h in headlines(results)}
+    names = asked_tprs(results) or [""]
+    primary = {(h.vantage, attack) for h in headlines(results) for attack in (h.attack, h.fixed)}
     baseline = blind(results)
-    return [_row(entry, name, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
+    return [_row(entry, names, primary) for entry in [*pooled(results), *([baseline] if baseline else [])]]
 
 
-def _row(entry: AuditResult, name: str, primary: set[tuple[str, str]]) -> Row:
-    tpr, sees_none = entry.estimates.get(name), entry.attack == "blind"
+def asked_tprs(results: Results) -> list[str]:
+    """The TPR that everything quotes, then those at the other rates that were asked for. Where no configuration says
+    what was asked for, all that were estimated."""
+    quoted, config = main_tpr(results), results.run.config
+    there = {name: at for h in headlines(results) for name in h.estimates if (at := fpr_of(name)) is not None}
+    if config:
+        audit = config.get("audit")
+        rates = audit.get("fpr") if isinstance(audit, Mapping) else None
+        asked = {f"tpr@{rate:g}" for rate in rates or () if isinstance(rate, float)}
+        there = {name: at for name, at in there.items() if name in asked}
+    further = sorted(there.keys() - {quoted}, key=lambda name: -there[name])
+    return [quoted, *further] if quoted else []
+
+
+def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]) -> Row:
+    (name, *others), sees_none = names, entry.attack == "blind"
+    tpr, further = entry.estimates.get(name), [(other, entry.estimates.get(other)) for other in others]
     return Row(
         entry.attack,
         NONE if sees_none else entry.vantage,
@@ -247,14 +283,16 @@ def _row(entry: AuditResult, name: str, primary: set[tuple[str, str]]) -> Row:
         cost_text(entry.cost.epochs),
         tuple(entry.warnings),
         (entry.vantage, entry.attack) in primary,
+        tuple((full_text(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 
 def row_titles(results: Results) -> tuple[str, ...]:
-    """Headings of the first seven columns of `headline_rows`."""
-    fpr = fpr_of(main_tpr(results) or "")
-    at = f"TPR at {rate(fpr)} FPR" if fpr else "TPR"
-    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E")
+    """Headings of the columns of `headline_rows`: seven, and two for each further rate."""
+    rates = [fpr_of(name) for name in asked_tprs(results)] or [None]
+    at, *further = (f"TPR at {rate(fpr)} FPR" if fpr else "TPR" for fpr in rates)
+    pairs = (title for each in further for title in (each, "realised FPR"))
+    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E", *pairs)
 
 
 def costs(results: Results) -> dict[str, list[float]]:

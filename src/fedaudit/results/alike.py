@@ -1,6 +1,6 @@
 """Like beside like: the same attack, from the same vantage, on the same kind of model, in several runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.results.document import Document
@@ -16,30 +16,34 @@ class Like:
     attack: str
     model: str
     risks: Mapping[str, Estimate]  # by run, of those that have it
+    metric: str = "tpr@0.01"
 
 
-def alike(documents: Mapping[str, Document], metric: str) -> list[Like]:
-    """For everything that some run quotes in a headline, what each run found of it.
+def alike(documents: Mapping[str, Document], metrics: Sequence[str]) -> list[Like]:
+    """By each of the metrics, what every run found of whatever some run quotes, or had fixed before looking."""
+    return [like for metric in metrics for like in _alike(documents, metric)]
 
-    A server sees the global models that a client sees: these are named once.
-    """
+
+def _alike(documents: Mapping[str, Document], metric: str) -> list[Like]:
+    """A server sees the global models that a client sees: these are named once."""
     found: list[Like] = []
-    for key in dict.fromkeys(_key(headline) for document in documents.values() for headline in document.headlines):
+    quoted = [headline for document in documents.values() for headline in document.headlines]
+    for key in dict.fromkeys(key for headline in quoted for key in _keys(headline)):
         risks = {name: risk for name, document in documents.items() if (risk := risk_of(document, key, metric))}
         named = key[2] == "global" and key[1:] in [(like.attack, like.model) for like in found]
         if len(risks) > 1 and not named:
-            found.append(Like(*key, risks))
+            found.append(Like(*key, risks, metric))
     return found
 
 
-def _key(headline: Headline) -> Key:
-    return headline.vantage, headline.attack, headline.model
+def _keys(headline: Headline) -> list[Key]:
+    return [(headline.vantage, attack, headline.model) for attack in dict.fromkeys((headline.attack, headline.fixed))]
 
 
 def risk_of(document: Document, key: Key, metric: str) -> Estimate | None:
     """As a headline quotes it, or as it stands among the pooled results."""
     for headline in document.headlines:
-        if _key(headline) == key and metric in headline.estimates:
+        if (headline.vantage, headline.attack, headline.model) == key and metric in headline.estimates:
             return headline.estimates[metric]
     for entry in document.results:
         same = (entry.attack, entry.model, entry.party) == (*key[1:], None)

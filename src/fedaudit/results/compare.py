@@ -20,6 +20,7 @@ from fedaudit.trace.checksums import unchecked
 from fedaudit.types import ALWAYS, Estimate
 
 RISK = "tpr@0.01"
+COMPARED = (RISK, "auc")  # a run may be safer by either: few stand out, or all a little
 CHANCE = 0.01
 
 
@@ -72,11 +73,12 @@ def compare(directories: Sequence[Path]) -> Comparison:
     rows = pareto([row_of(document, name) for document, name in zip(documents, _names(directories), strict=True)])
     folders = {row.run: directory for row, directory in zip(rows, directories, strict=True)}
     by_run = {row.run: document for row, document in zip(rows, documents, strict=True)}
-    found = differences(by_run, folders, RISK)
+    likes = alike(by_run, COMPARED)
+    found = differences(by_run, folders, likes)
     where = zip(rows, map(results_file, directories), strict=True)
     told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
     notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
-    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, alike(by_run, RISK))
+    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, likes)
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -169,14 +171,19 @@ def _not_ranked(rows: Sequence[Row]) -> list[str]:
     return notes
 
 
+def _same(one: Difference, other: Difference) -> bool:
+    """The same two runs and the same attack, by whichever metric."""
+    return all(getattr(one, name) == getattr(other, name) for name in ("first", "second", "vantage", "attack", "model"))
+
+
 def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [
-        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the interval of their "
-        "difference holds 0, so it is not clear which is safer."
+        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the intervals of their "
+        "differences hold 0, so it is not clear which is safer."
         for gap in found
-        if gap.safer is None
+        if gap.metric == RISK and not any(other.safer for other in found if _same(gap, other))
     ]
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
         if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):

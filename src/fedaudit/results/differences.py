@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedaudit.results.alike import alike
+from fedaudit.results.alike import Like
 from fedaudit.results.between import blocks_behind
 from fedaudit.results.document import Document
 from fedaudit.results.scores import load_scores
-from fedaudit.stats import Block, tpr_difference
+from fedaudit.stats import Block, auc_difference, tpr_difference
+from fedaudit.stats.wording import fpr_of
+from fedaudit.types import Estimate
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,15 @@ class Difference:
     safer: str | None
     shared: int  # records that both runs have scores of
     records: int  # that either has
+    metric: str = "tpr@0.01"
 
 
-def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], metric: str) -> list[Difference]:
+def differences(
+    documents: Mapping[str, Document], folders: Mapping[str, Path], found_alike: Sequence[Like]
+) -> list[Difference]:
     """Between every two runs, in everything alike. Pairs whose scores are missing are left out."""
     names = list(documents)
     scores = {name: load_scores(folders[name]) for name in names}
-    found_alike = alike(documents, metric)
     pairs = [
         (one, two, like)
         for i, one in enumerate(names)
@@ -54,14 +58,34 @@ def differences(documents: Mapping[str, Document], folders: Mapping[str, Path], 
         confidence = 1 - error / len(pairs) / chosen
         blocks = [blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)]
         if blocks[0] and blocks[1]:
-            gap = tpr_difference(blocks[0], blocks[1], float(metric.removeprefix("tpr@")), confidence)
-            if gap.value is not None and gap.low is not None and gap.high is not None:
-                safer = two if gap.low > 0 else one if gap.high < 0 else None
-                told = gap.value, gap.low, gap.high, confidence, gap.method
-                ours, theirs = (_ids(side) for side in blocks)
-                counts = len(ours & theirs), len(ours | theirs)
-                found.append(Difference(one, two, like.vantage, like.attack, like.model, *told, safer, *counts))
+            gap = _difference(blocks[0], blocks[1], like.metric, confidence)
+            if gap.value is None or gap.low is None or gap.high is None:
+                continue
+            ours, theirs = (_ids(side) for side in blocks)
+            found.append(
+                Difference(
+                    first=one,
+                    second=two,
+                    vantage=like.vantage,
+                    attack=like.attack,
+                    model=like.model,
+                    value=gap.value,
+                    low=gap.low,
+                    high=gap.high,
+                    confidence=confidence,
+                    method=gap.method,
+                    safer=two if gap.low > 0 else one if gap.high < 0 else None,
+                    shared=len(ours & theirs),
+                    records=len(ours | theirs),
+                    metric=like.metric,
+                )
+            )
     return found
+
+
+def _difference(ours: Sequence[Block], theirs: Sequence[Block], metric: str, confidence: float) -> Estimate:
+    fpr = fpr_of(metric)
+    return auc_difference(ours, theirs, confidence) if fpr is None else tpr_difference(ours, theirs, fpr, confidence)
 
 
 def _ids(blocks: Sequence[Block]) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
@@ -82,6 +82,21 @@ class OverRuns:
 
 
 @dataclass(frozen=True)
+class Withheld:
+    """The update of a round that did not leave this party; `onwards`: nor did any later one."""
+
+    round: Count
+    because: Literal["limit crossed", "limit undecidable", "not audited"]
+    onwards: bool = False
+    rule: Annotated[str | None, "the party's limit"] = None
+    attack: Annotated[str | None, "which crossed the limit"] = None
+    estimates: Annotated[
+        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds"
+    ] = field(default_factory=dict)
+    reason: Annotated[str, "why it was not audited, or why no attack can decide the limit, and what to do"] = ""
+
+
+@dataclass(frozen=True)
 class AttackOverRuns:
     """The mean over all repeated runs of one attack, pooled over the parties, with the smallest and the largest value;
     the intervals include how much the runs differ."""
@@ -119,6 +134,7 @@ class RunInfo:
     weights_per_member: Annotated[
         Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
     ] = field(default_factory=dict)
+    withheld: Annotated[Sequence[Withheld], "what a party that audits itself did not send"] = ()
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,8 @@ class Document:
     )
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
     understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
+    useless: Annotated[str, "why the model itself is worth nothing; empty if it is worth something"] = ""
+    glossary: Annotated[Mapping[str, str], "what each attack does, in a line"] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -187,6 +205,8 @@ class Document:
             exposed=exposed,
             degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
             understates=understates,
+            useless=audit.useless,
+            glossary=audit.glossary,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -294,10 +314,9 @@ def with_sentences(document: Document) -> Document:
     """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
     if all(headline.sentence for headline in document.headlines):
         return document
-    from fedaudit.audit.judge.sentences import Scene, worded
+    from fedaudit.audit.judge.sentences import of_former_version
 
-    scene = Scene(document.results, document.run.rounds)
-    return replace(document, headlines=worded([h for h in document.headlines if h.attack != "blind"], scene))
+    return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
 
 
 @dataclass(frozen=True)

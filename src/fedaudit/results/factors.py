@@ -7,18 +7,20 @@ pairs has the interval of `stats.over_runs`: how much the pairs differ, and the 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedaudit.results.between import risk_difference
+from fedaudit.results.between import EVALUATION, risk_difference
 from fedaudit.results.compare import Row, pareto, row_of
 from fedaudit.results.document import Document
 from fedaudit.results.study import CELLS, Outcome
 from fedaudit.stats import over_runs
+from fedaudit.stats.wording import several_kinds
 from fedaudit.types import AuditResult, Estimate, Headline
 
 RISKS = ("tpr@0.01", "auc")
+SEEDS = ("seed", "data_seed")  # how the keys end that only repeat a federation
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,55 @@ def factors(found: Sequence[Outcome], directory: Path) -> list[Factor]:
     ]
 
 
-def frontier(found: Sequence[Outcome]) -> list[Row]:
-    """Accuracy and risk, by the same metric as the factors, of every cell with results; `best`: no other is better in
-    both."""
+@dataclass(frozen=True)
+class Configuration:
+    """Cells that differ in their seeds alone: repeats of one federation, which together are one point."""
+
+    overrides: Mapping[str, Any]  # without the seeds
+    cells: int  # with results
+    row: Row  # of the means over these cells
+
+
+def frontier(found: Sequence[Outcome]) -> list[Configuration]:
+    """Accuracy and risk, by the same metric as the factors, of every configuration with results; `best`: no other is
+    better in both. The luckiest of several seeds is not: it is chosen by its own error."""
     metric = metric_of(found)
-    return pareto([row_of(o.document, o.cell, metric) for o in found if o.document])
+    groups: dict[str, list[tuple[Outcome, Document]]] = {}
+    for outcome in found:
+        if outcome.document:
+            groups.setdefault(json.dumps(_unseeded(outcome.overrides)), []).append((outcome, outcome.document))
+    rows = pareto([_over_seeds(of[0][0].cell, [document for _, document in of], metric) for of in groups.values()])
+    members = zip(groups.values(), rows, strict=True)
+    return [Configuration(_unseeded(of[0][0].overrides), len(of), row) for of, row in members]
+
+
+def _unseeded(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys that always have the same value are written as one, with commas between them."""
+    return {
+        keys: value
+        for keys, value in overrides.items()
+        if not all(key.strip().rpartition(".")[2] in SEEDS for key in keys.split(","))
+    }
+
+
+def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> Row:
+    """The row of one run, or of the means over several: of every vantage, and of the accuracy."""
+    first = documents[0]
+    if len(documents) == 1:
+        return row_of(first, name, metric)
+    headlines, mixed = [], {}
+    for headline in first.headlines:
+        quoted = [h for document in documents if (h := _headline(document, headline.vantage))]
+        risk = _mean([e for h in quoted if (e := h.estimates.get(metric)) is not None and e.value is not None])
+        if risk is not None:
+            headlines.append(replace(headline, estimates={metric: risk}))
+            mixed[headline.vantage] = several_kinds(quoted)
+    rights = [e for document in documents if (e := document.run.accuracy.get(EVALUATION)) and e.value is not None]
+    right = _mean(rights)
+    run = replace(first.run, accuracy={} if right is None else {EVALUATION: right})
+    row = row_of(replace(first, run=run, headlines=headlines), name, metric)
+    worst = max(row.risks, key=lambda vantage: row.risks[vantage].value, default="")
+    return replace(row, whose=f"{worst}, {mixed[worst]}") if mixed.get(worst) else row
 
 
 def _levels(found: Sequence[Outcome], key: str) -> dict[str, Any]:

@@ -7,13 +7,15 @@ A rule of several conditions, joined by `and`, is violated when all of them are,
 `accuracy` is that of the released model on records it was not trained on; `epsilon` is what the run claims, and a run
 that claims nothing has none that could be within a limit. A claim that the run's own audit refutes leaves nothing safe.
 
+A rule that names no attack is about all of them: the primary attack of each vantage, which was fixed before looking,
+and every other that was run.
+
 The gate listens to the audit. What hides risk (people on both sides, twins, a missing part) leaves nothing safe; where
 a blind guess beats chance, nothing is violated, because the sets differ without any model.
 
 A gate that looks at several results fails on the worst of them, so a false alarm has several chances: lower ends are
-then computed again from scores.parquet with the error shared equally among all results of all rules (Bonferroni).
-Passing needs no such correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be
-below.
+then computed again from scores.parquet with the error shared (`stats.strongest.Shares`). Passing needs no such
+correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
 """
 
 import math
@@ -33,6 +35,7 @@ from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.stats.strongest import Shares, proved_ends
 from fedaudit.types import AuditResult, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
@@ -60,6 +63,7 @@ class Finding:
     high: float | None
     verdict: Verdict
     note: str = ""
+    named: bool = True  # by the rule, or fixed before looking; the others stand beside it
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Gate:
     findings: Sequence[Finding]
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
     primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
+    silent: Sequence[str] = ()  # attacks beside the primary ones that have no interval for a rule
 
     @property
     def rules(self) -> dict[str, Verdict]:
@@ -106,18 +111,26 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
         raise FedauditError("gate-rule", "there is nothing to check", 'Give --fail-if "tpr@0.01 > 0.05".')
     document = results.load(run)
     risks = [rule for rule in rules if rule.metric not in OF_THE_RUN]
-    chosen = [(rule, entry) for rule in risks for entry in _select(document, rule)]
-    looked_at = len({(_place(entry), rule.metric) for rule, entry in chosen})
+    selected = [(rule, place) for rule in risks for place in _select(document, rule)]
+    chosen = [(rule, place) for rule, place in selected if place.named or _has_interval(place.entry, rule.metric)]
+    silent = dict.fromkeys(place.entry.attack for rule, place in selected if (rule, place) not in chosen)
+    looked_at = {(_place(place.entry), rule.metric): place.named for rule, place in chosen}
+    counts = sum(looked_at.values()), len(looked_at) - sum(looked_at.values())
     scores = cache(lambda: load_scores(run))
     doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
-    primary = {headline.vantage: headline.attack for headline in document.headlines}
+    primary = {headline.vantage: headline.fixed for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in risks) else {}
-    found = [_find(rule, entry, looked_at, doubts[rule], scores) for rule, entry in chosen]
+    found = [_find(rule, place, counts, doubts[rule], scores) for rule, place in chosen]
     found += [finding for rule in rules for finding in _of_the_run(rule, document, doubts[rule])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
     found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
-    return Gate(found, looked_at, named)
+    return Gate(found, len(looked_at), named, list(silent))
+
+
+def _has_interval(entry: AuditResult, metric: str) -> bool:
+    estimate = entry.estimates.get(metric)
+    return estimate is not None and estimate.low is not None
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
@@ -156,7 +169,7 @@ def _matters(attack: str, document: Document, rule: Rule) -> bool:
     if rule.attack is not None:
         return rule.attack in (ANY, attack)
     order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
-    quoted = [order.get(headline.attack, len(order)) for headline in document.headlines]
+    quoted = [order.get(headline.fixed, len(order)) for headline in document.headlines]
     return order.get(attack, len(order)) < max(quoted, default=0)
 
 
@@ -216,8 +229,16 @@ def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) 
     return Verdict.UNDECIDED, ""
 
 
-def _select(document: Document, rule: Rule) -> list[AuditResult]:
-    primary = {headline.vantage: headline.attack for headline in document.headlines}
+@dataclass(frozen=True)
+class Selected:
+    """A result that a rule is about; `named`: by the rule itself, or as the primary attack of a vantage."""
+
+    entry: AuditResult
+    named: bool
+
+
+def _select(document: Document, rule: Rule) -> list[Selected]:
+    primary = {headline.vantage: headline.fixed for headline in document.headlines}
     entries = document.results
     # What no headline's vantage sees, as canaries in a sum, has results for whoever names the attack.
     beside = {e.vantage for e in entries if e.attack != "blind" and not any(sees(vantage, e) for vantage in primary)}
@@ -226,17 +247,28 @@ def _select(document: Document, rule: Rule) -> list[AuditResult]:
     failed = {failure.attack for failure in document.failed}
     _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
-    found: dict[Place, AuditResult] = {}
+    found: dict[Place, Selected] = {}
     for vantage, attack in vantages.items():
         if rule.vantage in (None, ANY, vantage):
-            for entry in entries:
-                if sees(vantage, entry) and _attacks(rule.attack or attack, entry) and _of(rule.party, entry):
-                    found[_place(entry)] = entry
-    measured = sorted({name for entry in found.values() or entries for name in entry.estimates})
+            for entry in (e for e in entries if sees(vantage, e) and _of(rule.party, e)):
+                named = _attacks(rule.attack or attack, entry)
+                if named or (rule.attack is None and attack is not None and _is_about_members(entry)):
+                    before = found.get(_place(entry))
+                    found[_place(entry)] = Selected(entry, named or (before is not None and before.named))
+    measured = sorted({name for one in found.values() for name in one.entry.estimates} or _measured(entries))
     expected = [*measured, "auc", *_asked_for(document)]
     if rule.metric not in expected and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
+
+
+def _measured(entries: Sequence[AuditResult]) -> set[str]:
+    return {name for entry in entries for name in entry.estimates}
+
+
+def _is_about_members(entry: AuditResult) -> bool:
+    """Is it an attack on who was trained on? Guesses of attributes and canaries have figures of their own."""
+    return entry.attack != "blind" and entry.unit in ("record", "subject")
 
 
 def _asked_for(document: Document) -> list[str]:
@@ -270,29 +302,26 @@ def _place(entry: AuditResult) -> Place:
 
 
 def _find(
-    rule: Rule, entry: AuditResult, looked_at: int, doubts: Doubts, scores: Callable[[], Scores | None]
+    rule: Rule, place: Selected, counts: tuple[int, int], doubts: Doubts, scores: Callable[[], Scores | None]
 ) -> Finding:
+    """`counts`: the results that are named, and those beside them, among which the error is shared."""
+    entry = place.entry
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
-        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why)
+        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why, place.named)
     (low, high), note = proved_ends(estimate), ""
-    if rule.broken_for_sure(low, high) and looked_at > 1:
-        confidence = 1 - (1 - estimate.confidence) / looked_at
+    if rule.broken_for_sure(low, high) and sum(counts) > 1:
+        confidence = Shares.among(estimate.confidence, *counts).of(place.named)
         low = _corrected(entry, rule.metric, confidence, scores())
         if low is None:
-            note = f"the lower end cannot be corrected for {looked_at} results: scores.parquet does not have its scores"
+            many = sum(counts)
+            note = f"the lower end cannot be corrected for {many} results: scores.parquet does not have its scores"
     against = Doubts(doubts.not_safe or _below_chance(entry), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
-    return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note)
-
-
-def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
-    """A verdict rests on the guaranteed ends, where an estimate has them: they hold for every distribution of scores of
-    independent records; where people have several records, they rest on estimated design effects."""
-    return estimate.guaranteed or (estimate.low, estimate.high)
+    return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note, place.named)
 
 
 def _below_chance(entry: AuditResult) -> str:

@@ -9,6 +9,7 @@ from fedaudit.errors import FedauditError
 
 SELECTORS = ("attack", "vantage", "party")
 ANY = "*"
+OUTSIDE = r"(?![^\[]*\])"  # of the brackets: a party may be called "Mercy and Grace"
 ACCURACY, EPSILON = "accuracy", "epsilon"
 OF_THE_RUN = (ACCURACY, EPSILON)  # not of one attack
 
@@ -61,9 +62,9 @@ def parse_limit(text: str) -> Rule:
 
 def parse_rules(text: str) -> list[Rule]:
     """The conditions of one rule, joined by `and`."""
-    if re.search(r"\bor\b", text):
+    if re.search(rf"\bor\b{OUTSIDE}", text):
         raise _bad_rule(text, "a rule has no 'or'", "Give --fail-if twice: each rule is checked by itself.")
-    return [parse_rule(part, text) for part in re.split(r"\band\b", text)]
+    return [parse_rule(part, text) for part in re.split(rf"\band\b{OUTSIDE}", text)]
 
 
 def parse_rule(part: str, text: str | None = None) -> Rule:
@@ -72,7 +73,7 @@ def parse_rule(part: str, text: str | None = None) -> Rule:
     chosen = dict[str, str]()
     bracket = re.search(r"\[(.*?)\]", part)
     if bracket:
-        for word in bracket[1].split(","):
+        for word in re.split(r",(?=[^,]*=|\s*$)", bracket[1]):
             key, _, value = (each.strip() for each in word.partition("="))
             if key not in SELECTORS or not value or key in chosen:
                 raise _bad_rule(text, f"{word.strip()!r} is not one of {', '.join(f'{s}=...' for s in SELECTORS)}")

@@ -1,17 +1,18 @@
-"""The statistics alone, on a file of scores."""
+"""The statistics alone, on a file of scores: a user's own, or the scores.parquet of a run, with the roles it stored."""
 
-import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedaudit.config.schema import DEFAULT_FPR
-from fedaudit.data.records import missing
+from fedaudit.data.cells import INSTEAD, Column, not_a_table, read_columns
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.files import TEXT, kind_of
 from fedaudit.results.document import COINS, TOLD
+from fedaudit.results.scores import Scores, blocks_of, read_scores
 from fedaudit.stats import (
     Block,
     Bonferroni,
@@ -22,15 +23,19 @@ from fedaudit.stats import (
     one_run_epsilon,
     proved_epsilon,
     random_half,
-    tpr_at_fpr,
 )
 from fedaudit.stats.levels import check_levels
 from fedaudit.stats.onerun import by_unit
+from fedaudit.stats.pooled import pooled_tpr
 from fedaudit.trace.checksums import checksum_of, unchecked, verify
-from fedaudit.types import Bools, Estimate, Floats, Role
+from fedaudit.types import Bools, Estimate, Floats, Role, Strings
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
+COLUMNS = ("id", "member", "score", "subject")
+OF_A_RUN = {"role", "attack", "model", "reference"}  # columns that the scores of a run have beside these
+GLOBAL, LOCAL = "global", "local"
+SAVED_AS: Mapping[str, str] = {kind: INSTEAD[kind] for kind in ("xlsx", "xls", "utf-16", "gzip", "zip")}
 
 
 @dataclass(frozen=True)
@@ -45,26 +50,151 @@ class Scored:
     notices: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon."""
+
+    blocks: Sequence[Block]
+    scores: Floats
+    member: Bools
+    subject: Strings | None
+    notices: Sequence[str]
+    run: "OfRun | None" = None
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """What a run stored about its scores: about which rows fair coins were flipped, and for which unit, if any were."""
+
+    tossed: Bools
+    coins: str | None
+
+
 def estimate(
     path: Path,
     fprs: tuple[float, ...] | None,
     confidence: float,
     delta: float | None = None,
     attack: str | None = None,
+    model: str | None = None,
 ) -> Scored:
-    """AUC and TPRs of the scores in a CSV or parquet file with columns id, member, score[, subject].
+    """AUC and TPRs of the scores in a CSV or parquet file with columns member, score[, id, subject].
 
-    From a run's own scores.parquet, it uses those of one attack on the global model. With a delta, it also gives the
-    four figures of epsilon, each under its own name.
+    From a run's own scores.parquet, it uses those of one attack on one kind of model, with the roles that the run gave
+    them: what comes out is what results.json says. With a delta, it also gives the four figures of epsilon, each under
+    its own name.
     """
     check_levels(confidence, fprs or ())
-    columns, of_a_run, coins = _read(path, attack)
-    _refuse_missing(columns, path)
-    # Sorted by id, so that the order of rows cannot change a bit.
-    order = np.argsort(np.array(columns["id"], dtype=np.str_), kind="stable")
-    ids = np.array(columns["id"], dtype=np.str_)[order]
-    member = _members(columns["member"], path)[order]
-    scores, dropped = _scores([columns["score"][i] for i in order], ids, path)
+    if not path.is_file():
+        raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
+    if path.stat().st_size > MAX_BYTES:
+        raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
+    verify(path, checksum_of(path))
+    rows = _of_a_run(path, attack, model) if _is_of_a_run(path) else _own(path, attack or model)
+    kept, left_out = _reachable(fprs, rows)
+    notices = [*rows.notices, *left_out]
+    found = [auc(rows.blocks, confidence), *(pooled_tpr(rows.blocks, fpr, confidence) for fpr in kept)]
+    if rows.run and (said := unchecked(path)):
+        notices.append(said)
+    dropped = int(np.isneginf(rows.scores).sum())
+    warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
+    if found[0].high is not None and found[0].high < 0.5:
+        warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
+    claimed: list[Estimate] = []
+    if delta is not None:
+        claimed = _claimed(rows, delta, confidence)
+        notices += [ASSUMPTIONS, *([{None: ONE_RUN, TOLD: TUNED}.get(rows.run.coins, BY_COINS)] if rows.run else [])]
+        if delta > 1 / len(rows.scores):
+            warnings.append(
+                f"delta {delta:g} is above 1/{len(rows.scores)}: publishing one record at random would satisfy it."
+            )
+    return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
+
+
+def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float], list[str]]:
+    """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
+    kept: list[float] = []
+    notices: list[str] = []
+    calibration = max(len(block.calibration) for block in rows.blocks)
+    for fpr in fprs or DEFAULT_FPR:
+        needed = needed_for_value(fpr)
+        if calibration >= needed:
+            kept.append(fpr)
+            continue
+        if rows.run:
+            where = ", and that of the largest party" if len(rows.blocks) > 1 else ", and this one"
+            message = f"FPR {fpr:g} needs a calibration set of {needed} non-members{where} has {calibration}"
+        else:
+            message = f"FPR {fpr:g} needs {2 * needed} non-members, half of them to set the threshold; "
+            message += f"there are {int((~rows.member).sum())}, of which {calibration} set it"
+        if fprs:
+            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
+        notices.append(f"{message}: it is left out.")
+    return kept, notices
+
+
+# ------------------------------------------------------------------ scores of one's own
+
+
+def _own(path: Path, of_a_run: str | None) -> Rows:
+    """Half of the non-members, chosen by a hash of their ids, set the thresholds."""
+    if of_a_run:
+        what = f"--attack and --model are for the scores.parquet of a run, which {path} is not"
+        raise FedauditError("attack", what, "Leave it out.")
+    columns = _columns(path)
+    given, notices = "id" in columns, []
+    subject = columns["subject"].cells if "subject" in columns else None
+    member, scores = _members(columns["member"], path), _finite(columns["score"].read, path)
+    ids = columns["id"].cells if given else _by_content(member, scores, subject)
+    if not given:
+        notices.append(
+            "There is no id: rows are told apart by what they hold; that none is there twice is not checked."
+        )
+    _refuse_twice(ids, member, path)
+    if not member.any() or member.all():
+        raise FedauditError("empty-set", f"{path}: there are no members, or no non-members", "Give rows of both.")
+    order = np.argsort(ids, kind="stable")  # so that the order of rows cannot change a bit
+    ids, member, scores = ids[order], member[order], scores[order]
+    subject = None if subject is None else subject[order]
+    calibration = np.zeros(len(ids), bool)
+    calibration[~member] = random_half((ids if subject is None else subject)[~member], "score-calibration")
+    sets = (member, ~member & ~calibration, calibration)
+    names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
+    block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
+    return Rows([block], scores, member, subject, notices)
+
+
+def _columns(path: Path) -> dict[str, Column]:
+    """Of the columns that count, those that are there; without id and subject they can do."""
+    if (kind := kind_of(path)) not in (TEXT, "parquet"):
+        raise not_a_table(path, kind, SAVED_AS)
+    columns = read_columns(path, only=COLUMNS)
+    for wanted in ("member", "score"):
+        if wanted not in columns:
+            todo = f"Rename the column that holds it. {suggest(wanted, filter(None, columns))}"
+            raise FedauditError("column", f"{path} has no column {wanted!r}", todo)
+    for name in ("id", "subject"):
+        if name in columns and len(rows := np.flatnonzero(columns[name].missing)):
+            raise FedauditError(
+                f"missing-{name}",
+                f"{path}: {name} is missing in {len(rows)} of {len(columns[name].cells)} rows, the first is row "
+                f"{rows[0] + 1}",
+                "Fill it in, or remove the column.",
+            )
+    return {name: columns[name] for name in COLUMNS if name in columns}
+
+
+def _by_content(member: Bools, scores: Floats, subject: Strings | None) -> Strings:
+    """What a row holds, and how many like it came before: the same names in whatever order the rows stand."""
+    seen: Counter[str] = Counter()
+    names = []
+    for row in zip(member.tolist(), scores.tolist(), member if subject is None else subject.tolist(), strict=True):
+        names.append(f"{row}#{seen[str(row)]}")
+        seen[str(row)] += 1
+    return np.array(names)
+
+
+def _refuse_twice(ids: Strings, member: Bools, path: Path) -> None:
     both = np.intersect1d(ids[member], ids[~member])
     if len(both):
         raise FedauditError(
@@ -74,64 +204,107 @@ def estimate(
         )
     if len(np.unique(ids)) < len(ids):
         raise FedauditError("duplicate-id", f"{path}: ids occur more than once", "Give every record one row.")
-    if not member.any() or member.all():
-        raise FedauditError("empty-set", f"{path}: there are no members, or no non-members", "Give rows of both.")
-    subject = np.array(columns["subject"], dtype=np.str_)[order] if "subject" in columns else None
-    calibration = np.zeros(len(ids), bool)
-    calibration[~member] = random_half((ids if subject is None else subject)[~member], "score-calibration")
-    sets = (member, ~member & ~calibration, calibration)
-    names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
-    block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-    kept, notices = _reachable(fprs, len(block.calibration), int((~member).sum()))
-    found = [auc([block], confidence), *(tpr_at_fpr([block], fpr, confidence) for fpr in kept)]
-    if of_a_run and (said := unchecked(path)):
-        notices.append(said)
-    warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
-    if found[0].high is not None and found[0].high < 0.5:
-        warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
-    claimed: list[Estimate] = []
-    if delta is not None:
-        claimed = [unproved(one) if of_a_run else one for one in epsilons(scores, member, delta, confidence)]
-        if coins == TOLD:
-            claimed = claimed[:-1]
-        elif coins:
-            tossed = np.array(columns["role"])[order] != Role.CALIBRATION.value
-            units = scores[tossed], member[tossed]
-            if coins == "subject" and subject is not None:
-                units = by_unit(np.unique(subject[tossed], return_inverse=True)[1], *units)
-            claimed[-1] = one_run_epsilon(*units, delta, confidence)
-        told = {None: ONE_RUN, TOLD: TUNED}.get(coins, BY_COINS)
-        notices += [ASSUMPTIONS, told] if of_a_run else [ASSUMPTIONS]
-        if delta > 1 / len(ids):
-            warnings.append(f"delta {delta:g} is above 1/{len(ids)}: publishing one record at random would satisfy it.")
-    return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
 
 
-def _refuse_missing(columns: dict[str, list[Any]], path: Path) -> None:
-    for column in ("id", "subject"):
-        if column in columns and len(rows := missing(np.array(columns[column], dtype=np.str_))):
-            raise FedauditError(
-                f"missing-{column}",
-                f"{path}: {column} is missing in {len(rows)} of {len(columns[column])} rows, the first is row "
-                f"{rows[0] + 1}",
-                f"Fill it in{', or remove the column' if column == 'subject' else ''}.",
-            )
+def _members(column: Column, path: Path) -> Bools:
+    words = np.char.lower(column.cells)
+    unknown = np.flatnonzero(~np.isin(words, [*YES, *NO]))
+    if len(unknown):
+        what = f"{path}: member in row {unknown[0] + 1} is neither 0 nor 1"
+        raise FedauditError("member", what, "Write 0 or 1.")
+    return np.isin(words, [*YES])
 
 
-def _reachable(fprs: tuple[float, ...] | None, calibration: int, nonmembers: int) -> tuple[list[float], list[str]]:
-    """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
-    kept: list[float] = []
-    notices: list[str] = []
-    for fpr in fprs or DEFAULT_FPR:
-        if calibration >= needed_for_value(fpr):
-            kept.append(fpr)
-            continue
-        message = f"FPR {fpr:g} needs {2 * needed_for_value(fpr)} non-members, half of them to set the threshold; "
-        message += f"there are {nonmembers}, of which {calibration} set it"
-        if fprs:
-            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
-        notices.append(f"{message}: it is left out.")
-    return kept, notices
+def _finite(scores: Floats, path: Path) -> Floats:
+    """Finite scores; a few missing ones count as the least suspicious, many are an error."""
+    bad = ~np.isfinite(scores)
+    if bad.mean() > 0.01:
+        raise FedauditError(
+            "nan-scores",
+            f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is in row "
+            f"{int(np.flatnonzero(bad)[0]) + 1}",
+            "Replace them by numbers, or remove these rows.",
+        )
+    return np.where(bad, -np.inf, scores)
+
+
+# ------------------------------------------------------------------ scores of a run
+
+
+def _is_of_a_run(path: Path) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return kind_of(path) == "parquet" and set(pq.read_schema(path).names) >= OF_A_RUN
+    except (pa.ArrowException, OSError):
+        return False  # whoever reads all of it says what is wrong
+
+
+def _of_a_run(path: Path, attack: str | None, model: str | None) -> Rows:
+    """One attack on one kind of model. Roles are those of the run, and rows that the attack was fitted on are left out;
+    local models have a threshold each."""
+    import pyarrow.parquet as pq
+
+    stored = read_scores(path)
+    attack, model = _chosen(stored, attack, model, path)
+    blocks = blocks_of(stored, attack, model)
+    if not blocks:
+        what = f"{path} has no score of {attack} on {model} models that is a number: too few rounds were seen"
+        raise FedauditError("no-scores", what, "Name another attack with --attack.")
+    own, party = (stored["attack"] == attack) & (stored["model"] == model), stored["party"]
+    if model == LOCAL:  # parties that took part too seldom are left out
+        own &= np.isin(party, np.unique(party[own & np.isfinite(stored["score"])]))
+    mine = np.flatnonzero(own & ~stored["reference"])
+    mine = mine[np.argsort(stored["id"][mine].astype(np.str_), kind="stable")]
+    scores, role = _finite(stored["score"][mine], path), stored["role"][mine]
+    metadata = pq.read_schema(path).metadata or {}
+    coins = metadata[COINS].decode() if COINS in metadata else None
+    subject = stored["subject"][mine].astype(np.str_) if "subject" in stored else None
+    told = f"Scores of {attack} on {'the global model' if model == GLOBAL else 'local models'}, with the run's roles."
+    of_run = OfRun(role != Role.CALIBRATION.value, coins)
+    return Rows(blocks, scores, role == Role.MEMBER.value, subject, [told], of_run)
+
+
+def _chosen(stored: Scores, attack: str | None, model: str | None, path: Path) -> tuple[str, str]:
+    """The attack and the kind of model: what was asked for, or what leaves no choice; global models come first."""
+    pairs = set(zip(stored["attack"].tolist(), stored["model"].tolist(), strict=True))
+    if model not in (None, GLOBAL, LOCAL):
+        raise FedauditError("model", f"--model {model} is neither {GLOBAL} nor {LOCAL}", "Write one of the two.")
+    model = model or (GLOBAL if any(kind == GLOBAL for _, kind in pairs) else LOCAL)
+    known = sorted(name for name, kind in pairs if kind == model)
+    if not known:
+        raise FedauditError("model", f"{path} has no scores on {model} models", "Leave out --model.")
+    chosen = attack or (known[0] if len(known) == 1 else "")
+    if chosen in known:
+        return chosen, model
+    what = f"{path} holds scores of {len(known)} attacks on {model} models"
+    if attack:
+        what = f"{path} has no scores of {attack!r} on {model} models"
+    more = " (and --model local for those on the parties' own models)" if (known[0], LOCAL) in pairs else ""
+    raise FedauditError("attack", what, f"Name one with --attack{more}: {', '.join(known)}.")
+
+
+# ------------------------------------------------------------------ epsilon
+
+
+def _claimed(rows: Rows, delta: float, confidence: float) -> list[Estimate]:
+    if len(rows.blocks) > 1:
+        what = "epsilon is computed from scores that can be compared, and every local model has its own"
+        raise FedauditError("model", what, "Leave out --epsilon, or --model local.")
+    found = epsilons(rows.scores, rows.member, delta, confidence)
+    if rows.run is None:
+        return found
+    found = [unproved(one) for one in found]
+    if rows.run.coins == TOLD:
+        return found[:-1]
+    if rows.run.coins:
+        tossed = rows.run.tossed
+        units = rows.scores[tossed], rows.member[tossed]
+        if rows.run.coins == "subject" and rows.subject is not None:
+            units = by_unit(np.unique(rows.subject[tossed], return_inverse=True)[1], *units)
+        found[-1] = one_run_epsilon(*units, delta, confidence)
+    return found
 
 
 ASSUMPTIONS = (
@@ -173,104 +346,3 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
 def unproved(found: Estimate) -> Estimate:
     """Rows of one run are no independent runs, and no coins decided about them unless it is known that they did."""
     return replace(found, kind="heuristic") if found.kind == "proved" else found
-
-
-def _read(path: Path, attack: str | None) -> tuple[dict[str, list[Any]], bool, str | None]:
-    """The columns, whether they are those of a run, and about which unit that run flipped fair coins."""
-    if not path.is_file():
-        raise FedauditError("data-missing", f"there is no file {path}", "Check the path.")
-    if path.stat().st_size > MAX_BYTES:
-        raise FedauditError("data-size", f"{path} is larger than 4 GiB", "Score a part of it.")
-    verify(path, checksum_of(path))
-    columns, coins = _read_parquet(path) if path.suffix == ".parquet" else (_read_csv(path), None)
-    of_a_run = {"role", "attack", "model", "reference"} <= columns.keys()
-    if of_a_run:
-        columns = _of_attack(columns, attack, path)
-    elif attack:
-        raise FedauditError(
-            "attack", f"--attack is for the scores.parquet of a run, which {path} is not", "Leave it out."
-        )
-    for wanted in ("id", "member", "score"):
-        if wanted not in columns:
-            raise FedauditError(
-                "column",
-                f"{path} has no column {wanted!r}",
-                f"Rename the column that holds it. {suggest(wanted, columns)}",
-            )
-    if not columns["id"]:
-        raise FedauditError("no-records", f"{path} has a header and no rows", "Give a file with scores in it.")
-    return columns, of_a_run, coins
-
-
-def _of_attack(columns: dict[str, list[Any]], attack: str | None, path: Path) -> dict[str, list[Any]]:
-    """The rows of one attack on the global model. Local models are left out, because each party has its own threshold,
-    and so are rows that the attack was fitted on."""
-    known = sorted({name for name, model in zip(columns["attack"], columns["model"], strict=True) if model == "global"})
-    chosen = attack or (known[0] if len(known) == 1 else None)
-    if chosen not in known:
-        what = f"{path} has no scores of {attack!r} on the global model" if attack else f"{path} holds several attacks"
-        raise FedauditError("attack", what, f"Name one with --attack: {', '.join(known)}.")
-    rows = zip(columns["attack"], columns["model"], columns["reference"], strict=True)
-    kept = [row for row, about in enumerate(rows) if about == (chosen, "global", False)]
-    found = {name: [columns[name][row] for row in kept] for name in ("id", "score", "role", "subject")}
-    if None in found["subject"]:
-        del found["subject"]
-    return found | {"member": [int(role == "member") for role in found["role"]]}
-
-
-def _read_parquet(path: Path) -> tuple[dict[str, list[Any]], str | None]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-        columns: dict[str, list[Any]] = table.to_pydict()
-    except (pa.ArrowException, OSError) as error:
-        raise FedauditError(
-            "unreadable",
-            f"{path} is not a parquet file: {error}",
-            "Save it as parquet, or as CSV under a name that ends in .csv.",
-        ) from None
-    coins = (table.schema.metadata or {}).get(COINS)
-    return columns, coins.decode() if coins else None
-
-
-def _read_csv(path: Path) -> dict[str, list[Any]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            rows = list(reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise FedauditError(
-            "unreadable", f"{path} is not a CSV file in UTF-8: {error}", "Save it as UTF-8, or as parquet."
-        ) from None
-    return {name: [row[name] for row in rows] for name in reader.fieldnames or () if name}
-
-
-def _members(values: list[Any], path: Path) -> Bools:
-    words = [str(value).strip().lower() for value in values]
-    for row, word in enumerate(words):
-        if word not in YES | NO:
-            raise FedauditError("member", f"{path}: member in row {row + 1} is neither 0 nor 1", "Write 0 or 1.")
-    return np.array([word in YES for word in words])
-
-
-def _scores(values: list[Any], ids: Any, path: Path) -> tuple[Any, int]:
-    """Finite scores; a few missing ones count as the least suspicious, many are an error."""
-
-    def number(value: Any) -> float:
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            return float("nan")
-
-    scores = np.array([number(value) for value in values])
-    bad = ~np.isfinite(scores)
-    if bad.mean() > 0.01:
-        first = str(ids[np.flatnonzero(bad)[0]])
-        raise FedauditError(
-            "nan-scores",
-            f"{path}: {int(bad.sum())} of {len(bad)} scores are not finite, the first is {first!r}",
-            "Replace them by numbers, or remove these rows.",
-        )
-    return np.where(bad, -np.inf, scores), int(bad.sum())

@@ -20,8 +20,11 @@ Scores = Mapping[str, NDArray[Any]]  # by column
 def load_scores(run: Path) -> Scores | None:
     """scores.parquet, or None where there is none."""
     path = (run if run.is_dir() else run.parent) / results.SCORES
-    if not path.is_file():
-        return None
+    return read_scores(path) if path.is_file() else None
+
+
+def read_scores(path: Path) -> Scores:
+    """What `save_scores` wrote, under whatever name it lies now."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -84,6 +84,7 @@ class About:
             "attacks": [attack.name for attack in auditor.settings.attacks],
             "notices": list(auditor.settings.notices),
             "data": fingerprint(auditor.game),
+            "parties": auditor.game.parties,
             "weights_per_member": info.weights_per_member,
         }
 

@@ -27,13 +27,13 @@ from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
-from fedaudit.results.gate import PASSED, Gate, Verdict, judge, proved_ends, sees
+from fedaudit.results.gate import PASSED, Gate, Verdict, judge, sees
 from fedaudit.results.rules import ANY, Rule
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
-from fedaudit.session.prepare import prepare
 from fedaudit.session.run import Progress
 from fedaudit.session.trials import TRIALS, UNFIT, Bench, Trial
 from fedaudit.session.workers import News
+from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import AuditResult, Estimate
 
@@ -92,13 +92,7 @@ def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]
     if limit.metric != "auc" and rate is None:
         what = f"--limit {limit.text!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
         raise FedauditError("limit-metric", what, 'Write "tpr@0.01 < 0.02" or "auc < 0.6".')
-    if limit.attack == ANY:
-        return None, rate
-    if limit.attack:
-        return [limit.attack], rate
-    settings = prepare(looking_at(config, None, rate)).settings
-    primary = [settings.primary(vantage) for vantage in config.audit.vantages]
-    return list(dict.fromkeys(attack.name for attack in primary if attack)), rate
+    return (None if limit.attack in (None, ANY) else [limit.attack]), rate
 
 
 def _contenders(config: Config, attacks: list[str] | None, rate: float | None, out: Path) -> list[Contender]:
@@ -152,10 +146,10 @@ def _looked_at(bench: Bench, contender: Contender, wrong: News | None, limit: Ru
 
 
 def worst(gate: Gate) -> Risk | None:
-    """The largest of the risks that the limit speaks of. None if one of them has no value."""
+    """The largest of the risks that the limit speaks of, by what is certain. None if one of them has no value."""
     if not gate.findings or any(finding.value is None for finding in gate.findings):
         return None
-    f = max(gate.findings, key=lambda finding: finding.value or 0.0)
+    f = max(gate.findings, key=lambda finding: (-1.0 if finding.low is None else finding.low, finding.value or 0.0))
     assert f.value is not None
     return Risk(f.attack, f.vantage, f.model, f.party, f.value, f.low, f.high)
 

@@ -6,14 +6,17 @@ configuration. It shares no trace with the honest federation. The report shows w
 of their models.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.costs import each
 from fedaudit.audit.judge.accuracy import clusters, right_on, share_right
 from fedaudit.audit.judge.case import estimates
 from fedaudit.audit.notices import below_chance
@@ -39,6 +42,15 @@ from fedaudit.types import (
 )
 
 
+@dataclass(frozen=True)
+class Scored:
+    """An attack on one party: its scores, and what it cost in seconds and in their unit."""
+
+    block: Block
+    seconds: float
+    unit: float
+
+
 class Isolation:
     """`settings`: the attacks that learn, and the shadow whose records they learn from."""
 
@@ -51,6 +63,7 @@ class Isolation:
         self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
         self.fprs, _ = settings.reachable_fprs(game)
         self.auditors: dict[str, Auditor] = {}
+        self.training: dict[str, float] = {}  # seconds that the federation with each party took
 
     @property
     def complete(self) -> bool:
@@ -64,7 +77,8 @@ class Isolation:
         for party in self.parties:
             auditor = Auditor(self.task, only(self.game, party.name), settings)
             plans = [Plan((party.name, SHADOW))] * rounds
-            for round in federate(self.task, [party, self.shadow], plans, seed, defence=self.defence):
+            made = federate(self.task, [party, self.shadow], plans, seed, defence=self.defence)
+            for round in each(made, self.training, party.name):
                 auditor.observe(round)
                 step()
             self.auditors[party.name] = auditor
@@ -103,31 +117,32 @@ class Isolation:
         if any(name in auditor.failed for auditor in self.auditors.values()):
             return []
         entries = []
-        for party in (None, *self.auditors):
-            chosen = list(self.auditors.values()) if party is None else [self.auditors[party]]
-            (attack,) = (a for a in self.settings.attacks if a.name == name)
-            blocks = [self._block(auditor, attack) for auditor in chosen]
+        (attack,) = (a for a in self.settings.attacks if a.name == name)
+        scored = {party: self._scored(party, attack) for party in self.auditors}
+        for party in (None, *scored):
+            chosen = [*scored.values()] if party is None else [scored[party]]
+            blocks = [one.block for one in chosen]
             # The rates of the honest federation: a party that is too small for them has no value there.
             found = estimates(blocks, self.fprs, self.settings.confidence)
-            epochs = float(np.mean([_epochs(auditor, attack) for auditor in chosen]))
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
             warnings = below_chance(name, blocks, found["auc"], looked_at)
-            cost = Cost(epochs)
+            cost = Cost(sum(one.seconds for one in chosen) / sum(one.unit for one in chosen))
             entries.append(AuditResult(name, "server", "local", unit, party, rounds, found, cost, warnings, curves))
         return entries
 
-    def _block(self, auditor: Auditor, attack: BaseAttack) -> Block:
-        """The block of one party. Subjects keep their numbers of the whole game, because they may be in several
-        parties."""
-        ((party, sight),) = auditor.panels.local.items()
-        block, whose = auditor.case().scores.block(sight, attack), self.game.candidates.subject_number
-        if whose is None:
-            return block
-        number = whose[self.game.candidates.of_party(party)]
-        member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
-        return replace(block, subjects=(member, evaluation, calibration))
+    def _scored(self, party: str, attack: BaseAttack) -> Scored:
+        """Subjects keep their numbers of the whole game, because they may be in several parties. Every attack is
+        charged the federation that was trained with the party."""
+        auditor = self.auditors[party]
+        sight, scores = auditor.panels.local[party], auditor.case().scores
+        block, whose = scores.block(sight, attack), self.game.candidates.subject_number
+        if whose is not None:
+            number = whose[self.game.candidates.of_party(party)]
+            member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
+            block = replace(block, subjects=(member, evaluation, calibration))
+        return Scored(block, self.training[party] + scores.seconds([sight], attack), auditor.panels.unit([sight]))
 
     def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
         """By party, the model that it ended up with, and the outsiders that it is asked about."""
@@ -156,10 +171,6 @@ class Isolation:
             outsiders = self.game.truth.mask(Role.EVALUATION) & (self.game.candidates.party == party)
             whose.append(number[outsiders])
         return share_right(np.concatenate(right), np.concatenate(whose), by, self.settings.confidence)
-
-
-def _epochs(auditor: Auditor, attack: BaseAttack) -> float:
-    return auditor.case().scores.epochs(list(auditor.panels.local.values()), attack)
 
 
 def only(game: Game, party: str) -> Game:

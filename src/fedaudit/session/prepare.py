@@ -73,20 +73,21 @@ class Prepared:
         return self.isolation.add_to(found) if self.isolation else found
 
 
-def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
-    """`recorded`: the attacks of a run that is resumed, if its configuration names none."""
+def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) -> Staged:
+    """`recorded`: the attacks of a run that is resumed, if its configuration names none. `former`: it is from before
+    parties bore the names of their column and tables were searched for ids, and stays as it was."""
     config = config.decided()
     federation, audit = config.federation, config.audit
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
-    dataset, asked = data.load(config.data), audit.attribute
+    dataset, asked = data.load(data.as_before(config.data) if former else config.data), audit.attribute
     config = decided(config, dataset)
     federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = adversaries.reserved(dataset, chosen, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng, audit.unit or "record")
+    game = partition.build(dataset, federation, rng, audit.unit or "record", named=not former)
     coins, implied = fair_coins(config)
     settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
     how = training(config, len(dataset.records))
@@ -175,14 +176,15 @@ def defend(staged: Staged, task: TorchTask) -> Defence:
     return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
 
 
-def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
-    """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began."""
+def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) -> Prepared:
+    """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began; `former`:
+    whether it is from before what `stage` names."""
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
     from fedaudit.session.isolation import Isolation
 
-    staged = stage(config, recorded)
+    staged = stage(config, recorded, former)
     config, dataset, game = staged.config, staged.dataset, staged.game
     federation = config.federation
     asked = config.audit.attacks is not None

@@ -24,6 +24,8 @@ from fedaudit.trace.store import Store
 from fedaudit.types import Bools, Game, Moment, Observation, Round, State
 
 Tell = Callable[[str], None]  # shows the user a message
+# What to do about a folder that is taken. It is intact, so this is wrong use and no stored file that was refused.
+ELSEWHERE = "Choose another folder with --out, or replace that run with --force."
 
 
 def fingerprint(game: Game) -> str:
@@ -77,7 +79,8 @@ def check_config(directory: Path, config: Config) -> None:
     if not (directory / RUN).exists():
         return
     for field, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
-        raise _refused(directory, field, there, here)
+        what = f"{directory} holds a run with another configuration: {field} was {there!r} and is now {here!r}"
+        raise FedauditError("other-run", what, ELSEWHERE)
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -88,11 +91,13 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tup
             yield field, one.get(field, "not set"), two.get(field, "not set")
 
 
-def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Refuses to continue a run with other records or another initial model."""
+def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any], todo: str = ELSEWHERE) -> None:
+    """Refuses to continue a run with other records or another initial model, or to look at it with these."""
     for field, what in (("data", "the records"), ("start", "the model to start from")):
         if field in here and there.get(field) != here[field]:
-            raise _refused(directory, what, str(there.get(field))[:12], str(here[field])[:12])
+            before, now = str(there.get(field))[:12], str(here[field])[:12]
+            told = f"{directory} holds a run with other data: the hash of {what} was {before} and is now {now}"
+            raise FedauditError("other-run", told, todo)
 
 
 def refuse_orphans(directory: Path) -> None:
@@ -104,15 +109,6 @@ def refuse_orphans(directory: Path) -> None:
         raise FedauditError(
             "orphaned", what, "Choose another folder with --out; --force replaces what is there.", exit_code=REFUSED
         )
-
-
-def _refused(directory: Path, field: str, there: object, here: object) -> FedauditError:
-    return FedauditError(
-        "other-run",
-        f"{directory} holds a run with another configuration: {field} was {there!r} and is now {here!r}",
-        "Choose another folder with --out, or replace that run with --force.",
-        exit_code=REFUSED,
-    )
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -201,7 +197,7 @@ class Recording:
             self.trouble = f"Recording stopped{where} ({reason}). Training and audit went on; {kept}."
 
 
-def feed(store: Store, auditor: Auditor) -> list[str]:
+def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None) -> list[str]:
     """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out.
 
     After a round that is measured again, the later ones are, too: a search goes on from what the last one found."""
@@ -219,6 +215,7 @@ def feed(store: Store, auditor: Auditor) -> list[str]:
                 auditor.passed(entry.round)  # nothing was measured in it
         except DamagedError as error:
             told.append(f"Round {entry.round}: {error}. That round is left out: it is treated as a gap, not as zero.")
+        step()
     for entry in reversed(store.entries()):  # for deferred attacks, which look only at the last models
         if entry.kept and entry.commit and auditor.wants_models():
             with suppress(DamagedError):

@@ -23,6 +23,7 @@ from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import Entry
+from fedaudit.trace.manifest import is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Vantage
@@ -42,16 +43,18 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> 
     with progress("Reading the data", 0):
         promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
         # The recorded attacks decide which data were set aside before the rest was dealt out.
-        staged = replace(stage(recorded), config=config, promises=promises)
+        staged = stage(recorded, former=is_former(store.manifest))
+        staged = replace(staged, config=config, promises=promises)
         settings = chosen_again(staged, names, store)
-        check_same(directory, store.manifest, {"data": fingerprint(staged.game)})
+        todo = "Put the data that it was trained on back to where its configuration names them."
+        check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
         settings = measuring(settings, staged, task) if task else settings
-    with progress("Replaying the rounds", 0):
+    with progress("Replaying the rounds", len(store.entries())) as step:
         auditor = Auditor(task, staged.game, settings)
         about = About.configured(directory.resolve().name, config, staged.dataset, promises)
         session = Session(auditor, None, about, strict=True)
-        session.replay(store)
+        session.replay(store, step)
         session.remark(released(store, staged, auditor))
     with progress("Computing statistics", 0):
         document = session.finish(out)

@@ -18,10 +18,10 @@ from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Recording, Tell, check_config, continued
 from fedaudit.session.session import Session, nobody
 from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.manifest import RUN, load_manifest
+from fedaudit.trace.manifest import RUN, is_former, load_manifest
 from fedaudit.trace.segments import digest
 
-# (what is being done, how many steps) -> a context that gives a function to call after each step
+# (what is being done, in how many rounds; 0 if that is not known) -> a context that gives a function to call after each
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
@@ -35,7 +35,8 @@ def run(
         check_config(out, config)
     going_on = (out / RUN).exists() and not force
     with progress("Reading the data", 0):
-        prepared = prepare(config, load_manifest(out).get("attacks", ()) if going_on else ())
+        begun = load_manifest(out) if going_on else None
+        prepared = prepare(config, begun.get("attacks", ()), is_former(begun)) if begun else prepare(config)
     config = prepared.config
     steps: list[Callable[[], None]] = []
 

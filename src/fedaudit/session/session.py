@@ -27,8 +27,9 @@ from fedaudit.errors import FedauditError, printable
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.coins import refuted
-from fedaudit.results.document import Document
+from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
+from fedaudit.results.plain import plain, read
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
 from fedaudit.session.recording import Recording, feed, unbroken
@@ -38,7 +39,7 @@ from fedaudit.trace.lineage import Place
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import Store
-from fedaudit.types import Audit, ModelKind, Moment, Observation, Round, State, Stored, Vantage
+from fedaudit.types import Audit, Moment, Observation, Round, State, Stored
 
 log = logging.getLogger("fedaudit")
 
@@ -74,6 +75,7 @@ class Session:
         self.snapshot = snapshot
         self.gaps: list[str] = []  # what is missing from the audit
         self.notes: list[str] = []  # events after which nothing is missing
+        self.withheld: list[Withheld] = []  # updates that the audited party did not send
         self.odd: list[str] = []  # warnings about stored rounds
         self.damaged: list[str] = []  # stored rounds that are not as they were written
         self.salt: str | None = None  # of the recorded run that is replayed
@@ -110,6 +112,16 @@ class Session:
         self.notes.append(what)
         self.listen(Note(what))
 
+    def withhold(self, what: Withheld) -> None:
+        """Kept for the verdict; once, however often it is told."""
+        if what not in self.withheld:
+            self.withheld.append(what)
+
+    @property
+    def halted(self) -> bool:
+        """Does the audited party send nothing any more?"""
+        return any(update.onwards for update in self.withheld)
+
     def broke_off(self, error: type[BaseException]) -> None:
         """The training itself failed. Errors of the audit must not hide that error."""
         self.gap(f"the training ended with {error.__name__} after round {self.last}")
@@ -125,11 +137,11 @@ class Session:
         ours = self.about is not None and self.about.is_ours
         return self.trace.resume(self.auditor, (lambda what: self.listen(Note(what))) if ours else self.note)
 
-    def replay(self, store: Store) -> None:
-        """All rounds of a recorded trace, as if they happened now."""
+    def replay(self, store: Store, step: Callable[[], None]) -> None:
+        """All rounds of a recorded trace, as if they happened now. `step` is called after each of them."""
         if self.auditor is not None:
             self.odd += store.warnings()
-            self.damaged += [*store.damage(), *feed(store, self.auditor)]
+            self.damaged += [*store.damage(), *feed(store, self.auditor, step)]
             self.salt = stored_salt(store.directory)
             if told := unchecked(store.directory / RUN):
                 self.note(told.rstrip("."))
@@ -139,9 +151,10 @@ class Session:
         self.odd += lines
 
     def account(self) -> Stored:
-        """The gaps, notes and digests so far."""
+        """The gaps, notes, withheld updates and digests so far."""
         seen = [[moment.round, moment.probe, digests] for moment, digests in self.seen.items()]
-        return {"gaps": list(self.gaps), "notes": list(self.notes), "seen": seen}
+        withheld = [plain(each) for each in self.withheld]
+        return {"gaps": list(self.gaps), "notes": list(self.notes), "withheld": withheld, "seen": seen}
 
     def state(self, account: Stored | None = None) -> tuple[dict[str, NDArray[Any]], str]:
         """Everything needed to continue in another process: arrays, and the rest as JSON."""
@@ -155,6 +168,7 @@ class Session:
         self.auditor.restore(kept["auditor"])
         account = kept["account"]
         self.gaps, self.notes = list(account["gaps"]), list(account["notes"])
+        self.withheld = [read(Withheld, each) for each in account.get("withheld", [])]
         self.seen = {Moment(round, probe): digests for round, probe, digests in account["seen"]}
 
     # ------------------------------------------------------------------ rounds
@@ -227,10 +241,10 @@ class Session:
         if self.auditor is None:
             return
         if not round.probe:
-            for (vantage, attack, model), found in self.auditor.history.items():
-                if round.index in found:
-                    kind: ModelKind = "local" if model == "local" else "global"
-                    self.listen(Finding(round.index, Vantage(vantage), attack, kind, found[round.index]))
+            for vantage, model in self.auditor.settings.watched():
+                for said in self.auditor.after(round.index, vantage, model)[:1]:
+                    if said.primary:
+                        self.listen(Finding(round.index, vantage, said.attack, model, said.estimates))
         self.listen(RoundDone(round.moment, self.auditor.settings.rounds))
 
     # ------------------------------------------------------------------ the end
@@ -286,7 +300,7 @@ class Session:
         understates = understated(auditor.game)
         warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
-        info = about.info(auditor, status, time.perf_counter() - self.started)
+        info = replace(about.info(auditor, status, time.perf_counter() - self.started), withheld=tuple(self.withheld))
         if coins := auditor.settings.coins:
             found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
-from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.errors import FedauditError
 from fedaudit.files import refuse_foreign, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
@@ -70,7 +70,7 @@ def begun(study: Study, out: Path) -> StudyFile:
         before = results.load_file(out)
         for field, there, here in differing(before.base, study.base.as_dict()):
             what = f"{out} holds a study with another base: {field} was {there!r} and is now {here!r}"
-            raise FedauditError("other-study", what, "Choose another folder with --out.", exit_code=REFUSED)
+            raise FedauditError("other-study", what, "Choose another folder with --out.")
         groups = list(before.groups)
     known = {name for group in groups for name in group}
     groups += grouped([cell for cell in study.cells if cell.name not in known])

@@ -121,8 +121,11 @@ def too_few(people: float | None) -> str | None:
     """Why so few subjects have no interval; None where there are enough, or where every record stands for itself."""
     if people is None or people >= FEW - 1e-9:
         return None
-    uneven = "" if math.isclose(people, round(people)) else " (counted by their records, which they share unevenly)"
-    return f"needs records of {FEW} subjects among members and among non-members, and there are {people:.3g}{uneven}"
+    needed = f"needs records of {FEW} subjects among members and among non-members"
+    if math.isclose(people, round(people), abs_tol=1e-9):
+        return f"{needed}, and there are {round(people)}"
+    equal = f"they tell less than {math.ceil(people)} with equal shares would"
+    return f"{needed}, and those there are share the records so unevenly that {equal}"
 
 
 def design_effect(accused: Sequence[Floats | Bools], numbers: Numbers) -> float:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedaudit.types import AuditResult, Curve, Estimate, Headline
 
@@ -116,10 +116,10 @@ def since_round(curve: Curve | None, chance: float) -> int | None:
     return first
 
 
-def main_tpr(headlines: Sequence[Headline]) -> str | None:
+def main_tpr(quoted: Sequence[Mapping[str, Estimate]]) -> str | None:
     """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one."""
-    names = {n: f for h in headlines for n in h.estimates if (f := fpr_of(n)) is not None}
-    valued = {n for n in names if any(value_of(h.estimates.get(n)) is not None for h in headlines)}
+    names = {n: f for estimates in quoted for n in estimates if (f := fpr_of(n)) is not None}
+    valued = {n for n in names if any(value_of(estimates.get(n)) is not None for estimates in quoted)}
     ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
     return ranked[0] if ranked else None
 

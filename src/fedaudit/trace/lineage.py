@@ -38,6 +38,7 @@ class Entry:
     probe: int = 0
     unobserved: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by part: signals of what nobody saw
     layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by part: signals of one layer, and which
+    spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by part: seconds, by what took them
 
     @property
     def moment(self) -> Moment:
@@ -135,7 +136,7 @@ class Lineage:
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
-            _moment(event).probe, event.get("unobserved", {}), event.get("layers", {}),
+            _moment(event).probe, event.get("unobserved", {}), event.get("layers", {}), _spent(event.get("spent", {})),
         )  # fmt: skip
         if event["opens"]:
             self._open(entry, event["origin"])
@@ -166,6 +167,12 @@ class Lineage:
         """The rounds before the newest that are not recorded."""
         known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
+
+
+def _spent(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """By part, from `store.divided`. An earlier version did not write it."""
+    of = found.get("of", {}).items()
+    return {part: {on: float(s) for on, s in zip(found["on"], seconds, strict=True) if s} for part, seconds in of}
 
 
 def _moment(event: Mapping[str, Any]) -> Moment:

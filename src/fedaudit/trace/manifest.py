@@ -25,6 +25,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "data": str,
     "start": str,
     "weights_per_member": dict,
+    "parties": list,
 }
 
 
@@ -51,6 +52,11 @@ def load_manifest(directory: Path) -> Manifest:
         )  # fmt: skip
     loaded: Manifest = manifest
     return loaded
+
+
+def is_former(manifest: Manifest) -> bool:
+    """Is the run from before its parties were written down? They were numbered then, whatever they were formed by."""
+    return "parties" not in manifest
 
 
 def _wrong(manifest: Any) -> str:

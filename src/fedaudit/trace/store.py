@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from fedaudit.trace.manifest import RUN, SCHEMA, Manifest, load_manifest
 from fedaudit.trace.segments import (
     UNSEEN_DIGEST,
     DamagedError,
+    Key,
     checksum,
     digest,
     digest_of_seen,
@@ -40,7 +41,7 @@ from fedaudit.trace.segments import (
     unpack_signals,
     unpack_state,
 )
-from fedaudit.types import UNSEEN, Bools, Observation, Round, State, Trained
+from fedaudit.types import UNSEEN, Bools, Measured, Observation, Round, State, Trained
 
 SIGNALS, ROUNDS = "signals", "rounds"
 
@@ -134,7 +135,7 @@ class Store:
             False,
             round.probe,
         )
-        parts, names, signals, unobserved, layers = [], set(), None, {}, {}
+        parts, names, signals, unobserved, layers, spent = [], set(), None, {}, {}, {}
         if seen and seen.of:
             blob = pack_signals(round.index, seen.of)
             write_atomically(self._signals_file(entry), blob)
@@ -142,10 +143,8 @@ class Store:
             names = {name for of in seen.of.values() for name in of.values}
             unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
             layers = {k or "": dict(of.layers) for k, of in seen.of.items() if of.layers}
-            parts = [
-                [k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds, of.gradient_seconds))]
-                for k, of in seen.of.items()
-            ]
+            parts = [[k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds))] for k, of in seen.of.items()]
+            spent = divided(seen.of)
         self._write_models(entry, round)
         self._record({
             "event": "round", "round": round.index, "branch": entry.branch, "opens": place.opens,
@@ -155,6 +154,7 @@ class Store:
             **({"probe": round.probe} if round.probe else {}),
             **({"unobserved": unobserved} if unobserved else {}),
             **({"layers": layers} if layers else {}),
+            **({"spent": spent} if spent else {}),
         })  # fmt: skip
         self._drop_older_models()
         return "branch" if place.opens else "new"
@@ -232,10 +232,12 @@ class Store:
         path = self._signals_file(entry)
         with _named(path):
             found = unpack_signals(read_bytes(path), entry.signals, entry.parts)
-        of = {
-            k: replace(m, unobserved=frozenset(entry.unobserved.get(k or "", ())), layers=entry.layers.get(k or "", {}))
-            for k, m in found.items()
-        }
+        of: dict[Key, Measured] = {}
+        for key, measured in found.items():
+            name = key or ""
+            unobserved, layers = frozenset(entry.unobserved.get(name, ())), entry.layers.get(name, {})
+            spent = entry.spent.get(name, measured.spent)
+            of[key] = replace(measured, unobserved=unobserved, layers=layers, spent=spent)
         return Observation(entry.round, of, entry.probe)
 
     def round(self, entry: Entry) -> Round:
@@ -347,6 +349,13 @@ def clear(directory: Path) -> None:
         path.unlink(missing_ok=True)
     for folder in (SIGNALS, ROUNDS):
         shutil.rmtree(directory / folder, ignore_errors=True)
+
+
+def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
+    """What the seconds of each part were spent on: the names once, and for each part its seconds in their order."""
+    on = sorted({item for of in seen.values() for item in of.spent})
+    seconds = {key or "": [_finite(of.spent.get(item, 0.0)) for item in on] for key, of in seen.items() if of.spent}
+    return {"on": on, "of": seconds} if on else {}
 
 
 def _finite(seconds: float) -> float:

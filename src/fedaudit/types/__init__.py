@@ -15,13 +15,27 @@ from fedaudit.types.findings import (
     Estimate,
     Estimates,
     Exhibit,
+    Grade,
     Headline,
     Kind,
     Rule,
     Tone,
     VantageName,
 )
-from fedaudit.types.game import Candidates, Game, Grant, Measured, Observation, Role, Stored, Training, Truth, Vantage
+from fedaudit.types.game import (
+    APART,
+    UNDIVIDED,
+    Candidates,
+    Game,
+    Grant,
+    Measured,
+    Observation,
+    Role,
+    Stored,
+    Training,
+    Truth,
+    Vantage,
+)
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -44,7 +58,9 @@ from fedaudit.types.world import (
 
 __all__ = [
     "ALWAYS",
+    "APART",
     "AS_KEY",
+    "UNDIVIDED",
     "UNSEEN",
     "WITH_N_CAL",
     "Audit",
@@ -60,6 +76,7 @@ __all__ = [
     "Exhibit",
     "Floats",
     "Game",
+    "Grade",
     "Grant",
     "Guarantee",
     "Headline",

@@ -24,6 +24,8 @@ ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
+# The same in words that need no statistics: how many can be picked out.
+Grade = Literal["nearly everybody", "most", "some", "nothing found", "not known", "alarm"]
 # Of epsilon: *claimed* is what the accountant says; nothing was measured for it.
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 Count = Annotated[int, Rule("minimum", 0)]
@@ -78,9 +80,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    epochs: Annotated[float, Rule("minimum", 0), "audit time a round, in local epochs on the parties' training records"]
-    queries: Annotated[float | None, "labels that a candidate cost on average, where labels are what it costs"] = None
-    most_queries: Annotated[float | None, "labels that a candidate cost at most"] = None
+    """`audit.costs` defines `epochs`."""
+
+    epochs: Annotated[
+        float,
+        Rule("minimum", 0),
+        "what running this attack alone takes a round, in local epochs on the parties' training records: every pass "
+        "and every training that it needs; what it shares with other attacks is charged to each of them in full",
+    ]
+    queries: Annotated[
+        float | None,
+        "labels, where labels are what it costs: the mean over all candidates but the adversary's own, those that set "
+        "thresholds among them",
+    ] = None
+    most_queries: Annotated[float | None, "labels that one of these candidates cost at most"] = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +130,8 @@ class AuditResult:
 
 @dataclass(frozen=True)
 class Headline:
-    """The result quoted for a vantage: that of its primary attack, which was fixed before looking.
+    """The result quoted for a vantage: its strongest finding. That is what the primary attack found, which was fixed
+    before looking, unless another attack certainly finds more.
 
     Its interval is corrected for the number of results that it was chosen from (`compared`).
     """
@@ -129,6 +143,14 @@ class Headline:
     compared: Annotated[int, Rule("minimum", 1)]
     sentence: Annotated[str, "what may be said, the same everywhere"] = ""
     tone: Tone = "unknown"
+    primary: Annotated[str, "the attack that was fixed before looking; empty: the quoted one"] = ""
+    grade: Annotated[Grade, "the finding in two words, by the lower end of its interval"] = "not known"
+    details: Annotated[Sequence[str], "since when, what is not settled, what else was found"] = ()
+
+    @property
+    def fixed(self) -> str:
+        """The vantage's primary attack."""
+        return self.primary or self.attack
 
 
 @dataclass(frozen=True)
@@ -141,3 +163,5 @@ class Audit:
     warnings: Sequence[str]
     notices: Sequence[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
+    glossary: Mapping[str, str] = field(default_factory=dict)  # what each attack does, in a line
+    useless: str = ""  # why the model itself is worth nothing

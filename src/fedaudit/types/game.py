@@ -153,22 +153,28 @@ class Game:
 # What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
 Stored = Mapping[str, Any]
 
+# A run that an earlier version recorded does not say what its seconds were spent on: all that the attacks shared, and
+# gradients and searches together.
+UNDIVIDED, APART = "undivided", "gradients and searches"
+
 
 @dataclass(frozen=True)
 class Measured:
-    """The signals of one model in one round: one value (or a few) for each row, with the rows' ids; and the cost."""
+    """The signals of one model in one round: one value (or a few) for each row, with the rows' ids; and the cost.
+
+    `spent` divides `seconds` by what they were spent on, as `audit.costs` names it.
+    """
 
     id: Strings
     values: Mapping[str, NDArray[Any]]
     seconds: float
     epoch_seconds: float  # how long one epoch of the audited training took
     failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
-    gradient_seconds: float = 0.0  # the part of `seconds` that only gradient signals need
     unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
     layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
     queries: int = 0  # how many records the model was asked about
     notes: tuple[str, ...] = ()  # problems that did not cost any value
-    bank_seconds: Mapping[str, float] = field(default_factory=dict)  # the part that each bank of references took
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

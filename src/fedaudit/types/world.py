@@ -57,6 +57,8 @@ class Dataset:
     holder: str | None = None
     notices: tuple[str, ...] = ()  # what the report must say about how they were read
     vocabulary: tuple[str, ...] = ()  # of text, where it is known: what each token stands for
+    # What the numbers of an attribute, or of the classes (under "label"), stand for, where they had been others.
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

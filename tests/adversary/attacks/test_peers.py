@@ -185,7 +185,7 @@ def test_K8_nobody_is_named_in_a_null_world() -> None:
 
 
 def test_only_a_server_sees_the_peers() -> None:
-    with pytest.raises(FedauditError, match=r"'fedmia' needs .*update.*, which no vantage of this audit sees"):
+    with pytest.raises(FedauditError, match=r"'fedmia' needs .*update.*: 'client' does not see update"):
         prepare(config(audit={"vantages": ["client"], "attacks": ["loss", "fedmia"]}))
     with pytest.raises(FedauditError, match="none of the attacks can be run from 'client'"):
         prepare(config(audit={"attacks": ["fedmia"]}))

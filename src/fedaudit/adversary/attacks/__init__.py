@@ -55,7 +55,8 @@ class Entry:
 
 REGISTRY: dict[str, Entry] = {
     "matched-filter": Entry(
-        "is the record's gradient in the update: both whitened, one layer; rounds weighted by its norm", MatchedFilter
+        "the record's gradient looked for in the update: both whitened, one layer; rounds weighted by its norm",
+        MatchedFilter,
     ),
     "round-gain": Entry(
         "how much each round lowered the record's loss: two forward passes; mean over the rounds", RoundGain
@@ -91,7 +92,7 @@ REGISTRY |= {
 
 # The first party about the others, from predicted labels alone (vantage label-only-client), and with the weights.
 REGISTRY |= {
-    "gap": Entry("is the label right under the last model: one query", Gap),
+    "gap": Entry("whether the label is right under the last model: one query", Gap),
     "gap-rounds": Entry("in how many rounds the label was right, and since when for good", GapRounds),
     "boundary": Entry("distance to the last model's decision boundary, by labels alone", Boundary, False),
     "tear": Entry("distances to decision boundaries over the rounds, by labels alone", Tear, False),
@@ -155,7 +156,7 @@ SHADOW: dict[str, Entry] = {
 
 # Attacks on parties of the auditor's own; they need the vantage `secagg-server`, and are set in [audit.canary].
 CANARIES: dict[str, Entry] = {
-    "canife": Entry("a crafted canary party: does the noisy sum tell whether it took part", Canife, False),
+    "canife": Entry("a crafted canary party: whether the noisy sum tells that it took part", Canife, False),
     "one-shot": Entry("random canary parties in one training run: how far the model moves their way", OneShot, False),
 }
 
@@ -166,7 +167,7 @@ SUBJECT: dict[str, Entry] = {
     "subject-fta": Entry("slope of the mean confidence in the labels of the person's records", SubjectFTA),
     "subject-cosine": Entry("mean angle between the gradients of the person's records and the update", SubjectCosine),
     "subject-matched": Entry(
-        "are the gradients of the person's records in the update (matched-filter)", SubjectMatched
+        "the gradients of the person's records looked for in the update: matched-filter for people", SubjectMatched
     ),
     "subject-neighbourhood": Entry(
         "subject-loss on noisy copies of the records; ten passes", SubjectNeighbourhood, False
@@ -230,6 +231,14 @@ def choose(
         raise FedauditError("attack-name", f"two attacks are called {twice!r}", "Leave one of them out, or rename it.")
     chosen = [fusion if fusion is not None and attack.name == fusion.name else attack for attack in made]
     return [with_fit(with_variance(attack, variance), fit) for attack in chosen]
+
+
+def about(name: str) -> str:
+    """What an attack does, in a line; nothing is known of attacks from outside."""
+    if name == ATTRIBUTE:
+        return ATTRIBUTE_ABOUT
+    entry = (REGISTRY | SHADOW | SUBJECT | CANARIES).get(name)
+    return entry.about if entry else ""
 
 
 def _made(name: str) -> BaseAttack:

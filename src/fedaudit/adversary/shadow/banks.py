@@ -21,7 +21,6 @@ class Banks:
         self.metrics = metrics_by_bank(signals)
         self.made: dict[str, Bank] = {}
         self.stored: dict[str, Stored] = {}  # states of banks that have not been created yet
-        self.seconds: dict[str, float] = {}  # spent on each bank in the rounds that were absorbed
 
     def answers(
         self, name: str, signals: Iterable[str], view: View, rows: Records, party: Strings, absorbed: int
@@ -40,19 +39,8 @@ class Banks:
     def signals_of(self, name: str) -> list[str]:
         return [f"{name}-{metric}" for metric in self.metrics[name]]
 
-    def spend(self, seconds: Mapping[str, float]) -> None:
-        """Counts what the banks took in a round. A look at a model between rounds is not counted here."""
-        for name, more in seconds.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + more
-
-    def unused_seconds(self, used: set[str]) -> float:
-        """The time spent on banks that none of these signals needs."""
-        return sum(seconds for name, seconds in self.seconds.items() if used.isdisjoint(self.signals_of(name)))
-
     def state(self) -> Stored:
-        held = {**self.stored, **{name: bank.state() for name, bank in self.made.items()}}
-        return {name: {**state, "seconds": self.seconds.get(name, 0.0)} for name, state in held.items()}
+        return {**self.stored, **{name: bank.state() for name, bank in self.made.items()}}
 
     def restore(self, state: Stored) -> None:
         self.made, self.stored = {}, dict(state)
-        self.seconds = {name: of["seconds"] for name, of in state.items()}

@@ -19,7 +19,7 @@ Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], d
 
 @dataclass(frozen=True)
 class Family:
-    """A group of signals: what each needs from a view, and a function that computes several of them together.
+    """Signals that come out of one pass: what each needs from a view, and a function that computes them together.
 
     `salt` keeps the random numbers of this family apart from those of the others. `expected`: how many seconds it was
     said to take, where that was said.
@@ -29,6 +29,11 @@ class Family:
     measure: Measure
     salt: int = 0
     expected: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """That of its first signal. Times are stored by it."""
+        return next(iter(self.needs))
 
 
 def _gradients(
@@ -44,7 +49,7 @@ _GRADIENTS: dict[str, frozenset[Grant]] = {
     "peer-cosine": updates.CONSECUTIVE | {Grant.UPDATE},
 }
 GRADIENTS = frozenset(_GRADIENTS)
-# Signals whose cost is counted apart, because only some attacks need them.
+# Signals of a record's gradient, which some models give only slowly.
 DEAR = GRADIENTS | set(updates.NEEDS)
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),

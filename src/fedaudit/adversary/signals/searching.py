@@ -46,6 +46,8 @@ NEEDS: dict[str, frozenset[Grant]] = {
     QUERIES: frozenset({Grant.LABELS}),
     DEEPFOOL: frozenset({Grant.WEIGHTS}),
 }
+# Signals that come out of one pass, and what they need.
+PASSES = tuple({name: NEEDS[name] for name in names} for names in ((RIGHT,), (DISTANCE, QUERIES), (DEEPFOOL,)))
 NOT_ASKED = -2  # instead of a label; -1: the model has none
 LABELLED_STARTS, ANY_STARTS = 8, 24  # per record: the nearest of as many labels, and others
 

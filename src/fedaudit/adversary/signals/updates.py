@@ -33,6 +33,9 @@ NEEDS: dict[str, frozenset[Grant]] = {
     HESSIAN: frozenset({Grant.WEIGHTS}),
 }
 
+# Signals that come out of one pass, and what they need.
+_PASSES = ((FILTER, STRENGTH[FILTER]), (PEER, STRENGTH[PEER]), (BEFORE,), (PROJECTION,), (HESSIAN,))
+PASSES = tuple({name: NEEDS[name] for name in names} for names in _PASSES)
 OF_ONE_LAYER = (FILTER, PEER, PROJECTION, HESSIAN)
 
 Fit = Literal["nonmembers", "all"]

@@ -74,13 +74,13 @@ def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estima
 
 
 def useless(game: Game, found: Mapping[str, Estimate]) -> str:
-    """A model that is no better than naming the commonest label: what a useful one would give away is not known."""
+    """A model that is certainly worse than naming the commonest label: a useful one may give away more."""
     outside = found.get("evaluation")
-    if outside is None or outside.low is None:
+    if outside is None or outside.high is None:
         return ""
     labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
-    if outside.low > commonest:
+    if outside.high >= commonest:
         return ""
     return (
         f"The model itself is of no use: it is right on {share(outside.value)} of outsiders, and whoever always names "

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
+from fedaudit.audit.costs import load_learners
 from fedaudit.audit.judge.case import Case
 from fedaudit.audit.patience import patience
 from fedaudit.errors import OF_OTHERS
@@ -36,6 +37,7 @@ class Blind:
 
     def scores(self) -> tuple[Floats, Bools]:
         if self.found is None:
+            load_learners()
             started = time.perf_counter()
             self.found = blind_scores(self.game, self.seed)
             self.seconds = time.perf_counter() - started
@@ -46,9 +48,7 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
-        sights = case.panels.sights.values()  # not every one of them was looked at
-        trained = max(sight.epoch_seconds for sight in sights) or max(sight.rounds for sight in sights) or 1
-        epochs = (self.seconds + time.perf_counter() - started) / trained
+        epochs = (self.seconds + time.perf_counter() - started) / case.panels.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 

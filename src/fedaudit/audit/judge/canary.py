@@ -132,7 +132,7 @@ def _crafted(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
     noise = claim.process.noise if claim.process else None
     warnings = remarks(found, noise, seen.norm)
     result = AuditResult(
-        "canife", vantage.value, model, "user", None, case.round, found, _cost(watch), warnings, curves,
+        "canife", vantage.value, model, "user", None, case.round, found, _cost(case, watch), warnings, curves,
         canary=case.canaries.exhibit,
     )  # fmt: skip
     return Verdict([result], conclusion("canife", found, _quality(seen, crafted.parties)))
@@ -320,7 +320,7 @@ def _random(case: Case, vantage: Vantage, model: ModelKind) -> Verdict:
             for name, counts in (("scores-with", with_it), ("scores-without", without))
         }
     result = AuditResult(
-        "one-shot", vantage.value, model, "user", None, case.round, found, _cost(watch), warnings, curves
+        "one-shot", vantage.value, model, "user", None, case.round, found, _cost(case, watch), warnings, curves
     )
     return Verdict([result], conclusion("one-shot", found, f"{int(inside.sum())} of {len(inside)} canaries took part"))
 
@@ -337,5 +337,5 @@ def null_remarks(never_sent: Floats, size: int) -> list[str]:
     ]
 
 
-def _cost(watch: Watch) -> Cost:
-    return Cost(watch.seconds / watch.epoch_seconds if watch.epoch_seconds > 0 else 0.0)
+def _cost(case: Case, watch: Watch) -> Cost:
+    return Cost(watch.seconds / case.panels.unit())

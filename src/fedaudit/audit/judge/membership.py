@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.judge import distances
 from fedaudit.audit.judge.beside import minus_primary
-from fedaudit.audit.judge.case import Case, Verdict, estimates
+from fedaudit.audit.judge.case import Case, Estimates, Verdict, estimates
 from fedaudit.audit.judge.coins import one_run
 from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
@@ -22,8 +22,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     sights, scores = case.panels.of(vantage, model), case.scores
     blocks = scores.blocks(sights, attack)
     curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
-    if attack is case.primary(vantage):
-        curves |= over_rounds(case, attack, vantage, model)
+    banded = attack is case.primary(vantage)
+    curves |= over_rounds(case, attack, vantage, model) if banded else thinned(case, attack, vantage, model)
     curves |= distances.curves(case, attack, sights)
     pooled = entry(case, attack, vantage, model, None, blocks)
     found = {**pooled.estimates, **one_run(case, attack, sights, None)}
@@ -78,6 +78,23 @@ def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKi
     return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
 
 
+def thinned(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    """An attack that is not primary, after some of the rounds."""
+    history = case.history.get((vantage.value, attack.name, model), {})
+    return {name: _curve(case, history, name, "rounds and attacks") for name in (AUC, TPR) if _has(history, name)}
+
+
+def _has(history: Mapping[int, Estimates], name: str) -> bool:
+    return any(name in found for found in history.values())
+
+
+def _curve(case: Case, history: Mapping[int, Estimates], name: str, shared: str) -> Curve:
+    found = {round: of[name] for round, of in sorted(history.items()) if name in of}
+    value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
+    method = f"simultaneous over {case.settings.rounds} planned {shared}: error shared equally (Bonferroni)"
+    return Curve([float(round) for round in found], value, low, high, method)
+
+
 def changed(attack: str, seen: OverRounds | None) -> list[str]:
     """Round against round, where the interval of the difference does not hold 0."""
     found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
@@ -97,9 +114,4 @@ def changed(attack: str, seen: OverRounds | None) -> list[str]:
 def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     """For attacks with a threshold of their own: the accuracy after each round."""
     history = case.history.get((vantage.value, attack.name, model), {})
-    found = {round: of["accuracy"] for round, of in history.items() if "accuracy" in of}
-    if not found:
-        return {}
-    value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
-    method = f"simultaneous over {case.settings.rounds} planned rounds: error shared equally (Bonferroni)"
-    return {"accuracy": Curve([float(round) for round in found], value, low, high, method)}
+    return {"accuracy": _curve(case, history, "accuracy", "rounds")} if _has(history, "accuracy") else {}

@@ -1,95 +1,120 @@
-"""The headlines: the primary attack of each vantage, and which parties are more exposed to it than others."""
+"""The headlines: the strongest finding of each vantage, and which parties are more exposed than others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.vantage import MODELS
-from fedaudit.audit.judge.case import Case
-from fedaudit.audit.judge.coins import NAME, one_run
-from fedaudit.audit.judge.sentences import Beyond
+from fedaudit.audit.judge.case import Case, Estimates
+from fedaudit.audit.judge.coins import one_run
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR, NO_RECORDS
 from fedaudit.stats import party_differences
-from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Estimate, Headline, ModelKind, Vantage
+from fedaudit.stats.strongest import Heard, Shares, strongest
+from fedaudit.stats.wording import main_tpr
+from fedaudit.types import Headline, ModelKind, Vantage
 
 
-def headlines(case: Case) -> tuple[list[Headline], list[str]]:
-    """The headline of each vantage, and notices where a server's two kinds of models could not be compared by TPR."""
+@dataclass(frozen=True)
+class Quoted:
+    """The headline of each vantage with what the primary attack said there, and the TPR that all of them quote."""
+
+    headlines: Sequence[Headline]
+    primary: Mapping[str, Heard]  # by vantage
+    name: str | None
+    notices: Sequence[str] = ()
+
+
+def headlines(case: Case) -> Quoted:
+    """The strongest finding of each vantage."""
+    usable = {vantage: attack for vantage in case.settings.vantages if (attack := _usable(case, vantage))}
+    heard, results = _heard(case, usable)
+    found = chosen(heard, len(results[True] | results[False]))
+    bounds = Shares.among(case.settings.confidence, len(results[True]), len(results[False]))
+    proved = [replace(h, estimates={**h.estimates, **_bound(case, h, bounds)}) for h in found.headlines]
+    notices = [line for vantage in heard for line in _by_auc(case, vantage, heard[vantage])]
+    return replace(found, headlines=proved, notices=notices)
+
+
+def chosen(heard: Mapping[Vantage, Sequence[Heard]], looked_at: int) -> Quoted:
+    """What is quoted of all that was heard. `looked_at`: how many results the attacks beside the primary ones share
+    their error with."""
+    name = main_tpr([one.estimates for all_of in heard.values() for one in all_of if one.primary])
     found: list[Headline] = []
-    notices: list[str] = []
-    for vantage in case.settings.vantages:
-        attack = case.primary(vantage)
-        while attack:
-            with case.blamed_on(attack.name):
-                headline, by_auc = _headline(case, vantage, attack)
-                found.append(headline)
-                notices += by_auc
-                break
-            attack = case.primary(vantage)
-    return found, notices
+    primary: dict[str, Heard] = {}
+    for vantage, all_of in heard.items():
+        best = strongest(all_of, name)
+        primary[vantage.value] = strongest([one for one in all_of if one.primary], name)
+        chosen_from = sum(one.primary for one in all_of) if best.primary else looked_at
+        quoted = Headline(vantage.value, best.attack, best.model, best.estimates, chosen_from, tone=best.tone(name))
+        found.append(quoted if best.primary else replace(quoted, primary=primary[vantage.value].attack))
+    return Quoted(found, primary, name)
 
 
-def _headline(case: Case, vantage: Vantage, attack: BaseAttack) -> tuple[Headline, list[str]]:
-    """A server's headline is the stronger of its two kinds of models, corrected for the choice.
+def _usable(case: Case, vantage: Vantage) -> BaseAttack | None:
+    """The primary attack of a vantage; if its scores cannot be computed it has failed, and the next one takes over."""
+    while attack := case.primary(vantage):
+        with case.blamed_on(attack.name):
+            for model in _models(vantage):
+                if attack in case.settings.on(vantage, model):
+                    case.pooled(attack, case.panels.of(vantage, model), case.settings.confidence)
+            return attack
+    return None
 
-    The two are compared by TPR if both have one, otherwise by AUC.
+
+def _heard(
+    case: Case, usable: Mapping[Vantage, BaseAttack]
+) -> tuple[dict[Vantage, list[Heard]], dict[bool, set[object]]]:
+    """By vantage, everything that was run there, with the error shared among all of it; and which results that are, the
+    primary ones (True) and the others. What several vantages see is one: a server's global models are any party's.
     """
-    models = [model for model in _models(vantage) if attack in case.settings.on(vantage, model)]
-    confidence = 1 - (1 - case.settings.confidence) / len(models)  # Bonferroni over what is compared
-    found = {model: case.pooled(attack, case.panels.of(vantage, model), confidence) for model in models}
-    rate = f"tpr@{HEADLINE_FPR:g}"
-    asked = HEADLINE_FPR in case.fprs
-    without = [model for model in models if asked and found[model][rate].value is None]
-    notices = [
-        f"{vantage.value}: {attack.name} on {model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
-        f"({found[model][rate].reason}), so its {len(models)} kinds of models were compared by AUC."
-        for model in (without if len(models) > 1 else ())
+    places = [
+        (vantage, attack, model, case.panels.of(vantage, model))
+        for vantage in usable
+        for model in _models(vantage)
+        for attack in case.alive(vantage, model)
+        if attack.question not in NO_RECORDS
     ]
-
-    def strength(model: ModelKind) -> list[float]:
-        by = [rate, "auc"] if asked and not without else ["auc"]
-        return [value if (value := found[model][name].value) is not None else -1.0 for name in by]
-
-    best = max(models, key=strength)
-    # The bound may be held against a guarantee from any vantage: it holds for all of them at once.
-    shared = 1 - (1 - confidence) / len(case.settings.vantages)
-    found[best] |= one_run(case, attack, case.panels.of(vantage, best), shared)
-    return Headline(vantage.value, attack.name, best, found[best], len(models)), notices
-
-
-def beyond_chance(case: Case, quoted: Sequence[Headline]) -> dict[str, list[Beyond]]:
-    """By vantage, the attacks beside the quoted one that found more than chance, the error shared among all of them.
-
-    Asked only where the quoted attack did not: "nothing was found" is about everything that was tried.
-    """
-    found: dict[str, list[Beyond]] = {}
-    for headline in quoted:
-        if any(_more_than_chance(estimate) for name, estimate in headline.estimates.items() if name != NAME):
-            continue
-        vantage = Vantage(headline.vantage)
-        tried = [
-            (attack, model)
-            for model in _models(vantage)
-            for attack in case.alive(vantage, model)
-            if attack.question not in NO_RECORDS
-        ]
-        looked_at = len(tried) * (1 + len(case.fprs))
-        confidence = 1 - (1 - case.settings.confidence) / max(looked_at, 1)
-        for attack, model in tried:
-            with case.blamed_on(attack.name):
-                again = case.pooled(attack, case.panels.of(vantage, model), confidence)
-                more = [estimate for estimate in again.values() if _more_than_chance(estimate)]
-                beyond = [Beyond(attack.name, model, estimate, looked_at) for estimate in more[:1]]
-                found.setdefault(headline.vantage, []).extend(beyond)
-    return found
+    results: dict[bool, set[object]] = {True: set(), False: set()}
+    for vantage, attack, _, sights in places:
+        results[attack is usable[vantage]].add((attack.name, *map(id, sights)))
+    figures = 1 + bool(case.fprs)  # the AUC, and the TPR that is quoted
+    shares = Shares.among(case.settings.confidence, figures * len(results[True]), figures * len(results[False]))
+    heard: dict[Vantage, list[Heard]] = {vantage: [] for vantage in usable}
+    for vantage, attack, model, sights in places:
+        primary = attack is usable[vantage]
+        with case.blamed_on(attack.name):
+            decisive = case.pooled(attack, sights, shares.of(primary))
+            chosen = 1 - (1 - case.settings.confidence) / _kinds(case, vantage, attack)
+            own = case.pooled(attack, sights, chosen) if primary else decisive
+            heard[vantage].append(Heard(attack.name, model, own, decisive, primary))
+    return heard, results
 
 
-def _more_than_chance(estimate: Estimate) -> bool:
-    chance = fpr_of(estimate.name) or 0.5
-    return estimate.low is not None and estimate.low > chance
+def _kinds(case: Case, vantage: Vantage, attack: BaseAttack) -> int:
+    """How many kinds of models the attack is run on there."""
+    return sum(attack in case.settings.on(vantage, model) for model in _models(vantage))
+
+
+def _bound(case: Case, headline: Headline, shares: Shares) -> Estimates:
+    """What fair coins prove, if there are any. It pays for the choice of the quoted attack and holds for all vantages
+    at once, because a guarantee may be held against each."""
+    attack = next(attack for attack in case.settings.attacks if attack.name == headline.attack)
+    sights = case.panels.of(Vantage(headline.vantage), headline.model)
+    return one_run(case, attack, sights, shares.of(not headline.primary))
+
+
+def _by_auc(case: Case, vantage: Vantage, heard: Sequence[Heard]) -> list[str]:
+    """Where a server's two kinds of models cannot be compared, because one of them has no TPR."""
+    rate, primary = f"tpr@{HEADLINE_FPR:g}", [one for one in heard if one.primary]
+    without = [one for one in primary if HEADLINE_FPR in case.fprs and one.estimates[rate].value is None]
+    return [
+        f"{vantage.value}: {one.attack} on {one.model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
+        f"({one.estimates[rate].reason}): of these models only the AUC speaks."
+        for one in (without if len(primary) > 1 else ())
+    ]
 
 
 def _models(vantage: Vantage) -> list[ModelKind]:

@@ -12,11 +12,13 @@ nothing. What leaves is the update or an error without details; those are in the
 also written during the run, because a party does not know which round is its last.
 """
 
+import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,85 +27,29 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.flower.memory import Memory, Remembered, node_folder
+from fedaudit.integrations.flower.memory import Memory, node_folder
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into, suited
+from fedaudit.integrations.flower.watch import AS_SENT, INSIDE, Watch
+from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, suited
 from fedaudit.integrations.states import matched
-from fedaudit.results.limits import check_reachable, crossed, party_rule, rates
+from fedaudit.results.document import Withheld
+from fedaudit.results.limits import UndecidableError, left_out, party_rule, rates
+from fedaudit.results.plain import plain, read
 from fedaudit.results.rules import Rule
-from fedaudit.session.about import About
-from fedaudit.session.session import Session
-from fedaudit.trace.segments import DamagedError
+from fedaudit.session.session import in_words
+from fedaudit.stats.strongest import Shares
 from fedaudit.trace.store import safe_name
 from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
 
-AS_SENT, INSIDE = "fedaudit.as-sent", "fedaudit.inside"
 HALTED, UNAUDITED = "fedaudit.halted", "fedaudit.unaudited"
 WITHHELD = "fedaudit: this party withholds its update"
-EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
-
-
-class _Watch:
-    """One audit in one round: of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
-
-    def __init__(self, key: str, auditor: Auditor, out: Path | None, memory: Memory, strict: bool):
-        self.key, self.auditor, self.out, self.memory = key, auditor, out, memory
-        (self.party,) = auditor.game.parties
-        about = About.foreign(self.party, auditor)
-        self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
-        assert auditor.task is not None
-        self.like = auditor.task.initial(0)
-        self.written = 0  # the round after which results were last written
-
-    @property
-    def due(self) -> bool:
-        """Is it time for results? From the second round on, about ten times in a plan or more, and at its end."""
-        planned, last = self.auditor.settings.rounds, self.auditor.last_round
-        pause = min(EVERY, -(-planned // 10)) if self.written else 2
-        return last >= planned or last - self.written >= pause
-
-    def load(self, index: int) -> None:
-        """Go on from where the last round left it; after a restart of the node from what is on disk."""
-        if (kept := self.memory.recall()) is not None:
-            self._restore(kept)
-            return
-        try:
-            kept = self.memory.read()
-        except DamagedError as error:
-            what = f"this node was restarted, and the memory of its audit {error}"
-            self.session.gap(f"{what}: what was seen before round {index} is lost")
-            return
-        if kept is not None:
-            self._restore(kept)
-            last = self.session.last
-            self.session.note(f"this node was restarted after round {last}: its audit goes on from what is on disk")
-        elif index > 1:
-            why = "the party was not asked before, or its node was restarted without the folder of its memory"
-            self.session.note(f"round {index} is the first that this audit saw: {why}")
-
-    def _restore(self, kept: Remembered) -> None:
-        self.session.restore(kept.arrays, kept.text)
-        self.written = kept.written
-
-    def save(self, write: bool) -> None:
-        """Keeps what the next round goes on from; what interim results lack is none of its business."""
-        account = self.session.account()
-        try:
-            if write and self.out is not None:
-                self.written = self.auditor.last_round
-                self.session.finish(self.out)
-        finally:
-            arrays, text = self.session.state(account)
-            trouble = self.memory.keep(Remembered(arrays, text, self.written))
-            if trouble and trouble not in self.session.gaps:
-                self.session.gap(trouble)
-                arrays, text = self.session.state()
-                self.memory.keep(Remembered(arrays, text, self.written))
+WITHHELD_CODE = "unaudited"  # of an update that a strict party does not send
 
 
 class PartyAudit:
@@ -141,14 +87,14 @@ class PartyAudit:
             self.wrong = error
             log.error("fedaudit: %s. Nothing will be audited%s", error, ", or sent." if self.protects else ".")
         # By run, node and vantage: trying out the attacks takes a large model about a local epoch.
-        self._suited: dict[tuple[int, int, Vantage], Settings] = {}
+        self._suited: dict[tuple[int, int, Vantage], Settings | UndecidableError] = {}
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if not message.metadata.message_type.startswith("train"):
             return call_next(message, context)
         if HALTED in context.state:
-            return _withheld(message)
+            return _withheld(message, str(context.state.config_records[HALTED].get("code", "")))
         stage = message.content.config_records.get(RECORD_KEY_CONFIGS, ConfigRecord()).get(Key.STAGE)
         if stage is not None and stage != Stage.COLLECT_MASKED_VECTORS:
             return call_next(message, context)
@@ -160,11 +106,9 @@ class PartyAudit:
                 return _withheld(message)
             received = _single(message, watch.like, "the message")
         except Exception as error:
-            never = f"{AS_SENT}.json" not in context.state
-            self._not_audited(context, _round(message, 0), error, report=never)
-            if self.strict or (self.protects and never):
-                return _withheld(message, error)
-            return call_next(message, context)
+            withheld = self.strict or (self.protects and not _begun(context))
+            self._not_audited(context, _round(message, 0), error, withheld)
+            return _withheld(message, _code(error)) if withheld else call_next(message, context)
         started = time.perf_counter()
         reply = call_next(message, context)
         if reply.has_error():
@@ -182,29 +126,27 @@ class PartyAudit:
     # ------------------------------------------------------------------ one round
 
     def _audit(
-        self, message: Message, context: Context, reply: Message, watch: _Watch, received: State, elapsed: float
+        self, message: Message, context: Context, reply: Message, watch: Watch, received: State, elapsed: float
     ) -> Message:
         """The reply as it came, or its refusal."""
-        index, halt = _round(message, watch.session.last + 1), False
+        index, fault = _round(message, watch.session.last + 1), None
         try:
             masked = RECORD_KEY_CONFIGS in reply.content.config_records
             seconds = _epoch_seconds(reply, elapsed)
             leaves = None if masked else _single(reply, watch.like, f"round {index}")
-            found = self._observe(watch, index, received, leaves, seconds)
-            halt = crossed(self.halt_if, found)  # before anything else can fail
+            self._observe(watch, index, received, leaves, seconds)
             inner = self._inner.pop(context.node_id, None)
             if inner is not None:
                 other = self._open(INSIDE, context, Vantage.SERVER, message)
                 self._observe(other, index, received, matched(inner, other.like, f"round {index}"), seconds)
-            if self.warn_if is not None and crossed(self.warn_if, found):
-                log.warning("fedaudit: round %d crosses the limit %r", index, self.warn_if.text)
         except Exception as error:
-            self._not_audited(context, index, error)
-            if self.strict:
-                return _withheld(message, error)
-        if not halt:
-            return reply
-        log.warning("fedaudit: round %d crosses the limit; this update and all later ones are withheld", index)
+            fault = error
+            self._not_audited(context, index, error, self.strict, watch)
+        if watch.session.halted:
+            return self._halt(message, context, watch, index)
+        return _withheld(message, _code(fault)) if fault and self.strict else reply
+
+    def _halt(self, message: Message, context: Context, watch: Watch, index: int) -> Message:
         context.state[HALTED] = ConfigRecord({"round": index})
         try:
             watch.memory.stop(index)
@@ -212,22 +154,7 @@ class PartyAudit:
             log.error("fedaudit: the halt is not on disk (%s): a restarted node would send again", error.strerror)
         return _withheld(message)
 
-    def _not_audited(self, context: Context, index: int, error: Exception, report: bool = False) -> None:
-        """Said in the log now, and in the report of every later round. `report`: there is none, so this makes one."""
-        line = unaudited.say(f"round {index}" if index else "a round", error)
-        told = [*_told(context), line]
-        context.state[UNAUDITED] = ConfigRecord({"lines": told})
-        if report:
-            with suppress(Exception):  # the game may be what is wrong
-                name = self.game(context).parties[0]
-                unaudited.write(self._folder(context, name), name, told, index)
-                return
-            name = f"node-{context.node_id}"
-            unaudited.write(self._folder(context, name), name, told, index)
-
-    def _observe(
-        self, watch: _Watch, index: int, received: State, leaves: State | None, seconds: float
-    ) -> Mapping[str, Estimate]:
+    def _observe(self, watch: Watch, index: int, received: State, leaves: State | None, seconds: float) -> None:
         """Audit one round, log it, keep it, and write results where they are due or the last of this party."""
         party = watch.party
         sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
@@ -237,46 +164,74 @@ class PartyAudit:
         gaps, again = len(watch.session.gaps), Moment(index) in watch.session.seen
         watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
         model: ModelKind = "local" if sent else "global"
-        found = watch.auditor.after(index, watch.auditor.settings.vantages[0], model)
+        found = watch.auditor.after(index, watch.vantage, model)
         what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
         what = what if sent else f"{party} is masked, so only the global model is seen"
-        log.info(
-            "fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, found.values())) or "too early to say"
-        )
-        unaudited, halted = "", False
-        if watch.key == AS_SENT:
-            unaudited = "; ".join(watch.session.gaps[gaps:])
-            if not unaudited and (why := self._unchecked(watch, model, found)):
-                unaudited = f"round {index}: {why}"
-                watch.session.gap(unaudited)
-            halted = crossed(self.halt_if, found)
-        if halted:
-            watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
-        due = watch.due or halted or (self.strict and bool(unaudited))
+        figures = [estimate for one in found[:1] if one.primary for estimate in one.estimates.values()]
+        log.info("fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, figures)) or "too early to say")
+        withheld = self._judge(watch, index, model, gaps) if watch.key == AS_SENT else ""
+        due = watch.due or watch.session.halted or bool(withheld)
         watch.save(write=due and not again)  # a repeat adds nothing, and the models that it could be asked are gone
-        if self.strict and unaudited and not halted:
-            raise FedauditError("unaudited", unaudited, "This update is withheld, because the audit is strict.")
-        return found
+        if withheld:
+            if again:
+                watch.amend()
+            raise FedauditError(WITHHELD_CODE, withheld, "This update is withheld, because the audit is strict.")
 
-    def _unchecked(self, watch: _Watch, model: ModelKind, found: Mapping[str, Estimate]) -> str | None:
-        """Why nobody can say whether the limit is crossed, though enough rounds were seen to say so."""
-        auditor = watch.auditor
-        (vantage,), (party,) = auditor.settings.vantages, auditor.game.parties
-        if self.halt_if is None:
-            return None if auditor.case().primary(vantage) else "every attack failed"
-        attack, limit = auditor.settings.primary(vantage), f"the limit {self.halt_if.text!r} is not checked"
-        if attack is None:
-            return f"{limit}: nobody attacks"
-        if attack.name in auditor.failed:
-            return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
-        estimate = found.get(self.halt_if.metric)
-        if estimate is not None:
-            return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
-        seen = auditor.panels.sight(vantage, model, party).rounds
-        needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
-        return None if seen < needed else f"{limit}: {attack.name} has no value after {seen} rounds"
+    def _judge(self, watch: Watch, index: int, model: ModelKind, gaps: int) -> str:
+        """Is a limit crossed, and could it be checked? What is withheld is noted at once, before anything can fail.
 
-    def _open(self, key: str, context: Context, vantage: Vantage, message: Message) -> _Watch:
+        `gaps`: how many there were before this round. Returns why an update is withheld that was not audited.
+        """
+        if halted := watch.crossing(self.halt_if, index, model):
+            watch.session.withhold(halted)
+            watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
+            what = "this update and all later ones are withheld"
+            log.warning("fedaudit: round %d crosses the limit %r: %s; %s", index, halted.rule, _figures(halted), what)
+        if warned := watch.crossing(self.warn_if, index, model):
+            log.warning("fedaudit: round %d crosses the limit %r: %s", index, warned.rule, _figures(warned))
+        missing = "; ".join(watch.session.gaps[gaps:])
+        if not missing and (why := watch.unchecked(self.halt_if, index, model)):
+            missing = f"round {index}: {why}"
+            watch.session.gap(missing)
+        if halted or not missing or not self.strict:
+            return ""
+        watch.session.withhold(Withheld(index, "not audited", reason=missing))
+        return missing
+
+    def _not_audited(
+        self, context: Context, index: int, error: Exception, withheld: bool, watch: Watch | None = None
+    ) -> None:
+        """Said in the log now, and in the report of every later round; if there is none, this makes one. A limit that
+        no attack can decide is said once: if it withholds an update, it withholds all."""
+        lines, updates = _told(context)
+        told, for_good = any(in_words(error) in line for line in lines), isinstance(error, UndecidableError)
+        if not (told and for_good):
+            where = "this run" if for_good else f"round {index}" if index else "a round"
+            lines.append(unaudited.say(where, error, withheld, told))
+        if _code(error) == WITHHELD_CODE:
+            return  # its audit keeps it
+        if isinstance(error, UndecidableError) and withheld:
+            why = f"{error.why}. {error.todo}"
+            updates.append(Withheld(index, "limit undecidable", True, error.rule.text, reason=why))
+            context.state[HALTED] = ConfigRecord({"round": index, "code": error.code})
+        elif withheld:
+            updates.append(Withheld(index, "not audited", reason=in_words(error)))
+        kept = [json.dumps(plain(update)) for update in updates]
+        context.state[UNAUDITED] = ConfigRecord({"lines": lines, "withheld": kept})
+        if watch is not None and withheld:
+            with suppress(Exception):  # what could not be audited may not be reported on either
+                watch.tell(lines, updates)
+                watch.save(write=True)
+        elif not _begun(context):
+            name = self._name(context)
+            unaudited.write(self._folder(context, name), name, lines, index, updates)
+
+    def _name(self, context: Context) -> str:
+        with suppress(Exception):  # the game may be what is wrong
+            return self.game(context).parties[0]
+        return f"node-{context.node_id}"
+
+    def _open(self, key: str, context: Context, vantage: Vantage, message: Message) -> Watch:
         """The audit as the last round left it; in the first round, everything that can be refused is."""
         if self.wrong is not None:
             raise self.wrong
@@ -288,22 +243,40 @@ class PartyAudit:
         whose = (context.run_id, context.node_id, vantage)
         task = as_task(self.model, game, self.options.get("forward"))
         if whose not in self._suited:
-            self._suited[whose] = suited(task, game, asked, (vantage,))
-        auditor = Auditor(task, game, self._suited[whose])
-        for rule in (self.halt_if, self.warn_if):
-            shared = 1 - (1 - asked.audit.confidence) / auditor.settings.rounds
-            check_reachable(rule, game, shared, auditor.settings.primary(vantage))
+            fit = suited(task, game, asked, (vantage,))
+            self._suited[whose] = self._limited(fit, game, _begun(context)) if key == AS_SENT else fit
+        settings = self._suited[whose]
+        if isinstance(settings, UndecidableError):
+            raise settings
+        auditor = Auditor(task, game, settings)
         (party,) = game.parties
         inside = "" if key == AS_SENT else "without-defences"
         folder = self._folder(context, party)
         out = None if folder is None else folder / inside
         memory = Memory(context, key, out or node_folder() / _folder_name(party) / inside)
-        watch = _Watch(key, auditor, out, memory, self.strict)
+        watch = Watch(key, auditor, out, memory, self.strict)
         watch.load(_round(message, 0))
-        for line in _told(context):
-            if line not in watch.session.gaps:
-                watch.session.gap(line)
+        watch.tell(*_told(context))
         return watch
+
+    def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:
+        """Leaves attacks that cannot decide a limit out of it, and says so once."""
+        (vantage,), error = settings.vantages, (1 - settings.confidence) / settings.rounds
+        attacks: list[BaseAttack] = []
+        while leading := settings.primary(vantage, [attack.name for attack in attacks]):
+            attacks.append(leading)
+        shared = Shares.among(1 - error, 1, len(attacks) - 1)
+        names: dict[str, frozenset[str]] = {}
+        told: list[str] = []
+        try:
+            for rule in filter(None, (self.halt_if, self.warn_if)):
+                names[rule.text], lines = left_out(rule, game, attacks, shared)
+                told += lines
+        except UndecidableError as error:
+            return error
+        for line in told if not begun else ():
+            log.warning("fedaudit: %s", line)
+        return replace(settings, left_out_of=names, notices=(*settings.notices, *told))
 
     def _folder(self, context: Context, party: str) -> Path | None:
         """Where results and memory of this party go, if anywhere."""
@@ -323,18 +296,28 @@ class PartyAudit:
 # ------------------------------------------------------------------ messages
 
 
-def _withheld(message: Message, error: Exception | None = None) -> Message:
+def _withheld(message: Message, code: str = "") -> Message:
     """What the server is told: that nothing comes, and at most the code of the reason. Counts, labels and rows in the
     text of an error would be about the party's records."""
-    code = f" [{error.code}]" if isinstance(error, FedauditError) else " [fault]" if error else ""
-    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, f"{WITHHELD}{code}"), reply_to=message)
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, WITHHELD + f" [{code}]" * bool(code)), reply_to=message)
 
 
-def _told(context: Context) -> list[str]:
-    """Rounds that were not audited, and why."""
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, FedauditError) else "fault"
+
+
+def _begun(context: Context) -> bool:
+    """Was a round of this party ever audited?"""
+    return f"{AS_SENT}.json" in context.state
+
+
+def _told(context: Context) -> tuple[list[str], list[Withheld]]:
+    """Rounds that were not audited, and why; and updates that were withheld for it."""
     record = context.state.config_records.get(UNAUDITED, ConfigRecord())
-    lines = record.get("lines", [])
-    return [str(line) for line in lines] if isinstance(lines, list) else []
+    lines, updates = record.get("lines", []), record.get("withheld", [])
+    assert isinstance(lines, list)
+    assert isinstance(updates, list)
+    return [str(line) for line in lines], [read(Withheld, json.loads(str(update))) for update in updates]
 
 
 def _folder_name(party: str) -> str:
@@ -362,6 +345,13 @@ def _epoch_seconds(reply: Message, elapsed: float) -> float:
         if isinstance(value, int | float):
             return float(value)
     return elapsed
+
+
+def _figures(crossing: Withheld) -> str:
+    """Which attack crosses a limit, and by what: a limit on a TPR rests on the guaranteed lower end."""
+    (found,) = crossing.estimates.values()
+    proved = f", at least {found.guaranteed[0]:.4f} guaranteed" if found.guaranteed else ""
+    return f"{crossing.attack}, {_words(found)}{proved}"
 
 
 def _words(estimate: Estimate) -> str:

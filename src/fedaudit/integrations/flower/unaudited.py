@@ -1,6 +1,7 @@
 """A training that goes on although its audit cannot: said in the log and on the page, from the first round on."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,20 +10,26 @@ from fedaudit import __version__
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import NOT_AUDITED
 from fedaudit.results import document as results
-from fedaudit.results.document import DataInfo, Document, RunInfo
+from fedaudit.results.document import DataInfo, Document, RunInfo, Withheld
 from fedaudit.session.session import in_words, sentences
 
 log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
 
 
-def say(where: str, error: Exception) -> str:
-    """Tells the owner of this app, and returns what the report is to say. Nothing of it leaves the node."""
-    line = f"{where} is NOT AUDITED: {in_words(error)}"
-    log.error("fedaudit: %s. %s", line, error.todo if isinstance(error, FedauditError) else "", exc_info=error)
+def say(where: str, error: Exception, withheld: bool = False, again: bool = False) -> str:
+    """Tells the owner of this app in one line, and returns what the report is to say. Nothing of it leaves the node.
+
+    Only a fault that nobody foresaw has a traceback, and only the first time (`again`: it was told before).
+    """
+    foreseen = isinstance(error, FedauditError | OSError)
+    nothing = ", and nothing is sent" if withheld else ""
+    todo = f". {error.todo}" if isinstance(error, FedauditError) else ""
+    line = f"{where} is NOT AUDITED{nothing}: {in_words(error)}{todo}"
+    log.error("fedaudit: %s", line, exc_info=None if foreseen or again else error)
     return line
 
 
-def write(out: Path | None, name: str, lines: list[str], rounds: int) -> None:
+def write(out: Path | None, name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld] = ()) -> None:
     """A report that says so. Results of another audit in the same folder are kept under another name: nobody must take
     them for results of this one. A disk that refuses is not the training's business."""
     if out is None:
@@ -31,7 +38,7 @@ def write(out: Path | None, name: str, lines: list[str], rounds: int) -> None:
         _set_aside(out / results.RESULTS)
         from fedaudit.report.html import write as write_page
 
-        document = _document(name, lines, rounds)
+        document = _document(name, lines, rounds, withheld)
         results.save(document, out)
         write_page(document, out / results.REPORT)
 
@@ -45,9 +52,9 @@ def _set_aside(found: Path) -> None:
         found.replace(found.with_name("results-before.json"))
 
 
-def _document(name: str, lines: list[str], rounds: int) -> Document:
+def _document(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld]) -> Document:
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None)
+    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None, withheld=withheld)
     told = sentences(lines)
     return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)

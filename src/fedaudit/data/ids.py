@@ -1,0 +1,115 @@
+"""Columns of a table that name people or records, and that nobody declared.
+
+As features they let a model know people by their number; and where it is not said whose a record is, one person's
+records are trained on and held out. A column is taken for an id by its name or by how it repeats.
+
+By its name: it says whose the record is (patient, person, user, subject, household, or id; also patient_id, PatientID,
+user-no) and has more than two values; or it ends in `id` (visit_id) and has more than 100 values, or another in every
+row. Names such as patient_age or household_income say something else.
+
+By how it repeats: whole numbers, or words, of which all this is true:
+- There are more than 100 different ones, each in 2 to 20 rows on average, and none in very many: the commonest tenth
+  has a third of the rows at most. Ages and years have fewer values, codes and postcodes have common ones.
+- What stands beside it goes with the value and not with its size: in some other column, rows of one value are clearly
+  more alike than any two rows, and rows of neighbouring values are not. That is so for people, and not for what is
+  measured or counted.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from fedaudit.data.cells import Column
+from fedaudit.errors import FedauditError
+from fedaudit.types import Floats, Ints
+
+WHOSE = {"patient", "person", "user", "subject", "household"}
+NUMBER = {"id", "no", "nr", "nbr", "num", "number", "key", "code"}  # what follows them where the column holds ids
+MANY = 100  # values: more are names, not kinds
+ROWS = (2, 20)  # of one value, on average
+COMMONEST = 0.1, 1 / 3  # this share of the values has at most this share of the rows
+ALIKE = 0.75  # of the distance between any two rows: closer than that is alike
+SURE = 4.0  # standard errors
+
+
+def found(columns: Mapping[str, Column], beside: Mapping[str, Column]) -> Iterator[str]:
+    """The names of the columns that look like ids. `beside`: all that the file holds."""
+    for name, column in columns.items():
+        if named_like_an_id(name, column):
+            yield name
+        elif (codes := _repeating(column)) is not None:
+            others = (other.take(~column.missing) for key, other in beside.items() if key != name)
+            if any(_goes_with(codes, other) for other in others):
+                yield name
+
+
+def named_like_an_id(name: str, column: Column) -> bool:
+    if not (whose := says_whose(name)) and _words(name)[-1:] != ["id"]:
+        return False
+    values = len(np.unique(column.cells[~column.missing]))
+    return values > 2 if whose else values > MANY or values == len(column.cells)
+
+
+def says_whose(name: str) -> bool:
+    words = _words(name)
+    alone = len(words) == 1 and words[0] in WHOSE | {"id"}
+    return alone or (len(words) > 1 and words[-1] in NUMBER and not WHOSE.isdisjoint(words))
+
+
+def _words(name: str) -> list[str]:
+    """PatientID, patient_id and patientid are two words."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    apart = re.sub(rf"(?i)\b({'|'.join(sorted(WHOSE))})id\b", r"\1 id", apart.replace("_", " "))
+    return [word.lower() for word in re.split(r"[\W\d]+", apart) if word]
+
+
+# ------------------------------------------------------------------ by how it repeats
+
+
+def _repeating(column: Column) -> Ints | None:
+    """The place of each row's value among all values, in order, if they occur as often as ids do; empty cells aside."""
+    try:
+        numbers = column.numbers
+    except FedauditError:  # told of elsewhere
+        return None
+    cells = (column.cells if numbers is None else numbers)[~column.missing]
+    if numbers is not None and not (cells == np.floor(cells)).all():
+        return None
+    values, codes, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    few, most = ROWS
+    if len(values) <= MANY or not few * len(values) <= len(codes) <= most * len(values):
+        return None
+    share, at_most = COMMONEST
+    commonest = np.sort(counts)[-int(share * len(values)) :]
+    return codes if commonest.sum() <= at_most * len(codes) else None
+
+
+def _goes_with(codes: Ints, other: Column) -> bool:
+    """Are rows of one value alike in the other column, and rows of neighbouring values not?
+
+    Rows are laid out by value. The distance of two that lie side by side is compared with that of any two rows.
+    """
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(len(codes))
+    by_value = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    one_value = np.diff(codes[by_value]) == 0
+    steps, any_two = _distances(other, by_value), _distances(other, rng.permutation(len(codes)))
+    usual = float(any_two.mean())
+    error = float(any_two.std()) / np.sqrt(np.count_nonzero(one_value))
+    inside, between = float(steps[one_value].mean()), float(steps[~one_value].mean())
+    return inside < ALIKE * usual - SURE * error and between > ALIKE * usual
+
+
+def _distances(column: Column, order: Ints) -> Floats:
+    """Of rows that follow one another: by rank, where the column holds numbers; 0 or 1, where it holds words."""
+    try:
+        numbers = column.numbers
+    except FedauditError:
+        numbers = None
+    cells = column.cells if numbers is None else numbers
+    _, codes, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    if numbers is None:
+        return np.asarray(np.diff(codes[order]) != 0, np.float64)
+    rank = ((np.cumsum(counts) - counts / 2) / len(codes))[codes]
+    return np.asarray(np.abs(np.diff(rank[order])))

@@ -1,0 +1,126 @@
+"""One audit of a party in one round: taken up where the last round left it, asked about a limit, and put away again."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from fedaudit.audit import Auditor
+from fedaudit.integrations.flower.memory import Memory, Remembered
+from fedaudit.integrations.options import report_into
+from fedaudit.results import document as results
+from fedaudit.results.document import Withheld
+from fedaudit.results.limits import crossed
+from fedaudit.results.rules import Rule
+from fedaudit.session.about import About
+from fedaudit.session.events import Finished
+from fedaudit.session.session import Session
+from fedaudit.trace.segments import DamagedError
+from fedaudit.types import ModelKind
+
+AS_SENT, INSIDE = "fedaudit.as-sent", "fedaudit.inside"
+EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
+
+
+class Watch:
+    """Of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
+
+    def __init__(self, key: str, auditor: Auditor, out: Path | None, memory: Memory, strict: bool):
+        self.key, self.auditor, self.out, self.memory = key, auditor, out, memory
+        (self.party,), (self.vantage,) = auditor.game.parties, auditor.settings.vantages
+        about = About.foreign(self.party, auditor)
+        self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
+        assert auditor.task is not None
+        self.like = auditor.task.initial(0)
+        self.written = 0  # the round after which results were last written
+
+    @property
+    def due(self) -> bool:
+        """Is it time for results? From the second round on, about ten times in a plan or more, and at its end."""
+        planned, last = self.auditor.settings.rounds, self.auditor.last_round
+        pause = min(EVERY, -(-planned // 10)) if self.written else 2
+        return last >= planned or last - self.written >= pause
+
+    # ------------------------------------------------------------------ from round to round
+
+    def tell(self, gaps: Iterable[str], withheld: Iterable[Withheld]) -> None:
+        """What became of rounds in which there was no audit to tell."""
+        for line in gaps:
+            if line not in self.session.gaps:
+                self.session.gap(line)
+        for update in withheld:
+            self.session.withhold(update)
+
+    def load(self, index: int) -> None:
+        """Go on from where the last round left it; after a restart of the node from what is on disk."""
+        if (kept := self.memory.recall()) is not None:
+            self._restore(kept)
+            return
+        try:
+            kept = self.memory.read()
+        except DamagedError as error:
+            what = f"this node was restarted, and the memory of its audit {error}"
+            self.session.gap(f"{what}: what was seen before round {index} is lost")
+            return
+        if kept is not None:
+            self._restore(kept)
+            last = self.session.last
+            self.session.note(f"this node was restarted after round {last}: its audit goes on from what is on disk")
+        elif index > 1:
+            why = "the party was not asked before, or its node was restarted without the folder of its memory"
+            self.session.note(f"round {index} is the first that this audit saw: {why}")
+
+    def _restore(self, kept: Remembered) -> None:
+        self.session.restore(kept.arrays, kept.text)
+        self.written = kept.written
+
+    def save(self, write: bool) -> None:
+        """Keeps what the next round goes on from; what interim results lack is none of its business."""
+        account = self.session.account()
+        try:
+            if write and self.out is not None:
+                self.written = self.auditor.last_round
+                self.session.finish(self.out)
+        finally:
+            arrays, text = self.session.state(account)
+            trouble = self.memory.keep(Remembered(arrays, text, self.written))
+            if trouble and trouble not in self.session.gaps:
+                self.session.gap(trouble)
+                arrays, text = self.session.state()
+                self.memory.keep(Remembered(arrays, text, self.written))
+
+    def amend(self) -> None:
+        """Adds to results that are written what was withheld since, where they cannot be computed again."""
+        if self.out is not None and self.written:
+            found = results.load(self.out)
+            found = replace(found, run=replace(found.run, withheld=tuple(self.session.withheld)))
+            results.save(found, self.out)
+            self.session.listen(Finished(found))
+
+    # ------------------------------------------------------------------ the party's limit
+
+    def crossing(self, rule: Rule | None, index: int, model: ModelKind) -> Withheld | None:
+        """Which attack crosses a limit in this round, with its figures."""
+        found = None if rule is None else crossed(rule, self.auditor.after(index, self.vantage, model, rule.text))
+        if rule is None or found is None:
+            return None
+        figures = {rule.metric: found.decisive[rule.metric]}
+        return Withheld(index, "limit crossed", True, rule.text, found.attack, figures)
+
+    def unchecked(self, rule: Rule | None, index: int, model: ModelKind) -> str | None:
+        """Why nobody can say whether a limit is crossed, though enough rounds were seen to say so."""
+        auditor = self.auditor
+        if rule is None:
+            return None if auditor.deciding(self.vantage) else "every attack failed"
+        settings, limit = auditor.settings, f"the limit {rule.text!r} is not checked"
+        attack = settings.primary(self.vantage, settings.left_out_of.get(rule.text, ()))
+        if attack is None:
+            return f"{limit}: nobody attacks"
+        if attack.name in auditor.failed:
+            return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
+        said = auditor.after(index, self.vantage, model, rule.text)
+        estimate = next((one.decisive.get(rule.metric) for one in said if one.primary), None)
+        if estimate is not None:
+            return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
+        seen = auditor.panels.sight(self.vantage, model, self.party).rounds
+        needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
+        return None if seen < needed else f"{limit}: {attack.name} has no value after {seen} rounds"

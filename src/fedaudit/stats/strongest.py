@@ -1,0 +1,86 @@
+"""The strongest finding of a vantage: what a verdict, a gate, a halt and an advice rest on.
+
+One attack of each vantage, its primary one, was fixed before looking. Everything else that was run counts as well: a
+leak does not matter less because another attack was expected to find it. So that looking at many attacks does not raise
+the number of false alarms, the error is shared: the primary attacks get one half of it, all the others together the
+other half. Raising the scores of any attack can then never make a verdict milder (`tests/stats/test_strongest.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fedaudit.stats.wording import fpr_of
+from fedaudit.types import Estimate, ModelKind, Tone
+
+Estimates = Mapping[str, Estimate]
+RANK: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The confidence of each interval that decides, so that all lower ends hold together at the audit's level."""
+
+    primary: float
+    other: float
+
+    @classmethod
+    def among(cls, confidence: float, primaries: int, others: int) -> "Shares":
+        """Halves of the error (Bonferroni within each half); if there are only primary results, they have all of it."""
+        error = 1 - confidence
+        halves = 2 if primaries and others else 1
+        return cls(1 - error / halves / max(primaries, 1), 1 - error / halves / max(others, 1))
+
+    def of(self, primary: bool) -> float:
+        return self.primary if primary else self.other
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What one attack on one kind of model says to a verdict: `estimates` are quoted, `decisive` share the error."""
+
+    attack: str
+    model: ModelKind
+    estimates: Estimates
+    decisive: Estimates
+    primary: bool
+
+    def tone(self, name: str | None) -> Tone:
+        """Is it better than chance: at the rate that is quoted (found), or on average (weak)?"""
+        auc, tpr, fpr = self.decisive.get("auc"), self.decisive.get(name or ""), fpr_of(name or "")
+        if fpr is not None and _above(tpr, fpr):
+            return "found"
+        if _above(auc, 0.5):
+            return "weak"
+        if auc is not None and auc.high is not None and auc.high < 0.5:
+            return "alarm"
+        return "none" if tpr is not None and tpr.value is not None else "unknown"
+
+    def strength(self, name: str | None) -> tuple[int, float, float]:
+        """By what is certain, never by the value alone: many attacks were run, and one of them is always lucky."""
+        tone, auc = self.tone(name), _low(self.decisive.get("auc"))
+        return RANK[tone], _low(self.decisive.get(name or "")) if tone == "found" else auc, auc
+
+
+def strongest(heard: Iterable[Heard], name: str | None) -> Heard:
+    """The one to quote: the primary, unless another attack certainly finds more than the primary certainly does.
+
+    `name`: the TPR that is quoted, if there is one.
+    """
+    ordered = sorted(heard, key=lambda one: not one.primary)  # the first of equals stays the first
+    primary = next(one for one in ordered if one.primary)
+    best = max(ordered, key=lambda one: one.strength(name))
+    return best if RANK[best.tone(name)] else primary
+
+
+def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
+    """A verdict on a limit rests on the guaranteed ends, where an estimate has them: they hold for every distribution
+    of scores of independent records; where people have several records, they rest on estimated design effects."""
+    return estimate.guaranteed or (estimate.low, estimate.high)
+
+
+def _above(estimate: Estimate | None, chance: float) -> bool:
+    return estimate is not None and estimate.low is not None and estimate.low > chance
+
+
+def _low(estimate: Estimate | None) -> float:
+    return -1.0 if estimate is None or estimate.low is None else estimate.low

@@ -1,0 +1,97 @@
+"""Which attacks can decide a party's limit is known before the first round, and so is a limit that none can decide."""
+
+import numpy as np
+import pytest
+
+from fedaudit.adversary.attacks import choose
+from fedaudit.data.set_aside import set_aside
+from fedaudit.results.limits import UndecidableError, left_out, party_rule
+from fedaudit.results.rules import Rule
+from fedaudit.stats import needed_for_lower_end
+from fedaudit.stats.strongest import Shares
+from fedaudit.types import Game
+from tests.results.test_sizes_agree import game_of
+
+LOSS, FUSION, MERLIN = choose(["loss", "fusion", "merlin"])
+ALL = Shares(0.95, 0.95)
+
+
+def limit(text: str) -> Rule:
+    rule = party_rule(text)
+    assert rule is not None
+    return rule
+
+
+def test_an_attack_that_is_fitted_on_too_many_calibration_records_is_left_out_and_named() -> None:
+    needed = needed_for_lower_end(0.05, 0.95, guaranteed=True)
+    names, told = left_out(limit("tpr@0.05 > 0.2"), game_of(1, needed + 10), [LOSS, FUSION], ALL)
+    assert names == {"fusion"}
+    (line,) = told
+    assert line.startswith("Left out of the limit 'tpr@0.05 > 0.2' (fitted on ")
+    assert line.endswith(f"of {needed} needed): fusion.")
+    names, told = left_out(limit("auc > 0.6"), game_of(1, needed + 10), [LOSS, FUSION], ALL)
+    assert (names, told) == (frozenset(), [])  # an AUC needs no threshold
+    names, told = left_out(limit("auc > 0.6"), game_of(1, needed + 10), [LOSS, MERLIN], ALL)
+    assert (names, told) == (
+        frozenset({"merlin"}),
+        ["Left out of the limit 'auc > 0.6' (measured on the last model only): merlin."],
+    )
+
+
+def test_a_limit_that_no_attack_can_decide_is_refused_with_what_to_do() -> None:
+    needed = needed_for_lower_end(0.05, 0.95, guaranteed=True)
+    few = game_of(1, needed - 1)
+    with pytest.raises(
+        UndecidableError, match=f"{needed - 1} calibration records are set aside, {needed} are needed.*Set more"
+    ):
+        left_out(limit("tpr@0.05 > 0.2"), few, [FUSION, LOSS, MERLIN], ALL)
+    left_out(limit("tpr@0.05 > 0.2"), game_of(1, needed), [LOSS], ALL)
+    with pytest.raises(UndecidableError, match=r"fusion, fitted on \d+ of .*Add an attack that is .* not fitted"):
+        left_out(limit("tpr@0.05 > 0.2"), game_of(1, needed), [FUSION], ALL)
+    with pytest.raises(UndecidableError, match=r"merlin, measured on the last model only.*Add an attack"):
+        left_out(limit("auc > 0.6"), few, [MERLIN], ALL)
+    with pytest.raises(UndecidableError, match="no attack tells members from outsiders"):
+        left_out(limit("auc > 0.6"), few, [], ALL)
+
+
+def test_the_other_sets_may_be_too_small_as_well() -> None:
+    """60 members and 20 evaluation records: perfect separation does not prove an AUC above 0.98."""
+    game = game_of(1, 200)
+    assert left_out(limit("auc > 0.7"), game, [LOSS], ALL)[0] == frozenset()
+    with pytest.raises(
+        UndecidableError, match=r"even with all 60 members above all 20 outsiders.*choose a lower limit"
+    ):
+        left_out(limit("auc > 0.98"), game, [LOSS], ALL)
+    with pytest.raises(UndecidableError, match="even with all 60 members"):
+        left_out(limit("tpr@0.05 > 0.99"), game, [LOSS], ALL)
+
+
+def of_people(people: int, each: int) -> Game:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(people * each, 2)).astype(np.float32)
+    return set_aside(x, np.zeros(len(x), int), subject=np.repeat(np.arange(people), each))[1]
+
+
+def test_people_count_where_they_have_several_records() -> None:
+    """About a fifth of the people calibrate. Their records decide a limit if they are worth as much as others."""
+    rule = limit("tpr@0.05 > 0.2")
+    assert left_out(rule, of_people(1200, 1), [LOSS], ALL) == (frozenset(), [])
+    assert left_out(rule, of_people(1200, 4), [LOSS], ALL) == (frozenset(), [])
+    names, told = left_out(rule, of_people(200, 6), [LOSS], ALL)
+    assert names == frozenset()
+    assert (
+        "If records of one person have much the same score, the limit 'tpr@0.05 > 0.2' can never be crossed" in told[0]
+    )
+    for text in ("tpr@0.05 > 0.2", "auc > 0.6"):
+        with pytest.raises(UndecidableError, match="needs records of 8 subjects"):
+            left_out(limit(text), of_people(20, 60), [LOSS], ALL)
+
+
+def test_the_attacks_beside_the_leading_one_have_a_smaller_share_of_the_error() -> None:
+    """What suffices for the first that can decide may be too little for the others."""
+    enough = needed_for_lower_end(0.05, 0.95, guaranteed=True)
+    ours = choose(["matched-filter", "loss"])
+    names, _ = left_out(limit("tpr@0.05 > 0.2"), game_of(1, enough), ours, Shares(0.95, 0.999))
+    assert names == {"loss"}
+    names, _ = left_out(limit("tpr@0.05 > 0.2"), game_of(1, enough), ours, ALL)
+    assert names == frozenset()

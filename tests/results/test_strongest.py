@@ -1,0 +1,179 @@
+"""What was found is what is said: no verdict is milder than the strongest finding, whichever attack made it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedaudit.audit.judge.case import estimates
+from fedaudit.audit.judge.quoted import chosen
+from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.report import sections, words
+from fedaudit.report.values import cleaned
+from fedaudit.results.document import Document, save, save_scores
+from fedaudit.results.gate import Verdict, judge
+from fedaudit.results.limits import crossed, party_rule
+from fedaudit.results.rules import parse_rule
+from fedaudit.stats import Block
+from fedaudit.stats.strongest import RANK, Heard, Shares, strongest
+from fedaudit.types import AuditResult, Cost, Estimate, Role, Vantage
+from tests.report.builder import bare_run
+
+PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
+FPR, NAME = 0.05, "tpr@0.05"
+SEVERITY = {Verdict.SAFE: 0, Verdict.UNDECIDED: 1, Verdict.VIOLATED: 2}
+GRADES = {"not known": 0, "nothing found": 0, "some": 1, "most": 2, "nearly everybody": 3}
+TONES = {"unknown": 0, "none": 0, "weak": 1, "found": 2}
+SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
+
+
+def scores(shift: float, seed: int) -> dict[Role, np.ndarray]:
+    """Outsiders around 0 and members around the shift."""
+    rng = np.random.default_rng(seed)
+    return {role: rng.normal(shift * (role is Role.MEMBER), 1, size) for role, size in SIZES.items()}
+
+
+def block(found: Mapping[Role, np.ndarray]) -> Block:
+    return Block(found[Role.MEMBER], found[Role.EVALUATION], found[Role.CALIBRATION])
+
+
+def heard(shifts: Mapping[str, float], seed: int) -> list[Heard]:
+    """Every attack as an audit from one vantage hears it."""
+    shares = Shares.among(0.95, 2, 2 * len(OTHERS))
+    said = []
+    for number, name in enumerate((PRIMARY, *OTHERS)):
+        blocks = [block(scores(shifts[name], seed + number))]
+        decisive = estimates(blocks, (FPR,), shares.of(name == PRIMARY))
+        own = estimates(blocks, (FPR,), 0.95) if name == PRIMARY else decisive
+        said.append(Heard(name, "global", own, decisive, name == PRIMARY))
+    return said
+
+
+def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
+    """A run with these attacks, as `fedaudit run` leaves it: results.json and scores.parquet."""
+    said = heard(shifts, seed)
+    blocks = {name: block(scores(shifts[name], seed + number)) for number, name in enumerate((PRIMARY, *OTHERS))}
+    results = [
+        AuditResult(name, "client", "global", "record", None, 5, estimates([b], (FPR,), 0.95), Cost(0.1))
+        for name, b in blocks.items()
+    ]
+    quoted = chosen({Vantage.CLIENT: said}, len(said))
+    headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, quoted.primary))
+    bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
+    config = {"audit": {"fpr": [FPR]}}
+    document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
+    save(document, folder)
+    parts = []
+    for number, name in enumerate(blocks):
+        found = scores(shifts[name], seed + number)
+        roles = np.concatenate([np.full(len(values), role.value) for role, values in found.items()])
+        column = {"party": "a", "attack": name, "model": "global", "subject": None, "role": roles}
+        ids = np.array([f"r{i}" for i in range(len(roles))])
+        values = np.concatenate(list(found.values()))
+        parts.append({**column, "id": ids, "score": values, "reference": np.zeros(len(roles), bool)})
+    save_scores(parts, folder)
+    return document
+
+
+def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...]) -> list[int]:
+    """How severe everything is that speaks of a run: tone, grade, page, each gate, each halt."""
+    with TemporaryDirectory() as folder:
+        document = written(Path(folder), shifts, seed)
+        gates = [SEVERITY[judge(Path(folder), [parse_rule(limit)]).verdict] for limit in limits]
+    page = cleaned(document)
+    tone = sections.tone(page, words.findings(page))
+    halts = [int(crossed(party_rule(limit), heard(shifts, seed)) is not None) for limit in limits]
+    (headline,) = document.headlines
+    return [TONES[headline.tone], GRADES[headline.grade], TONES[tone], *gates, *halts]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shifts=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, 3.5]), min_size=4, max_size=4),
+    raised=st.integers(0, 3),
+    by=st.sampled_from([0.5, 1.0, 3.0]),
+    seed=st.integers(0, 10_000),
+)
+def test_T29_raising_the_scores_of_any_attack_never_makes_a_verdict_milder(
+    shifts: list[float], raised: int, by: float, seed: int
+) -> None:
+    names = (PRIMARY, *OTHERS)
+    before = dict(zip(names, shifts, strict=True))
+    after = before | {names[raised]: before[names[raised]] + by}
+    limits = ("auc > 0.6", "tpr@0.05 > 0.1", "tpr@0.05 > 0.5")
+    pairs = zip(all_verdicts(before, seed, limits), all_verdicts(after, seed, limits), strict=True)
+    assert all(old <= new for old, new in pairs)
+
+
+@given(
+    lows=st.lists(st.floats(0, 1), min_size=6, max_size=6),
+    raised=st.integers(0, 2),
+    by=st.floats(0, 1),
+)
+def test_T29_the_strongest_finding_follows_the_ends(lows: list[float], raised: int, by: float) -> None:
+    def said(rates: list[float], areas: list[float]) -> list[Heard]:
+        both = [{"auc": end("auc", area), NAME: end(NAME, rate)} for rate, area in zip(rates, areas, strict=True)]
+        return [Heard(f"a{i}", "global", found, found, i == 0) for i, found in enumerate(both)]
+
+    rates, areas = lows[:3], lows[3:]
+    before = strongest(said(rates, areas), NAME)
+    rates[raised], areas[raised] = max(rates[raised], by), max(areas[raised], by)
+    after = strongest(said(rates, areas), NAME)
+    assert RANK[after.tone(NAME)] >= RANK[before.tone(NAME)]
+    assert RANK[after.tone(NAME)] == 0 or after.strength(NAME) >= before.strength(NAME)
+
+
+def end(name: str, low: float) -> Estimate:
+    return Estimate(name, low, low, 1.0, 0.95, "a test", "measured", 100, 100)
+
+
+def test_an_attack_that_was_not_expected_to_lead_is_quoted_and_fails_the_gate(tmp_path: Path) -> None:
+    shifts = {PRIMARY: 0.0, "fusion": 0.0, "loss": 2.0, "round-gain": 0.0}
+    document = written(tmp_path, shifts, 1)
+    (headline,) = document.headlines
+    assert (headline.attack, headline.primary, headline.tone) == ("loss", PRIMARY, "found")
+    assert "by loss" in headline.sentence
+    assert "corrected for the 4 results" in headline.sentence
+    assert any(f"fixed before looking, {PRIMARY}" in line for line in headline.details)
+    found = judge(tmp_path, [parse_rule("auc > 0.6")])
+    assert found.verdict is Verdict.VIOLATED
+    assert [f.attack for f in found.findings if f.verdict is Verdict.VIOLATED] == ["loss"]
+    assert [f.attack for f in found.findings if f.named] == [PRIMARY]
+
+
+def test_the_primary_is_quoted_where_nothing_is_found_or_it_is_the_strongest(tmp_path: Path) -> None:
+    quiet = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 3).headlines[0]
+    assert (quiet.attack, quiet.primary, quiet.grade) == (PRIMARY, "", "nothing found")
+    loud = written(tmp_path, {PRIMARY: 4.0, "fusion": 2.0, "loss": 0.5, "round-gain": 0.0}, 3).headlines[0]
+    assert (loud.attack, loud.primary, loud.grade) == (PRIMARY, "", "nearly everybody")
+
+
+def test_over_20_fixed_runs_no_gate_passes_where_an_attack_violates_the_limit(tmp_path: Path) -> None:
+    for seed in range(20):
+        drawn = np.random.default_rng(seed).choice([0.0, 0.0, 0.4, 1.0, 2.5], 1 + len(OTHERS))
+        written(tmp_path, dict(zip((PRIMARY, *OTHERS), drawn.tolist(), strict=True)), 100 * seed)
+        for limit in ("auc > 0.55", "auc > 0.7", "tpr@0.05 > 0.1", "tpr@0.05 > 0.4"):
+            every = judge(tmp_path, [parse_rule(limit.replace(" ", "[attack=*] ", 1))]).verdict
+            if every is Verdict.VIOLATED:
+                assert judge(tmp_path, [parse_rule(limit)]).verdict is not Verdict.SAFE
+
+
+def test_a_limit_is_crossed_by_whichever_attack_does() -> None:
+    rule = party_rule("auc > 0.6")
+    loud = {PRIMARY: 0.0, "fusion": 0.0, "loss": 3.0, "round-gain": 0.0}
+    found = crossed(rule, heard(loud, 5))
+    assert found is not None
+    assert found.attack == "loss"
+    assert crossed(rule, heard(dict.fromkeys(loud, 0.0), 5)) is None
+
+
+@pytest.mark.parametrize(("primaries", "others"), [(1, 0), (2, 5), (4, 60), (0, 3)])
+def test_all_lower_ends_together_err_as_often_as_one_interval(primaries: int, others: int) -> None:
+    shares = Shares.among(0.95, primaries, others)
+    spent = primaries * (1 - shares.primary) + others * (1 - shares.other)
+    assert spent == pytest.approx(0.05)
