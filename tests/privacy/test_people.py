@@ -49,14 +49,23 @@ def test_records_in_two_parties_cost_no_more_than_in_one() -> None:
     assert delta_between(both, neither, found, (x[1] - x[0]) ** 2) <= DELTA
 
 
-def test_a_party_that_stays_when_a_person_leaves_contributes_something_else() -> None:
-    drawn = [1 - USER.rate, USER.rate]
-    there, other = density(drawn, [0.0, 1.0], USER.noise), density(drawn, [0.0, -1.0], USER.noise)
-    found = group_epsilon(Group(USER, 1, replaced=True), 1, DELTA)
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_party_that_stays_when_a_person_leaves_contributes_something_else(size: int) -> None:
+    drawn, shifts = list(stats.binom.pmf(range(size + 1), size, USER.rate)), [float(m) for m in range(size + 1)]
+    there, other = density(drawn, shifts, USER.noise), density(drawn, [-m for m in shifts], USER.noise)
+    found = group_epsilon(Group(USER, size, replaced=True), 1, DELTA)
     assert delta_between(there, other, found, X[1] - X[0]) <= DELTA
-    assert found > 1.5 * epsilon(USER, 1, DELTA)
+    each, nobody = found / 2, density([1.0], [0.0], USER.noise)  # by way of the world without these parties
+    spent = delta_between(there, nobody, each, X[1] - X[0]) * (1 + math.exp(each))
+    assert spent == pytest.approx(DELTA, rel=0.02)
+    assert spent <= DELTA
+
+
+def test_such_a_party_is_promised_twice_the_distance_without_sampling() -> None:
     always = Process("user", 2.0, 1, "full")
     assert group_epsilon(Group(always, 1, replaced=True), 4, DELTA) == gaussian_epsilon(2.0, DELTA)
+    nearly = Process("user", 20.0, 1, "poisson", 0.999)  # never more than for parties that always take part
+    assert group_epsilon(Group(nearly, 1, replaced=True), 4, DELTA) <= gaussian_epsilon(0.2, DELTA)
 
 
 def test_one_record_is_promised_what_a_record_is_and_more_records_less() -> None:

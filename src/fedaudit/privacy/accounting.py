@@ -37,6 +37,7 @@ INTERVAL = 1e-3  # discretisation of privacy losses; within 2e-4 of an interval 
 FINENESS = 20  # intervals in the typical privacy loss of one release, where that is small
 CELLS, GROUP_CELLS = 50_000, 5_000  # at most, for one release; those of a group are slower to find
 LEAST_PLD_NOISE = 0.2  # below it losses are too wide to discretise, and epsilon is in the hundreds: Renyi accounting
+LEFT_OUT = 1e-30  # probability mass of a group's losses
 LARGEST_GROUP = 100  # in units of the noise: as wide for a group
 MOST_EPSILON = 100.0  # a test may then be wrong only once in 10^43 times: no guarantee at all
 NOISE_PRECISION = 1e-3
@@ -168,14 +169,13 @@ def group_epsilon(group: Group, rounds: int, delta: float) -> float:
         return epsilon(process, rounds, delta)
     process.check()
     check_delta(delta, zero=False)
+    moved = group.size * (2 if group.replaced else 1)
+    always = gaussian_epsilon(moved * math.sqrt(releases) / process.noise, delta)
     if not _is_mixture(group):
-        moved = group.size * (2 if group.replaced else 1)
-        return gaussian_epsilon(moved * math.sqrt(releases) / process.noise, delta)
-    losses = _group_losses(group).self_compose(releases)
-    if not group.replaced:
-        return float(losses.get_epsilon_for_delta(delta))
-
-    return 2 * _there_and_back(losses, delta)
+        return always
+    losses = _group_losses(group).self_compose(releases, tail_mass_truncation=LEFT_OUT)
+    found = 2 * _there_and_back(losses, delta) if group.replaced else float(losses.get_epsilon_for_delta(delta))
+    return min(found, always)
 
 
 def _there_and_back(losses: Any, delta: float) -> float:
@@ -184,9 +184,11 @@ def _there_and_back(losses: Any, delta: float) -> float:
     def holds(each: float) -> bool:
         return float(losses.get_delta_for_epsilon(each)) * (1 + math.exp(each)) <= delta
 
-    low, high = 0.0, MOST_EPSILON / 2
-    if not holds(high):
-        return math.inf
+    low, high = 0.0, 0.5
+    while not holds(high):  # in small steps: at large epsilons the mass that is left out weighs too much
+        low, high = high, high + 0.5
+        if 2 * high > MOST_EPSILON:
+            return math.inf
     while high - low > 1e-4 * high:
         low, high = (low, middle) if holds(middle := (low + high) / 2) else (middle, high)
     return high
