@@ -225,7 +225,8 @@ class Auditor:
         for vantage, model in case.settings.watched():
             leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
             attacks = [attack for attack in case.alive(vantage, model) if attack.question not in NO_RECORDS]
-            shares = Shares.among(1 - error, 1, len(attacks) - 1)
+            first = sum(attack.name in leading for attack in attacks)  # two limits may have different ones
+            shares = Shares.among(1 - error, first, len(attacks) - first)
             for attack in attacks:
                 if attack.name in leading:
                     self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
