@@ -1,11 +1,13 @@
 """The newcomers' pages are followed: files are written, and every command is carried out with its exit code."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -44,6 +46,19 @@ def usual() -> dict[str, str]:
     return os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "120", "FEDAUDIT": str(ROOT)}
 
 
+class Sample(NamedTuple):
+    round: int
+    estimates: dict[str, tuple[float, float, float]]
+
+
+def sample_of(page: str) -> Sample:
+    """What the page shows of a log."""
+    shown = re.search(r"fedaudit: round (\d+), what leaves party-0: (.*)", (ROOT / "docs" / page).read_text())
+    assert shown is not None
+    each = re.findall(r"(\S+) ([\d.]+) \(([\d.]+)-([\d.]+)\)", shown[2])
+    return Sample(int(shown[1]), {name: (float(value), float(low), float(high)) for name, value, low, high in each})
+
+
 @pytest.mark.evidence
 def test_a_privacy_officer(tmp_path: Path) -> None:
     assert follow("start-privacy-officer.md", tmp_path, usual()) == 12
@@ -57,4 +72,13 @@ def test_a_privacy_officer(tmp_path: Path) -> None:
 def test_an_engineer_with_a_flower_app(tmp_path: Path, environment: dict[str, str]) -> None:
     assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 7
     assert (tmp_path / "games.npz").is_file()
+    found = json.loads((tmp_path / "app/audit/party-0/results.json").read_text())
+    (curves,) = [r["curves"] for r in found["results"] if r["model"] == "local" and "auc" in r.get("curves", {})]
+    sample = sample_of("start-flower.md")
+    for name in ("auc", "tpr@0.01"):  # training is not seeded, so the figures differ, but not by more than they may
+        at = curves[name]["x"].index(sample.round)
+        value, low, high = sample.estimates[name]
+        assert low <= curves[name]["high"][at], name
+        assert curves[name]["low"][at] <= high, name
+        assert low <= value <= high, name
     assert "NOT AUDITED" not in (tmp_path / "app/audit/party-0/report.html").read_text()
