@@ -13,6 +13,7 @@ to sixty seconds each on one core.
 import argparse
 import json
 import shutil
+import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -31,10 +32,12 @@ from fedaudit.stats.pooled import able
 from fedaudit.types import Estimate
 
 STORED = Path(__file__).with_name("matched_map.json")
+MODULE = Path(__file__).stem
 FPR = 0.01
 FILTERS = ("matched-filter", "subject-matched")
 PEOPLE = {"partition": "subjects", "member_subjects": 0.4, "nonmember_subjects": 0.25}
 FILES = {"adult": "adult.npz", "mnist": "mnist.npz", "hapt": "hapt_windows.npz", "cifar10": "cifar10.npz"}
+FILES[f"{MODULE}:small_cifar"] = FILES["cifar10"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,27 @@ class Cell:
 
     def config(self, seed: int, path: Path | None) -> dict[str, Any]:
         given = {"parties": 2, "rounds": 10, "seed": seed} | self.federation
-        data = {"name": self.data} | ({"path": str(path)} if path else {})
+        data: dict[str, Any] = {"name": self.data}
+        if path:
+            data |= {"options": {"path": str(path)}} if ":" in self.data else {"path": str(path)}
         return {"data": data, "federation": given, "model": self.model}
+
+
+def small_digits() -> tuple[Any, Any]:
+    """The digits of scikit-learn as pictures, for a convolutional network."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return (x / 16).reshape(-1, 1, 8, 8).astype(np.float32), y
+
+
+def small_cifar(path: str) -> tuple[Any, Any]:
+    """CIFAR-10 with 8 x 8 pixels, each the mean of sixteen: a network with few weights in its head learns it by heart
+    in seconds."""
+    with np.load(path, allow_pickle=False) as stored:
+        x = np.concatenate([stored["x_train"], stored["x_test"]]).astype(np.float32) / 255
+        y = np.concatenate([stored["y_train"], stored["y_test"]])
+    return x.reshape(-1, 8, 4, 8, 4, 3).mean((2, 4)).transpose(0, 3, 1, 2), y
 
 
 def mlps(*widths: int) -> list[dict[str, Any]]:
@@ -68,25 +90,27 @@ HALF = {"members": 0.5, "nonmembers": 0.2}
 MOST = {"members": 0.4, "nonmembers": 0.3}
 LONG = {"rounds": 40}
 LEARNT = {"rounds": 20, "local_epochs": 5}  # few members, learnt by heart
+DEEP = {"rounds": 8, "local_epochs": 4}
 CELLS = [
-    *(Cell("map", "baskets", model, 0, {"parties": 4}) for model in mlps(2, 4, 8, 16, 64)),
+    *(Cell("map", "baskets", model, 0, {"parties": 4}) for model in mlps(2, 8, 64)),
     *(Cell("map", "adult", model, 8000) for model in (*mlps(4, 16, 64, 256), LINEAR)),
-    *(Cell("map", "mnist", model, 16000, HALF) for model in (*mlps(2, 4, 16, 64), LINEAR)),
+    *(Cell("map", "mnist", model, 8000, HALF) for model in (*mlps(2, 4, 16, 32), LINEAR)),
     *(Cell("people", "baskets", model, 0, PEOPLE) for model in mlps(2, 8, 32)),
     *(Cell("held-out", "digits", model, 0, MOST) for model in (*mlps(4, 16, 128), LINEAR)),
     *(Cell("held-out", "breast-cancer", model, 0, MOST) for model in mlps(2, 8, 64)),
-    *(Cell("held-out", "hapt", model, 0, {"split_subjects": True}) for model in mlps(2, 8, 32)),
-    *(Cell("held-out", "cifar10", model, 8000, MOST) for model in mlps(1, 4)),
+    *(Cell("held-out", "hapt", model, 0, {"split_subjects": True}) for model in mlps(2, 16)),
+    *(Cell("held-out", "cifar10", model, 4000, MOST) for model in mlps(1, 4)),
     *(Cell("long", "baskets", model, 0, {"parties": 4} | LONG) for model in mlps(2, 8)),
     *(Cell("long", "adult", model, 8000, LONG) for model in mlps(4, 64)),
-    *(Cell("long", "mnist", model, 16000, HALF | LONG) for model in mlps(2, 16)),
+    *(Cell("long", "mnist", model, 8000, HALF | LONG) for model in mlps(2, 16)),
     *(Cell("by-heart", "baskets", model, 0, {"parties": 4, "members": 0.1} | LEARNT) for model in mlps(4, 16)),
     Cell("by-heart", "adult", mlps(32)[0], 2000, MOST | LEARNT),
     Cell("by-heart", "mnist", mlps(8)[0], 4000, MOST | LEARNT),
     Cell("by-heart", "digits", mlps(16)[0], 0, MOST | LEARNT),
-    *(Cell("small-head", data, RESNET, 1600, MOST | {"local_epochs": 4}) for data in ("mnist", "cifar10")),
+    Cell("small-head", f"{MODULE}:small_digits", RESNET, 0, MOST | DEEP),
+    Cell("small-head", f"{MODULE}:small_cifar", RESNET, 1600, MOST | DEEP),
 ]
-SEEDS = {"long": (0,), "small-head": (0,)}
+SEEDS = {"long": (0,)}
 
 
 # ------------------------------------------------------------------ measuring
@@ -131,17 +155,18 @@ def made(cell: Cell, seed: int, data: Path, work: Path) -> dict[str, Any]:
     started = time.perf_counter()
     path = data / FILES[cell.data] if cell.data in FILES else None
     if path and cell.records:
-        folder = work / f"{cell.data}-{cell.records}"
+        folder = work / f"{path.stem}-{cell.records}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "part.npz"
         if not path.exists():
             part_of(Run(cell.data, FILES[cell.data], cell.records, ""), data, folder)
-    out = work / "run"
-    shutil.rmtree(out, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    out = Path(tempfile.mkdtemp(dir=work))
     document = run(parse(cell.config(seed, path)), out, lambda _, __: nullcontext(lambda: None), tell=lambda _: None)
     weights = {model: round(value, 3) for model, value in document.run.weights_per_member.items()}
     accuracy = {side: ends(estimate) for side, estimate in document.run.accuracy.items()}
     found = {model: judged(out, model) for model in ("local", "global")}
+    shutil.rmtree(out)
     return {"weights": weights, "accuracy": accuracy, "seconds": round(time.perf_counter() - started)} | found
 
 
@@ -163,6 +188,83 @@ def measure(beginnings: list[str], data: Path, work: Path) -> None:
             print(name, found["weights"], f"{found['seconds']} s", flush=True)
 
 
+# ------------------------------------------------------------------ tables
+
+BINS = (0.1, 0.3, 1, 3, 10, 30)
+AHEAD = {1: "the filter is ahead of all others", 0: "not settled", -1: "another attack is ahead"}
+
+
+def verdict(found: dict[str, Any], metric: str) -> int | None:
+    """Of one run: 1 if the filter is ahead of every other attack by more than its interval, -1 if one is ahead of the
+    filter, 0 otherwise; None where there is no estimate."""
+    if found[metric] is None:
+        return None
+    leads = [other[f"{metric} lead"] for other in found["others"].values() if other[f"{metric} lead"]]
+    return -1 if any(high < 0 for _, _, high in leads) else int(all(low > 0 for _, low, _ in leads))
+
+
+def by_weights() -> None:
+    """How many runs the filter is ahead in, by weights per member."""
+    for groups in (("map", "long", "by-heart"), ("held-out",), ("people",), ("small-head",)):
+        print(f"\n{', '.join(groups)}\n\n| weights per member | metric | runs | " + " | ".join(AHEAD.values()) + " |")
+        print("|---" * 6 + "|")
+        for low, high in zip(BINS, BINS[1:], strict=False):
+            for metric in ("auc", "tpr"):
+                found = [
+                    verdict(cell[model], metric)
+                    for name, cell in stored().items()
+                    for model in ("local", "global")
+                    if name.split("/")[0] in groups and low <= cell["weights"][model] < high
+                ]
+                known = [one for one in found if one is not None]
+                if known:
+                    counts = " | ".join(str(known.count(one)) for one in AHEAD)
+                    print(f"| {low:g} to {high:g} | {metric.upper()} | {len(known)} | {counts} |")
+
+
+def spread(runs: list[dict[str, Any]], metric: str) -> str:
+    values = [found[metric][0] for found in runs]
+    scale, digits = (100, 1) if metric in ("tpr", "fpr") else (1, 3)
+    return "{:.{d}f} ({:.{d}f}–{:.{d}f})".format(
+        *(scale * float(v) for v in (np.mean(values), min(values), max(values))), d=digits
+    )
+
+
+def beside(runs: list[dict[str, Any]], metric: str) -> str:
+    """The filter, the other attack that is best on average, and the filter's lead over it."""
+    if any(found[metric] is None for found in runs):
+        return "too few to calibrate | – | –"
+    # Attacks that use calibration records up may have too few left.
+    names = [name for name in runs[0]["others"] if all(found["others"][name][metric] for found in runs)]
+    best = max(names, key=lambda name: float(np.mean([found["others"][name][metric][0] for found in runs])))
+    others = [found["others"][best] for found in runs]
+    leads = np.array([other[f"{metric} lead"] for other in others]) * (100 if metric == "tpr" else 1)
+    digits = 1 if metric == "tpr" else 3
+    value, low, high = leads[:, 0].mean(), leads[:, 1].min(), leads[:, 2].max()
+    lead = f"{value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
+    bold = "**" if low > 0 else ""
+    return f"{spread(runs, metric)} | {best} {spread(others, metric)} | {bold}{lead}{bold}"
+
+
+def tables() -> None:
+    """One line for each cell and kind of model, over its seeds."""
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for name, cell in stored().items():
+        cells.setdefault(name.rpartition("/")[0], []).append(cell)
+    head = "data, width | seen | weights per member | AUC | best other | lead | TPR at 1 % FPR | FPR | best other | lead"
+    for group in dict.fromkeys(cell.group for cell in CELLS):
+        print(f"\n### {group}\n\n| {head} |\n" + "|---" * 10 + "|")
+        for name, runs in cells.items():
+            for model in ("local", "global") if name.startswith(f"{group}/") else ():
+                found = [run[model] for run in runs]
+                weights = f"{np.mean([run['weights'][model] for run in runs]):.2g}"
+                tpr = beside(found, "tpr").split(" | ")
+                realised = "–" if any(one["fpr"] is None for one in found) else spread(found, "fpr")
+                cells_of = [", ".join(name.split("/")[1:3]), model, weights, beside(found, "auc"), tpr[0], realised]
+                print(f"| {' | '.join([*cells_of, *tpr[1:]])} |")
+    by_weights()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["run", "tables"])
@@ -173,6 +275,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.what == "run":
         measure(given.beginnings, given.data, given.work)
+    tables()
 
 
 if __name__ == "__main__":
