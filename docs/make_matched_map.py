@@ -37,7 +37,8 @@ FPR = 0.01
 FILTERS = ("matched-filter", "subject-matched")
 PEOPLE = {"partition": "subjects", "member_subjects": 0.4, "nonmember_subjects": 0.25}
 FILES = {"adult": "adult.npz", "mnist": "mnist.npz", "hapt": "hapt_windows.npz", "cifar10": "cifar10.npz"}
-FILES[f"{MODULE}:small_cifar"] = FILES["cifar10"]
+DIGITS, CIFAR, CIFAR100 = (f"{MODULE}:small_{name}" for name in ("digits", "cifar", "cifar100"))
+FILES |= {CIFAR: "cifar10.npz", CIFAR100: "cifar100.npz"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def small_digits() -> tuple[Any, Any]:
 
 
 def small_cifar(path: str) -> tuple[Any, Any]:
-    """CIFAR-10 with 8 x 8 pixels, each the mean of sixteen: a network with few weights in its head learns it by heart
+    """CIFAR with 8 x 8 pixels, each the mean of sixteen: a network with few weights in its head learns it by heart
     in seconds."""
     with np.load(path, allow_pickle=False) as stored:
         x = np.concatenate([stored["x_train"], stored["x_test"]]).astype(np.float32) / 255
@@ -81,25 +82,30 @@ def small_cifar(path: str) -> tuple[Any, Any]:
     return x.reshape(-1, 8, 4, 8, 4, 3).mean((2, 4)).transpose(0, 3, 1, 2), y
 
 
+small_cifar100 = small_cifar  # in files of the same form
+
+
 def mlps(*widths: int) -> list[dict[str, Any]]:
     return [{"name": "mlp", "hidden": [width]} for width in widths]
 
 
-LINEAR, RESNET = {"name": "linear"}, {"name": "resnet8"}
+LINEAR, RESNET, CNN = {"name": "linear"}, {"name": "resnet8"}, {"name": "cnn"}
 HALF = {"members": 0.5, "nonmembers": 0.2}
 MOST = {"members": 0.4, "nonmembers": 0.3}
 LONG = {"rounds": 40}
 LEARNT = {"rounds": 20, "local_epochs": 5}  # few members, learnt by heart
 DEEP = {"rounds": 8, "local_epochs": 4}
+LONGER, FAST = {"rounds": 20, "local_epochs": 10}, {"lr": 0.005}
 CELLS = [
     *(Cell("map", "baskets", model, 0, {"parties": 4}) for model in mlps(2, 8, 64)),
     *(Cell("map", "adult", model, 8000) for model in (*mlps(4, 16, 64, 256), LINEAR)),
     *(Cell("map", "mnist", model, 8000, HALF) for model in (*mlps(2, 4, 16, 32), LINEAR)),
     *(Cell("people", "baskets", model, 0, PEOPLE) for model in mlps(2, 8, 32)),
+    *(Cell("people", "baskets", model, 0, PEOPLE | LEARNT) for model in mlps(8, 32)),
     *(Cell("held-out", "digits", model, 0, MOST) for model in (*mlps(4, 16, 128), LINEAR)),
     *(Cell("held-out", "breast-cancer", model, 0, MOST) for model in mlps(2, 8, 64)),
     *(Cell("held-out", "hapt", model, 0, {"split_subjects": True}) for model in mlps(2, 16)),
-    *(Cell("held-out", "cifar10", model, 4000, MOST) for model in mlps(1, 4)),
+    *(Cell("held-out", "cifar10", model, 4000, MOST) for model in mlps(4, 16)),
     *(Cell("long", "baskets", model, 0, {"parties": 4} | LONG) for model in mlps(2, 8)),
     *(Cell("long", "adult", model, 8000, LONG) for model in mlps(4, 64)),
     *(Cell("long", "mnist", model, 8000, HALF | LONG) for model in mlps(2, 16)),
@@ -107,8 +113,16 @@ CELLS = [
     Cell("by-heart", "adult", mlps(32)[0], 2000, MOST | LEARNT),
     Cell("by-heart", "mnist", mlps(8)[0], 4000, MOST | LEARNT),
     Cell("by-heart", "digits", mlps(16)[0], 0, MOST | LEARNT),
-    Cell("small-head", f"{MODULE}:small_digits", RESNET, 0, MOST | DEEP),
-    Cell("small-head", f"{MODULE}:small_cifar", RESNET, 1600, MOST | DEEP),
+    Cell("small-head", DIGITS, RESNET, 0, MOST | DEEP),
+    Cell("small-head", CIFAR, RESNET, 1600, MOST | DEEP),
+    Cell("small-head", CIFAR, RESNET, 1600, MOST | DEEP | {"local_epochs": 1}),
+    Cell("small-head", CIFAR, RESNET, 1600, MOST | DEEP | {"members": 0.1}),
+    Cell("small-head", CIFAR, RESNET, 1600, MOST | DEEP | {"members": 0.04}),
+    Cell("small-head", CIFAR100, RESNET, 1600, MOST | DEEP),
+    Cell("small-head", CIFAR, CNN, 1600, MOST | LONGER),
+    Cell("small-head", CIFAR, CNN, 1600, MOST | LONGER | FAST),
+    Cell("by-heart", CIFAR, mlps(32)[0], 1600, MOST | LONGER | {"local_epochs": 20}),
+    Cell("by-heart", CIFAR, mlps(32)[0], 1600, MOST | LONGER | FAST),
 ]
 SEEDS = {"long": (0,)}
 
