@@ -6,8 +6,8 @@ the matched filter ahead of every other attack that an audit runs by default?
 
 Each cell is a run of fedaudit with a configuration, all default attacks, and for each of them the difference to the
 filter on the same records (the others share the error of its interval). FOLDER with the data: adult.npz, mnist.npz,
-hapt_windows.npz, cifar10.npz, cifar100.npz. What was measured is in docs/matched_map.json; a cell that is there is not run again. Ten
-to sixty seconds each on one core.
+hapt_windows.npz, cifar10.npz, cifar100.npz. What was measured is in docs/matched_map.json; a cell that is there is not
+run again. Five to sixty seconds each on one core.
 """
 
 import argparse
