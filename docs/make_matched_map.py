@@ -106,7 +106,7 @@ CELLS = [
     *(Cell("held-out", "digits", model, 0, MOST) for model in (*mlps(4, 16, 128), LINEAR)),
     *(Cell("held-out", "breast-cancer", model, 0, MOST) for model in mlps(2, 8, 64)),
     *(Cell("held-out", "hapt", model, 0, {"split_subjects": True}) for model in mlps(2, 16)),
-    *(Cell("held-out", "cifar10", model, 4000, MOST) for model in mlps(4, 16)),
+    *(Cell("held-out", "cifar10", model, 4000, MOST) for model in mlps(1, 4)),
     *(Cell("long", "baskets", model, 0, {"parties": 4} | LONG) for model in mlps(2, 8)),
     *(Cell("long", "adult", model, 8000, LONG) for model in mlps(4, 64)),
     *(Cell("long", "mnist", model, 8000, HALF | LONG) for model in mlps(2, 16)),
