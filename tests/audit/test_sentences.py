@@ -42,6 +42,23 @@ def test_the_strongest_kind_that_can_be_fed_is_quoted(
     assert chosen.name == expected
 
 
+@pytest.mark.parametrize(
+    ("share", "weights", "expected"),
+    [
+        (0.05, 2.0, "fusion"),
+        (0.05, 6.0, "matched-filter"),
+        (0.5, 0.1, "matched-filter"),
+    ],
+)
+def test_the_filter_leads_unless_its_layer_is_a_small_head(share: float, weights: float, expected: str) -> None:
+    asked = attacks.choose(["loss", "fusion", "matched-filter"])
+    of = {"local": weights, "global": 9.0}
+    settings = Settings((Vantage.SERVER,), asked, 5, weights_per_member=of, filter_share=share)
+    chosen = settings.primary(Vantage.SERVER)
+    assert chosen is not None
+    assert chosen.name == expected
+
+
 def test_a_regression_without_fusion_has_the_filter_as_its_primary_attack() -> None:
     keys = {"rounds": 2, "parties": 2, "members": 0.4, "nonmembers": 0.3}
     audit = watch(prepare(config(data={"name": "diabetes"}, federation=keys)))

@@ -31,13 +31,19 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 
 HEADLINE_FPR = 0.01
 NO_RECORDS = ("attribute", "canary")  # questions that are not about single records: no score of each, no headline
-# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one (docs/matched-filter.md
-# has the map on which the filter leads). Where it can feed none of these, the first that was asked for.
+# Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
+# of these, the first that was asked for.
+FILTERS = ("matched-filter", "subject-matched")
 STRONGEST_FIRST = (
-    *("matched-filter", "fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
-    *("subject-matched", "subject-loss", "subject-fta"),
+    *FILTERS,
+    *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
+    *("subject-loss", "subject-fta"),
     *("tear", "gap"),
 )
+# The filter comes after them where its layer is a small head: below this share of the model's weights *and* below so
+# many weights for each member in the sum, networks can learn members by heart in layers that it does not look at
+# (docs/matched-filter.md, the map).
+SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Settings:
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
+    filter_share: float = 1.0  # of all the model's weights, those of that layer
     # By the text of a party's limit: the attacks that cannot decide it.
     left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
@@ -94,7 +101,10 @@ class Settings:
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
-        order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
+        few = self.weights_per_member.get(MODELS[vantage], FEW_WEIGHTS) < FEW_WEIGHTS
+        last = FILTERS if self.filter_share < SMALL_HEAD and few else ()
+        ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
+        order = {name: place for place, name in enumerate(ordered)}
         return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:

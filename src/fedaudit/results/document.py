@@ -134,6 +134,7 @@ class RunInfo:
     weights_per_member: Annotated[
         Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
     ] = field(default_factory=dict)
+    filter_share: Annotated[float, "of all weights of the model, those of that layer"] = 1.0
     withheld: Annotated[Sequence[Withheld], "what a party that audits itself did not send"] = ()
 
 

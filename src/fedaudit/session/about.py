@@ -73,6 +73,7 @@ class About:
             parties=[party_info(game, party) for party in game.parties],
             guarantee=accounting.stated(self.promises, auditor.last_round),
             weights_per_member=dict(auditor.settings.weights_per_member),
+            filter_share=auditor.settings.filter_share,
         )
 
     def manifest(self, auditor: Auditor, keep: str) -> dict[str, Any]:
@@ -86,6 +87,7 @@ class About:
             "data": fingerprint(auditor.game),
             "parties": auditor.game.parties,
             "weights_per_member": info.weights_per_member,
+            "filter_share": info.filter_share,
         }
 
 

@@ -260,8 +260,9 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     lines, seconds = label_only.told(suited, task, game, seed)
     told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
     suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
-    by_coins = settings.coins is not None
-    return replace(suited, weights_per_member=weights_per_member(task, game, settings.filter.layer, by_coins))
+    layer, by_coins = settings.filter.layer, settings.coins is not None
+    weights = weights_per_member(task, game, layer, by_coins)
+    return replace(suited, weights_per_member=weights, filter_share=filter_share(task, layer))
 
 
 def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
@@ -290,12 +291,9 @@ def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool
     This ratio decides which attack is quoted. With coins it must not depend on how they fell, so the expected number
     of members is used.
     """
-    from fedaudit.adversary.signals.matched import largest_linear, rules
-
-    module = getattr(task, "architecture", None)
-    if module is None or not rules(module):
+    weights = filtered_weights(task, layer)
+    if not weights:
         return {}
-    weights = module.get_submodule(layer or largest_linear(module)).weight.numel()
     if by_coins:
         owner, tossed = game.candidates.owner, ~game.truth.mask(Role.CALIBRATION)
         held = [np.isin(owner, game.candidates.of_party(party)) for party in game.parties]
@@ -303,6 +301,23 @@ def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool
     else:
         counts = [float(game.size(party)) for party in game.parties]
     return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
+
+
+def filtered_weights(task: Task, layer: str | None) -> int:
+    """How many weights the layer has that the matched filter looks at; 0 where there is none."""
+    from fedaudit.adversary.signals.matched import largest_linear, rules
+
+    module = getattr(task, "architecture", None)
+    if module is None or not rules(module):
+        return 0
+    return int(module.get_submodule(layer or largest_linear(module)).weight.numel())
+
+
+def filter_share(task: Task, layer: str | None) -> float:
+    """The share of the model's weights that lie in that layer; 1 where there is none."""
+    weights = filtered_weights(task, layer)
+    module = getattr(task, "architecture", None)
+    return weights / sum(p.numel() for p in module.parameters()) if module is not None and weights else 1.0
 
 
 def planned(prepared: Prepared) -> list[Plan]:

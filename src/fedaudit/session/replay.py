@@ -84,8 +84,9 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     if canaries.asked_for(names):
         staged = replace(staged, settings=replace(staged.settings, canaries=canary_game(staged)))
     options = filter_options(staged.config, staged.promises)
-    weights = store.manifest.get("weights_per_member", {})
-    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options, weights_per_member=weights)
+    weights, share = store.manifest.get("weights_per_member", {}), float(store.manifest.get("filter_share", 1.0))
+    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)
+    settings = replace(settings, weights_per_member=weights, filter_share=share)
     settings = at_delta_of(settings, staged.promises)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))

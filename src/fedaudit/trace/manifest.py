@@ -25,6 +25,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "data": str,
     "start": str,
     "weights_per_member": dict,
+    "filter_share": (float, int),
     "parties": list,
 }
 
