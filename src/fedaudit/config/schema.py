@@ -79,7 +79,8 @@ class Federation(Section):
     )
     beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
     column: str | None = Field(
-        None, description='partition "column": label, subject or an attribute; parties bear its values (subjects: a number)'
+        None,
+        description='partition "column": label, subject or an attribute; parties bear its values (subjects: a number)',
     )
     members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
     nonmembers: Fraction = Field(
