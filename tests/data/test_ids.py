@@ -33,9 +33,9 @@ def read(path: Path, **options: Any) -> Dataset:
     return load(parse({"data": {"name": "table", "path": str(path), "label": "outcome"} | options}).data)
 
 
-def ids(folder: Path, columns: Columns) -> list[str]:
+def ids(folder: Path, columns: Columns, subject: str | None = None) -> list[str]:
     held = read_columns(written(folder / "table.csv", columns))
-    return list(found({name: column for name, column in held.items() if name != "outcome"}, held))
+    return found({name: column for name, column in held.items() if name not in ("outcome", subject)}, held, subject)
 
 
 def visits(seed: int, people: int = 300) -> dict[str, Any]:
@@ -70,6 +70,20 @@ def test_a_person_is_known_by_what_is_measured_as_well(tmp_path: Path) -> None:
     level, visit = rng.normal(size=(600, 4))[person], rng.normal(size=(1800, 4))
     measured = {f"x{i}": np.round(0.8 * level[:, i] + 0.6 * visit[:, i], 3) for i in range(4)}
     assert ids(tmp_path, {"case": person, **measured, "outcome": rng.integers(0, 2, 1800)}) == ["case"]
+
+
+@pytest.mark.parametrize("name", ["nr", "patient"])
+def test_what_is_a_persons_own_is_no_id_once_the_person_is_known(tmp_path: Path, name: str) -> None:
+    """A date of birth stands in as many rows as the person, and goes with everything that is the person's own."""
+    rng, table = np.random.default_rng(0), visits(0)
+    person = np.unique(table["nr"], return_inverse=True)[1]
+    own = {"born": rng.integers(0, 30_000, 300), "income": rng.normal(3e4, 9e3, 300), "zip": rng.integers(0, 250, 300)}
+    table = {name: table.pop("nr"), **table, **{key: values[person].astype(int) for key, values in own.items()}}
+    assert ids(tmp_path, table) == [name]
+    assert ids(tmp_path, table, subject=name) == []
+    household = person // 2 * 7 + 1
+    address = np.array(["a", "b", "c", "d"])[rng.integers(0, 4, 150)][person // 2]
+    assert ids(tmp_path, table | {"hh": household, "address": address}, subject=name) == ["hh"]
 
 
 def test_the_line_to_write_is_said_and_works(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ By how it repeats: whole numbers, or words, of which all this is true:
   has a third of the rows at most. Ages and years have fewer values, codes and postcodes have common ones.
 - What stands beside it goes with the value and not with its size: in some other column, rows of one value are clearly
   more alike than any two rows, and rows of neighbouring values are not. That is so for people, and not for what is
-  measured or counted.
+  measured or counted. Where people are known, one row of each is looked at.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -33,15 +33,31 @@ ALIKE = 0.75  # of the distance between any two rows: closer than that is alike
 SURE = 4.0  # standard errors
 
 
-def found(columns: Mapping[str, Column], beside: Mapping[str, Column]) -> Iterator[str]:
-    """The names of the columns that look like ids. `beside`: all that the file holds."""
-    for name, column in columns.items():
-        if named_like_an_id(name, column):
-            yield name
-        elif (codes := _repeating(column)) is not None:
-            others = (other.take(~column.missing) for key, other in beside.items() if key != name)
-            if any(_goes_with(codes, other) for other in others):
-                yield name
+def found(columns: Mapping[str, Column], beside: Mapping[str, Column], subject: str | None) -> list[str]:
+    """The names of the columns that look like ids. `beside`: all that the file holds; `subject`: the column that says
+    whose each record is.
+
+    What is a person's own, such as a date of birth, repeats as often as the person's id. So where people are known, by
+    declaration or because a column with more values has been taken for an id, one row of each is looked at.
+    """
+    by_name = [name for name, column in columns.items() if named_like_an_id(name, column)]
+    known = [*filter(None, [subject]), *by_name]
+    for name in known:
+        beside = _one_row_each(name, beside)
+    by_repeating = []
+    others = [name for name in columns if name not in by_name]
+    for name in sorted(others, key=lambda name: -len(np.unique(columns[name].cells))):
+        if _repeats(name, beside):
+            by_repeating.append(name)
+            beside = _one_row_each(name, beside)
+    return [name for name in columns if name in (*by_name, *by_repeating)]
+
+
+def _one_row_each(name: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    cells = columns[name].cells
+    first = np.zeros(len(cells), bool)
+    first[np.unique(cells, return_index=True)[1]] = True
+    return dict(columns) if first.all() else {key: column.take(first) for key, column in columns.items()}
 
 
 def named_like_an_id(name: str, column: Column) -> bool:
@@ -65,6 +81,15 @@ def _words(name: str) -> list[str]:
 
 
 # ------------------------------------------------------------------ by how it repeats
+
+
+def _repeats(name: str, columns: Mapping[str, Column]) -> bool:
+    own = columns[name]
+    codes = _repeating(own)
+    if codes is None:
+        return False
+    others = (column for key, column in columns.items() if key != name)
+    return any(_goes_with(codes, column.take(~own.missing) if own.missing.any() else column) for column in others)
 
 
 def _repeating(column: Column) -> Ints | None:

@@ -65,7 +65,7 @@ def load(options: TableOptions) -> Dataset:
     features = {name: column for name, column in columns.items() if name not in special}
     if not features:
         raise FedauditError("no-features", f"{options.path} has no column left to learn from", "Drop fewer columns.")
-    ids = list(looking_like_ids(features, columns))
+    ids = looking_like_ids(features, columns, options.subject)
     used = _features(features, options, [] if options.keep_ids else ids)
     notices += _notices(options.path.name, used)
     if ids:
