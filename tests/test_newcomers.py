@@ -28,7 +28,8 @@ def test_a_data_scientist_with_a_csv_file(tmp_path: Path) -> None:
 def test_a_researcher_with_a_loop(tmp_path: Path) -> None:
     said = follow(DOCS / "start-loop.md", tmp_path)
     assert len(said) == 4
-    assert any(words in said[0] for words in ("can pick out", "Nothing beyond chance", "not settled", "better than guessing"))
+    verdicts = ("can pick out", "Nothing beyond chance", "not settled", "better than guessing")
+    assert any(words in said[0] for words in verdicts)
     assert (tmp_path / "runs/loop/report.html").is_file()
     results = json.loads((tmp_path / "runs/loop/results.json").read_text())
     assert results["degraded"] == []
