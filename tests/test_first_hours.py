@@ -73,7 +73,9 @@ def test_an_engineer_with_a_flower_app(tmp_path: Path, environment: dict[str, st
     assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 7
     assert (tmp_path / "games.npz").is_file()
     found = json.loads((tmp_path / "app/audit/party-0/results.json").read_text())
-    (curves,) = [r["curves"] for r in found["results"] if r["model"] == "local" and "auc" in r.get("curves", {})]
+    (leading,) = {headline.get("primary") or headline["attack"] for headline in found["headlines"]}
+    local = [r for r in found["results"] if (r["model"], r["attack"], r["party"]) == ("local", leading, None)]
+    (curves,) = [r["curves"] for r in local]
     sample = sample_of("start-flower.md")
     for name in ("auc", "tpr@0.01"):  # training is not seeded, so the figures differ, but not by more than they may
         at = curves[name]["x"].index(sample.round)

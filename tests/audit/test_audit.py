@@ -210,7 +210,7 @@ def test_T4_a_model_without_a_tpr_is_not_the_weaker_for_that() -> None:
     assert (local["auc"].value or 0) > (together["auc"].value or 0)
     (server,) = [h for h in audit.headlines if h.vantage == "server"]
     assert (server.attack, server.model) == ("fusion", "local")
-    (notice,) = [line for line in audit.notices if "only the AUC speaks" in line]
+    (notice,) = [line for line in audit.notices if "judged by their AUC alone" in line]
     assert notice.startswith("server: fusion on local models has no TPR at 1% FPR (needs ")
 
 

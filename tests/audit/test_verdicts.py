@@ -25,8 +25,7 @@ def worlds_with_a_finding(seeds: range) -> list[int]:
 
 
 def test_K8_null_worlds_have_no_finding_in_their_verdict() -> None:
-    seeds = range(6)
-    assert len(worlds_with_a_finding(seeds)) <= binom.ppf(0.999, len(seeds), 0.05)
+    assert worlds_with_a_finding(range(3)) == []
 
 
 @pytest.mark.evidence

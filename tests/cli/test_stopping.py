@@ -67,7 +67,7 @@ def test_the_second_ctrl_c_is_answered_too(log: Watched) -> None:
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-    assert [line for line, _ in log.lines] == ["Stopping.", "Leaving out what is at work."]
+    assert [line for line, _ in log.lines] == ["Stopping.", "Stopping without waiting for the work in progress."]
 
 
 STUDY = 'base = "long.toml"\n[grid]\n"federation.seed" = [0, 1]\n'

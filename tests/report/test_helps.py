@@ -27,7 +27,7 @@ def test_secure_aggregation_helps_as_much_as_this_run_measured() -> None:
     for entry in [*client, *(h for h in results["headlines"] if h["vantage"] == "client")]:
         entry["estimates"] = builder.estimates(0.13, 0.8)  # the global models give away as much
     assert "Secure aggregation" not in found(results)
-    assert "give away as much" in found(results)["Secure aggregation alone would not help"].text
+    assert "give away about as much" in found(results)["Secure aggregation alone would not help"].text
 
 
 def test_differential_privacy_is_proposed_where_something_leaks_and_nothing_is_claimed() -> None:

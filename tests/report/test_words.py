@@ -33,7 +33,7 @@ def test_found_reads_as_designed() -> None:
         (0.904, 0.99, "most"),  # its interval begins at 0.89
         (0.6, 0.9, "most"),
         (0.077, 0.7, "some"),
-        (0.012, 0.56, "some"),
+        (0.012, 0.56, "a little"),
         (0.012, 0.503, "nothing found"),
         (None, 0.503, "not known"),
         (0.002, 0.42, "alarm"),
@@ -44,7 +44,7 @@ def test_the_grade_follows_the_lower_end(share: float | None, area: float, grade
     assert results.headlines[0].grade == grade
     ((who, shown, figure, attack),) = words.summary(results)
     assert (who, shown, attack) == ("client", grade, "fta-confidence, global models")
-    assert ("AUC" in figure) == (share is None)
+    assert ("AUC" in figure) == (share is None or grade == "a little")
 
 
 def test_a_verdict_is_one_sentence_a_vantage() -> None:
@@ -77,7 +77,7 @@ def test_the_unit_is_named(unit: str, noun: str) -> None:
 def test_nothing_found_is_not_called_safe() -> None:
     said = said_of(quotable(builder.minimal(0.012, 0.503)))
     assert said.startswith(
-        "Nothing found. Nothing beyond chance was found for any party that sees the global models at this sample size"
+        "Nothing beyond chance was found for any party that sees the global models at this sample size"
     )
     assert "no proof of safety: up to 2.6 % remains possible" in said
     assert "can pick out" not in said
@@ -179,9 +179,7 @@ def test_T10_a_blind_guess_below_chance_is_not_turned_round() -> None:
 
 def test_T12_below_chance_is_an_alarm_and_never_flipped() -> None:
     results = builder.minimal(0.002, 0.42)
-    assert said_of(quotable(results)).startswith(
-        "Alarm. Any party that sees the global models ranks outsiders above members"
-    )
+    assert said_of(quotable(results)).startswith("Any party that sees the global models ranks outsiders above members")
     assert "0.420" in said_of(quotable(results))
     assert "0.58" not in said_of(quotable(results))
     assert (

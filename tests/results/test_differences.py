@@ -138,7 +138,7 @@ def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() 
     assert "1 of 3 parties left out" in found.method
     estimates: dict[str, Estimate] = {"tpr@0.01": found}
     entry = AuditResult("loss", "server", "local", "record", None, 5, estimates, Cost(1.0), [])
-    low = _corrected(entry, "tpr@0.01", 0.99, scores)
+    low = _corrected(entry, "tpr@0.01", 0.99, scores, 0)
     assert found.guaranteed is not None
     assert low is not None
     assert 0 < low < found.guaranteed[0]

@@ -20,6 +20,7 @@ from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
 from fedaudit.types import Cost, Curve, Estimate
+from tests import sealed
 from tests.worlds import config, watch
 
 STORED = Path(__file__).with_name("stored")  # written by version 0.1.0, when results were not typed
@@ -270,3 +271,13 @@ def test_where_null_has_no_meaning_nothing_is_written() -> None:
     with pytest.raises(NotFiniteError, match="epochs"):
         plain(Cost(math.nan))
     assert issubclass(NotFiniteError, UnreadableError)
+
+
+def test_a_run_with_a_sentence_and_without_a_grade_is_graded_by_its_tone(tmp_path: Path) -> None:
+    """As the version before grades wrote it: "not known" stood beside what it had found."""
+    before = stored("ungraded")
+    assert all("grade" not in headline for headline in before["headlines"])
+    sealed.write(tmp_path / "results.json", json.dumps(before))
+    found = load(tmp_path)
+    assert [(h.tone, h.grade) for h in found.headlines] == [("weak", "a little"), ("weak", "a little")]
+    assert [h.sentence for h in found.headlines] == [h["sentence"] for h in before["headlines"]]

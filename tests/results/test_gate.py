@@ -248,7 +248,9 @@ def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
         for result in document["results"]:
             result["estimates"]["auc"] |= {"value": 0.3, "low": 0.2, "high": 0.4}
 
-    gate = check(changed(leaky, tmp_path, invert), "auc[vantage=client] > 0.6")
+    path = changed(leaky, tmp_path, invert)
+    (path / "scores.parquet").unlink()
+    gate = check(path, "auc[vantage=client] > 0.6")
     assert gate.exit_code == UNDECIDED
     assert "wrong sign" in gate.findings[0].note
 
@@ -343,12 +345,11 @@ def test_the_gate_listens_to_the_audit(
 @pytest.mark.parametrize(
     ("attack", "rule", "code"),
     [
-        ("merlin", "auc > 0.9999", PASSED),  # neither the primary one nor one that would have been
+        ("merlin", "auc > 0.9999", UNDECIDED),  # the rule is about every attack
         ("merlin", "auc[attack=loss] > 0.9999", PASSED),
         ("merlin", "auc[attack=*] > 0.9999", UNDECIDED),
         ("merlin", "auc[attack=merlin] > 0.9999", UNDECIDED),
-        ("fusion", "auc > 0.9999", UNDECIDED),  # it would have been quoted
-        ("matched-filter", "auc > 0.9999", UNDECIDED),  # where it is primary, nothing comes before it
+        ("fusion", "auc > 0.9999", UNDECIDED),
         ("fusion", "auc > 0.0001", FAILED),
     ],
 )

@@ -15,7 +15,7 @@ from fedaudit.audit.judge.quoted import chosen
 from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
-from fedaudit.results.document import Document, save, save_scores
+from fedaudit.results.document import Document, Failure, save, save_scores
 from fedaudit.results.gate import Verdict, judge
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.rules import parse_rule
@@ -27,8 +27,8 @@ from tests.report.builder import bare_run
 PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
 FPR, NAME = 0.05, "tpr@0.05"
 SEVERITY = {Verdict.SAFE: 0, Verdict.UNDECIDED: 1, Verdict.VIOLATED: 2}
-GRADES = {"not known": 0, "nothing found": 0, "some": 1, "most": 2, "nearly everybody": 3}
-TONES = {"unknown": 0, "none": 0, "weak": 1, "found": 2}
+GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
+TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
 SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
 
 
@@ -63,7 +63,7 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
         for name, b in blocks.items()
     ]
     quoted = chosen({Vantage.CLIENT: said}, len(said))
-    headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, quoted.primary))
+    headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, quoted.primary, quoted.average))
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
     config = {"audit": {"fpr": [FPR]}}
     document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
@@ -89,10 +89,10 @@ def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...]
     tone = sections.tone(page, words.findings(page))
     halts = [int(crossed(party_rule(limit), heard(shifts, seed)) is not None) for limit in limits]
     (headline,) = document.headlines
-    return [TONES[headline.tone], GRADES[headline.grade], TONES[tone], *gates, *halts]
+    return [TONES[headline.tone], GRADES[headline.grade or "not known"], TONES[tone], *gates, *halts]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     shifts=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, 3.5]), min_size=4, max_size=4),
     raised=st.integers(0, 3),
@@ -177,3 +177,70 @@ def test_all_lower_ends_together_err_as_often_as_one_interval(primaries: int, ot
     shares = Shares.among(0.95, primaries, others)
     spent = primaries * (1 - shares.primary) + others * (1 - shares.other)
     assert spent == pytest.approx(0.05)
+
+
+def test_a_result_that_two_rules_select_has_one_share_of_the_error(tmp_path: Path) -> None:
+    """In whichever order they are given: attacks beside the primary one were not corrected at all."""
+    written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.8), 11)
+    default, every = parse_rule("auc > 0.5"), parse_rule("auc[attack=*] > 0.5")
+    alone = {f.attack: f.low for f in judge(tmp_path, [every]).findings}
+    for rules in ([default, every], [every, default]):
+        found = judge(tmp_path, rules)
+        assert found.looked_at == 4
+        assert all(f.low == alone[f.attack] for f in found.findings)
+
+
+def test_an_attack_that_failed_leaves_nothing_safe(tmp_path: Path) -> None:
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 12)
+    rule = parse_rule("auc > 0.9")
+    assert judge(tmp_path, [rule]).verdict is Verdict.SAFE
+    save(replace(document, failed=[Failure("plugged-in", "ValueError")], degraded=["attack plugged-in"]), tmp_path)
+    assert judge(tmp_path, [rule]).verdict is Verdict.UNDECIDED
+    assert judge(tmp_path, [parse_rule("auc[attack=loss] > 0.9")]).verdict is Verdict.SAFE
+
+
+def ends(value: float, low: float, high: float, name: str) -> Estimate:
+    return Estimate(name, value, low, high, 0.95, "a test", "measured", 1000, 1000, n_cal=1000)
+
+
+def of(attack: str, primary: bool, rate: tuple[float, float, float], area: tuple[float, float, float]) -> Heard:
+    found = {"auc": ends(*area, "auc"), NAME: ends(*rate, NAME)}
+    return Heard(attack, "global", found, found, primary)
+
+
+def said(*heard: Heard) -> str:
+    quoted = chosen({Vantage.CLIENT: list(heard)}, len(heard))
+    (headline,) = worded(quoted.headlines, Scene([], 5, quoted.name, quoted.primary, quoted.average))
+    return " ".join([headline.grade or "", headline.sentence, *headline.details])
+
+
+def test_a_small_certain_share_does_not_hide_a_large_average() -> None:
+    loud = of("loss", False, (0.2, 0.0, 0.5), (0.97, 0.96, 0.98))
+    told = said(of(PRIMARY, True, (0.08, 0.06, 0.1), (0.56, 0.55, 0.57)), loud)
+    assert "can pick out 8.0 %" in told
+    assert "On average loss on global models finds more: it has an AUC of 0.970" in told
+
+
+def test_the_primary_attack_is_compared_by_what_is_quoted() -> None:
+    """By its AUC where that is the finding: "finds less" stood beside a larger share."""
+    told = said(
+        of(PRIMARY, True, (0.08, 0.0, 0.2), (0.55, 0.52, 0.58)), of("loss", False, (0.01, 0.0, 0.1), (0.7, 0.68, 0.72))
+    )
+    assert told.startswith("a little ")
+    assert f"{PRIMARY}, has an AUC of 0.550 (95 % interval 0.520–0.580) and a share picked out at 5 %" in told
+    assert "finds less" not in told
+
+
+def test_an_interval_above_chance_that_the_shared_error_takes_back_is_not_settled() -> None:
+    found = {"auc": ends(0.56, 0.51, 0.61, "auc"), NAME: ends(0.06, 0.03, 0.1, NAME)}
+    wider = {"auc": ends(0.56, 0.48, 0.64, "auc"), NAME: ends(0.06, 0.01, 0.2, NAME)}
+    told = said(Heard(PRIMARY, "global", found, wider, True))
+    assert told.startswith("not known Whether any party that sees the global models does better than guessing is not")
+    assert "with the error shared among all figures of this audit, the interval includes chance" in told
+    assert "othing beyond chance" not in told
+
+
+def test_what_remains_possible_is_the_largest_of_all_attacks(tmp_path: Path) -> None:
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 3)
+    most = max(entry.estimates[NAME].high or 0.0 for entry in document.results)
+    assert f"up to {100 * most:.1f} % remains possible" in document.headlines[0].sentence

@@ -19,7 +19,7 @@ from fedaudit.audit.judge import JUDGES, Case, coins
 from fedaudit.audit.judge.accuracy import accuracy, packed, right_answers, unpacked, useless
 from fedaudit.audit.judge.blind import Blind
 from fedaudit.audit.judge.case import Estimates
-from fedaudit.audit.judge.quoted import compared_parties, headlines, unseen_parties
+from fedaudit.audit.judge.quoted import compared_parties, headlines, in_words, unseen_parties
 from fedaudit.audit.judge.sentences import Scene, worded
 from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
 from fedaudit.audit.over_rounds import OverRounds
@@ -29,7 +29,7 @@ from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.errors import OF_OTHERS, FedauditError
-from fedaudit.stats.strongest import Heard, Shares
+from fedaudit.stats.strongest import Heard
 from fedaudit.types import (
     Audit,
     AuditResult,
@@ -184,15 +184,17 @@ class Auditor:
         warnings += [warning for result in results for warning in result.warnings]
         worth = self.accuracy()
         glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, glossary)
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, glossary)
         quoted = worded(chosen.headlines, scene)
+        uneven = compared_parties(case)
         bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
-        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *compared_parties(case)]
+        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *map(in_words, uneven)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
         notices += seconds_for_epochs(list(self.panels.sights.values()))
         worthless = useless(self.game, worth)
-        return Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary, worthless)
+        found = Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary)
+        return replace(found, useless=worthless, more_exposed=uneven)
 
     def accuracy(self) -> Estimates:
         """The accuracy of the released model on members and on outsiders."""
@@ -221,13 +223,10 @@ class Auditor:
         """What the attacks found after this round, and the place of the leading ones in their band over rounds. The
         others are looked at after some of the rounds, unless there is a limit."""
         case, limits = self.case(), self.settings.left_out_of
-        error = (1 - self.settings.confidence) / self.settings.rounds
         for vantage, model in case.settings.watched():
             leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
-            attacks = [attack for attack in case.alive(vantage, model) if attack.question not in NO_RECORDS]
-            first = sum(attack.name in leading for attack in attacks)  # two limits may have different ones
-            shares = Shares.among(1 - error, first, len(attacks) - first)
-            for attack in attacks:
+            shares = self.settings.shares(len(self.settings.ranked(vantage)), len(limits))
+            for attack in (a for a in case.alive(vantage, model) if a.question not in NO_RECORDS):
                 if attack.name in leading:
                     self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
                 elif limits or round in self.thinned:
@@ -275,7 +274,9 @@ class Auditor:
         case = self.case()
         written: set[tuple[str, str, str | None]] = set()
         panels = [panel for panel in self.panels.all if panel.model == "global" or not self.unseen]
-        ordered = sorted(panels, key=lambda panel: panel.model == "local")
+        # Answers that a defence has bent come last: a score is stored once, as whoever holds the model has it.
+        plain = self.panels.sights
+        ordered = sorted(panels, key=lambda p: (p.model == "local", p.sight is not plain.get(p.party)))
         for panel in ordered:
             for attack in (a for a in panel.attacks if a.name not in case.failed and a.question not in NO_RECORDS):
                 place = attack.name, panel.model, panel.party

@@ -20,6 +20,7 @@ from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.stats import hash_order, needed_for_value, random_half
+from fedaudit.stats.strongest import Shares
 from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
@@ -100,12 +101,22 @@ class Settings:
 
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
-        usable = [a for a in self.on(vantage, MODELS[vantage]) if a.question not in NO_RECORDS and a.name not in failed]
+        return next((attack for attack in self.ranked(vantage) if attack.name not in failed), None)
+
+    def ranked(self, vantage: Vantage) -> list[BaseAttack]:
+        """The attacks on who was trained on that this vantage can run, those that are expected to find most first."""
         few = self.weights_per_member.get(MODELS[vantage], FEW_WEIGHTS) < FEW_WEIGHTS
         last = FILTERS if self.filter_share < SMALL_HEAD and few else ()
         ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
-        return min(usable, key=lambda attack: order.get(attack.name, len(order)), default=None)
+        usable = [attack for attack in self.on(vantage, MODELS[vantage]) if attack.question not in NO_RECORDS]
+        return sorted(usable, key=lambda attack: order.get(attack.name, len(order)))
+
+    def shares(self, attacks: int, limits: int) -> Shares:
+        """How the error is shared where so many attacks are looked at after every round. Each limit may have a leading
+        attack of its own; without limits, the primary one leads."""
+        leading = min(max(limits, 1), attacks)
+        return Shares.among(1 - (1 - self.confidence) / self.rounds, leading, attacks - leading)
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
         """The pairs of vantage and model to audit. The global models appear under the server only if there is no

@@ -138,7 +138,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     _finish(document, out)
 
 
-SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again not to wait for that."
+SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again to skip that."
 REPEAT = "Repeat with seed "
 SEEDS = 2**63  # seeds must be smaller than this
 
@@ -175,7 +175,10 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         [*(line for line in lines if not line.startswith(REPEAT)), *missing]
         for lines in (document.warnings, document.degraded)
     )
-    told = replace(document.run, repeats=found, over_runs=spread_over(found), attacks_over_runs=every_attack(results))
+    sure = float(document.run.config.get("audit", {}).get("confidence", 0.95))
+    told = replace(
+        document.run, repeats=found, over_runs=spread_over(found, sure), attacks_over_runs=every_attack(results)
+    )
     return replace(document, run=told, warnings=warnings, degraded=degraded)
 
 

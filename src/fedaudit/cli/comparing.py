@@ -46,6 +46,7 @@ def say(found: "Comparison") -> None:
 
     for row in found.rows:
         console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
+        show(f"    verdict              {', '.join(f'{who}: {grade}' for who, grade in row.grades.items()) or ABSENT}")
         show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
         show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
         if row.whose:

@@ -102,7 +102,7 @@ def remarks(found: "Gate") -> list[str]:
     if found.looked_at > 1:
         told.append(f"Lower ends above a limit are corrected for the {found.looked_at} results checked.")
     if found.silent:
-        told.append(f"Without an interval for the rule, and not judged by it: {', '.join(found.silent)}.")
+        told.append(f"Not judged, because they have no interval for the rule: {', '.join(found.silent)}.")
     return told
 
 

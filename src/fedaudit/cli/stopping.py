@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from fedaudit.cli.terminal import errors
 
-AGAIN = "Leaving out what is at work."
+AGAIN = "Stopping without waiting for the work in progress."
 
 
 @contextmanager

@@ -148,7 +148,8 @@ def column_of(records: Records, column: str) -> NDArray[Any]:
     if records.subject is not None:
         known[SUBJECT] = records.subject
     if column not in known:
-        raise FedauditError("unknown-column", f"there is no column {column!r}", suggest(column, known))
+        todo = f"{suggest(column, known)} A column of your table must be declared: [data] attributes = [{column!r}]."
+        raise FedauditError("unknown-column", f"there is no column {column!r}", todo)
     return known[column]
 
 

@@ -138,3 +138,10 @@ class Statement:
     problems: Sequence[str] = field(default=(), metadata=ALWAYS)
     further: "Sequence[Statement]" = ()  # promises for other units
     per_person: Annotated[PerPerson | None, "where it is known whose the records are"] = None
+
+    @property
+    def binding(self) -> float | None:
+        """The epsilon that bounds what an audit measures: where people are known, they are in or out as a whole."""
+        if self.per_person is None:
+            return self.epsilon
+        return math.inf if self.per_person.epsilon is None else self.per_person.epsilon

@@ -9,7 +9,7 @@ from fedaudit.types import Estimate
 
 NOTE = (
     "Each interval holds for the difference, because both attacks are judged on the same records; those of one vantage "
-    "and kind of models hold together. The primary attack was fixed before looking, and stays it."
+    "and kind of models hold together. The primary attack was fixed before looking, whatever is quoted."
 )
 
 

@@ -9,7 +9,7 @@ from fedaudit.stats.wording import fpr_of, full_text, rate
 from fedaudit.types import Estimate
 
 ABSENT = "–"
-RUNS = ("run", "defences", "accuracy", "TPR at 1 % FPR", "of", "epsilon", "it allows")
+RUNS = ("run", "verdict", "defences", "accuracy", "TPR at 1 % FPR", "by", "epsilon", "most it allows")
 STAR = "A star: no other run is better in both accuracy and risk. Intervals are conditional on one training run each."
 
 
@@ -43,11 +43,12 @@ def titled(metric: str) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    most = ABSENT if row.allowed is None else f"{row.allowed:.3g}"
+    most = ABSENT if row.allowed is None else f"{row.allowed:.3g} (TPR)"
     epsilon = ABSENT if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
     epsilon += f"; per person: {row.per_person.text}" if row.per_person else ""
     star = "* " if row.best else ""
-    return (star + row.run, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
+    verdict = ", ".join(f"{who}: {grade}" for who, grade in row.grades.items())
+    return (star + row.run, verdict, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
 
 
 def _span(span: Span | None) -> str:
@@ -70,4 +71,4 @@ def points(gap: Difference) -> str:
 
 
 def safer(gap: Difference) -> str:
-    return f"{gap.safer} is safer" if gap.safer else "not settled which is safer"
+    return f"{gap.safer} is safer" if gap.safer else "it is not settled which is safer"

@@ -4,7 +4,7 @@ A rule says what it rests on: "measured" where this run shows the effect itself,
 it. Nothing here is a promise; whoever trains again compares the two runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,7 +60,7 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
         return None
     metric, left = sum_alone
     now = server.headline.estimates.get(metric)
-    if now is None or now.low is None or left.high is None:
+    if now is None or now.low is None or now.high is None or left.low is None or left.high is None:
         return None
     figures = f"{full_text(metric, left)}, against {full_text(metric, now)} from the parties' own models"
     measure = f"{words.measure(metric)[0].lower()}{words.measure(metric)[1:]}" if metric != "auc" else "AUC"
@@ -71,11 +71,14 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
             "changes nothing."
         )
         return Help("Secure aggregation", text, "measured")
+    settled = left.low >= SMALLER * now.high
+    how = "give away about as much" if settled else "may give away less, which this run does not settle"
     text = (
-        "It would hide each party's own model, but in this run the global models, which everybody receives, give away "
-        f"as much: {figures} ({measure})."
+        f"It would hide each party's own model; in this run the global models, which everybody receives, {how}: "
+        f"{figures} ({measure})."
     )
-    return Help("Secure aggregation alone would not help", text, "measured")
+    title = "Secure aggregation alone would not help" if settled else "Secure aggregation may help"
+    return Help(title, text, "measured")
 
 
 def _differential_privacy(results: Results, found: list[Finding], name: str | None) -> Help | None:
@@ -92,13 +95,15 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
             'name = "dp-sgd" and compare the two runs.'
         )
         return Help("Differential privacy", text, "rule")
-    if claim.epsilon is None or allowed(claim.epsilon, claim.delta, fpr) <= TARGET:
+    if claim.epsilon is None or claim.binding is None or allowed(claim.binding, claim.delta, fpr) <= TARGET:
         return None
-    most, needed = allowed(claim.epsilon, claim.delta, fpr), epsilon_for(TARGET, claim.delta, fpr)
+    most, needed = allowed(claim.binding, claim.delta, fpr), epsilon_for(TARGET, claim.delta, fpr)
+    whose = f", {claim.per_person.text}," if claim.per_person else ""
+    needed_of = " for a person" if claim.per_person else ""
     text = (
-        f"The claimed epsilon of {claim.epsilon:.3g} still allows {share(most)} to be picked out at {rate(fpr)} false "
-        f"accusations. To rule out more than {share(TARGET)}, it would have to be {needed:.2g} or less: more noise, "
-        "fewer rounds, or a smaller share of the records in each step."
+        f"The claimed epsilon of {claim.epsilon:.3g}{whose} still allows {share(most)} to be picked out at "
+        f"{rate(fpr)} false accusations. To rule out more than {share(TARGET)}, it would have to be {needed:.2g} or "
+        f"less{needed_of}: more noise, fewer rounds, or a smaller share of the records in each step."
     )
     return Help("A smaller epsilon", text, "rule")
 
@@ -135,30 +140,41 @@ def _fewer_rounds(results: Results, found: list[Finding], name: str | None) -> H
 
 
 def _exposed_parties(results: Results, found: list[Finding], name: str | None) -> Help | None:
-    told = [line for line in (*results.warnings, *results.notices) if "is more exposed than the others" in line]
-    if not told:
+    worst = max(results.more_exposed, key=lambda one: one.own, default=None)
+    if worst is None:
         return None
-    sizes = sorted(results.run.parties, key=lambda party: party.members)
-    least = f" The smallest party has {count(sizes[0].members)} training records." if len(sizes) > 1 else ""
+    sizes = {party.name: party.members for party in results.run.parties}
+    few = (
+        f" It has the fewest training records, {count(min(sizes.values()))}."
+        if _is_smallest(worst.party, sizes)
+        else ""
+    )
     text = (
-        f"{told[0].partition(':')[0]}; see “Party by party”.{least} A party with few records is remembered best: give "
-        "it fewer local epochs, or more noise, than the others."
+        f"{worst.party} is more exposed than the others: {worst.attack} on {worst.model} models has an AUC of "
+        f"{worst.own:.3f} there and {worst.others:.3f} elsewhere (difference {worst.low:.3f} to {worst.high:.3f}); see "
+        f"“Party by party”.{few} Give it fewer local epochs, or more noise, than the others."
     )
     return Help("Begin with the most exposed party", text, "measured")
 
 
+def _is_smallest(party: str, sizes: Mapping[str, int]) -> bool:
+    return len(sizes) > 1 and sizes.get(party) == min(sizes.values())
+
+
 def _larger_audit(results: Results, found: list[Finding], name: str | None) -> Help | None:
     """Where nothing was found or the figure is open: how to learn more."""
+    if any(finding.tone not in ("none", "unknown") for finding in found):
+        return None
     for finding in found:
         tpr = finding.headline.estimates.get(name or "")
-        if finding.tone not in ("none", "unknown") or tpr is None:
+        if tpr is None:
             continue
         open_end = f"up to {share(tpr.high)} remains possible" if tpr.high is not None else tpr.reason or "no value"
         text = (
-            f"Nothing needs repair on this evidence, but it is limited: {open_end}, with {count(tpr.n_pos)} members "
+            f"No leak was found, but the evidence is limited: {open_end}, with {count(tpr.n_pos)} members "
             f"and {count(tpr.n_cal)} records to set the threshold. “fedaudit plan” says how many more would settle it."
         )
-        return Help("A larger audit", text, "measured")
+        return Help("A larger audit", text, "rule")
     return None
 
 
@@ -176,13 +192,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def _of_global(results: Results, server: Finding | None, name: str | None) -> tuple[str, Estimate] | None:
-    """The strongest of the primary attacks on the global models, by the measure that is quoted."""
-    metric = name if server and value_of(server.headline.estimates.get(name or "")) is not None else "auc"
+    """The strongest of all attacks on the global models, by the measure that makes the server's finding."""
+    metric = name if server and server.tone == "found" else "auc"
     if server is None or metric is None:
         return None
-    primary = {(h.vantage, h.attack) for h in words.headlines(results)}
-    seen: list[AuditResult] = [
-        e for e in words.pooled(results) if e.model == "global" and (e.vantage, e.attack) in primary
-    ]
-    valued = [est for e in seen if (est := e.estimates.get(metric)) is not None and est.value is not None]
-    return (metric, max(valued, key=lambda est: est.value or 0.0)) if valued else None
+    seen: list[AuditResult] = [entry for entry in words.pooled(results) if entry.model == "global"]
+    valued = [est for e in seen if (est := e.estimates.get(metric)) is not None and est.low is not None]
+    return (metric, max(valued, key=lambda est: est.low or 0.0)) if valued else None

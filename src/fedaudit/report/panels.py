@@ -169,9 +169,9 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
     shown += [(title, value) for title, value in extra if value]
     fpr = fpr_of(name or "")
     meaning = ""
-    if epsilon is not None and fpr:
-        most = allowed(epsilon, delta, fpr)
-        shown.append((f"Most it allows at {rate(fpr)} FPR", f"{share(most)} picked out"))
+    if claim.binding is not None and fpr:
+        most, whose = allowed(claim.binding, delta, fpr), ", of people" * (claim.per_person is not None)
+        shown.append((f"Most it allows at {rate(fpr)} FPR{whose}", f"{share(most)} picked out"))
         meaning = _allows(most, epsilon_for(TARGET, delta, fpr), rate(fpr))
     lead = (
         "The training claims differential privacy. A claim is a promise about every adversary it covers, an audit is a "

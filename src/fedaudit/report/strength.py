@@ -24,7 +24,7 @@ def strength(results: Results) -> Panel | None:
     if not weights or not looked_for:
         return None
     lead = (
-        "The strongest attack here, the matched filter, looks for a record's own gradient in an update of one layer. "
+        "The matched filter looks for a record's own gradient in an update of one layer. "
         "What counts is how many weights that layer has for each record in the update, not whether the model has "
         "memorised anything. Below is where this federation lies among 12 that were measured, with three seeds each "
         "(docs/matched-filter.md): the smallest and the largest share found, a guide and not a result."

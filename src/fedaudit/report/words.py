@@ -135,7 +135,12 @@ def main_tpr(results: Results) -> str | None:
 
 def verdict(results: Results) -> list[str]:
     """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
-    return [*preface(results), *(f"{f.headline.grade.capitalize()}. {f.sentence}" for f in findings(results))]
+    return [*preface(results), *(f"{_graded(f)}{f.sentence}" for f in findings(results))]
+
+
+def _graded(found: Finding) -> str:
+    """Where nothing was found, the sentence begins with that."""
+    return f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
 
 
 def details(results: Results) -> list[str]:
@@ -149,11 +154,12 @@ def details(results: Results) -> list[str]:
 def summary(results: Results) -> list[tuple[str, str, str, str]]:
     """One line for each vantage: who, the grade, its figure, and the attack that found it."""
     name = main_tpr(results) or "auc"
-    return [(h.vantage, h.grade, *_figure(h, name)) for h in headlines(results)]
+    return [(h.vantage, h.grade or "", *_figure(h, name)) for h in headlines(results)]
 
 
 def _figure(headline: Headline, name: str) -> tuple[str, str]:
-    key = name if value_of(headline.estimates.get(name)) is not None else "auc"
+    known = value_of(headline.estimates.get(name)) is not None and headline.tone != "weak"
+    key = name if known else "auc"
     fpr = fpr_of(key)
     measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
     return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"

@@ -1,7 +1,7 @@
 """`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
 A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
-of a run is its largest headline, that of the strongest adversary. Runs are ranked by their values; whether one is safer
+of a run is its strongest headline, by what is certain. Runs are ranked by their values; whether one is safer
 than another is settled by the interval of their difference on the same records (see `differences`).
 """
 
@@ -15,9 +15,10 @@ from fedaudit.privacy.statement import PerPerson
 from fedaudit.results.alike import Like, alike
 from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
+from fedaudit.results.gate import sees
 from fedaudit.stats.allowed import allowed
 from fedaudit.trace.checksums import unchecked
-from fedaudit.types import ALWAYS, Estimate
+from fedaudit.types import ALWAYS, AuditResult, Estimate, Headline
 
 RISK = "tpr@0.01"
 COMPARED = (RISK, "auc")  # a run may be safer by either: few stand out, or all a little
@@ -51,6 +52,7 @@ class Row:
     delta: float | None
     allowed: float | None  # the largest TPR at 1 % FPR that the guarantee permits anybody
     best: bool = field(default=False, metadata=ALWAYS)  # not dominated
+    grades: Mapping[str, str] = field(default_factory=dict)  # the verdict by vantage, in two words
     per_person: PerPerson | None = None  # what the claim means for one person, where that is known
 
 
@@ -94,10 +96,13 @@ def row_of(document: Document, name: str, metric: str = RISK) -> Row:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
-        if span := _span(headline.estimates.get(metric)):
-            whose = f"{headline.vantage}, {headline.attack}, {headline.model} models"
-            risks[headline.vantage] = (span, whose)
-    worst = max(risks.values(), key=lambda pair: pair[0].value, default=(None, ""))
+        found = [(headline.attack, headline.model, headline.estimates)]
+        found += [(e.attack, e.model, e.estimates) for e in document.results if _is_primary(e, headline)]
+        spans = [(span, attack, model) for attack, model, own in found if (span := _span(own.get(metric)))]
+        if spans:
+            span, attack, model = max(spans, key=lambda each: (each[0].low, each[0].value))
+            risks[headline.vantage] = (span, f"{headline.vantage}, {attack}, {model} models")
+    worst = max(risks.values(), key=lambda pair: (pair[0].low, pair[0].value), default=(None, ""))
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return Row(
@@ -110,9 +115,17 @@ def row_of(document: Document, name: str, metric: str = RISK) -> Row:
         unit=claim.unit if claim else None,
         epsilon=epsilon,
         delta=claim.delta if claim else None,
-        allowed=None if claim is None or epsilon is None else allowed(epsilon, claim.delta, CHANCE),
+        allowed=None if claim is None or claim.binding is None else allowed(claim.binding, claim.delta, CHANCE),
         per_person=claim.per_person if claim else None,
+        grades={headline.vantage: headline.grade or "" for headline in document.headlines},
     )
+
+
+def _is_primary(entry: AuditResult, headline: Headline) -> bool:
+    """A pooled result of the vantage's primary attack that is not quoted: it may find more at this rate."""
+    quoted = (entry.attack, entry.model) == (headline.attack, headline.model)
+    fixed = entry.party is None and entry.attack == headline.fixed and sees(headline.vantage, entry)
+    return fixed and not quoted
 
 
 def pareto(rows: Sequence[Row]) -> list[Row]:
@@ -188,7 +201,7 @@ def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
         if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):
             notes.append(
-                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer. Their "
-                "scores are missing, so the difference could not be measured on the same records."
+                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer. The "
+                "difference could not be measured on the same records: scores are missing, or not about the same units."
             )
     return notes

@@ -28,6 +28,7 @@ from fedaudit.types import (
     Estimates,
     Headline,
     ModelKind,
+    MoreExposed,
     Rule,
     VantageName,
 )
@@ -91,7 +92,7 @@ class Withheld:
     rule: Annotated[str | None, "the party's limit"] = None
     attack: Annotated[str | None, "which crossed the limit"] = None
     estimates: Annotated[
-        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds"
+        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds and attacks"
     ] = field(default_factory=dict)
     reason: Annotated[str, "why it was not audited, or why no attack can decide the limit, and what to do"] = ""
 
@@ -183,6 +184,7 @@ class Document:
     degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
     understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
     useless: Annotated[str, "why the model itself is worth nothing; empty if it is worth something"] = ""
+    more_exposed: Annotated[Sequence[MoreExposed], "parties that are more exposed than the others"] = ()
     glossary: Annotated[Mapping[str, str], "what each attack does, in a line"] = field(default_factory=dict)
 
     @classmethod
@@ -207,6 +209,7 @@ class Document:
             degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
             understates=understates,
             useless=audit.useless,
+            more_exposed=audit.more_exposed,
             glossary=audit.glossary,
         )
 
@@ -312,8 +315,9 @@ def results_file(run: Path) -> Path:
 
 
 def with_sentences(document: Document) -> Document:
-    """Results from before sentences were stored get them now. Of other attacks than the quoted they cannot speak."""
-    if all(headline.sentence for headline in document.headlines):
+    """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
+    cannot speak."""
+    if all(headline.sentence and headline.grade for headline in document.headlines):
         return document
     from fedaudit.audit.judge.sentences import of_former_version
 

@@ -17,6 +17,8 @@ from fedaudit.audit.auditor import Auditor
 from fedaudit.audit.known import known, usual
 from fedaudit.files import write_atomically
 from fedaudit.results.document import Exposed, ExposedUnit
+from fedaudit.stats.strongest import certain
+from fedaudit.stats.wording import main_tpr
 from fedaudit.types import Headline, Role, Vantage
 
 MOST = 20
@@ -44,7 +46,8 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> 
     """Members ranked by the share of their panel's calibration non-members that score at least as high."""
     if not headlines:
         return None
-    headline = max(headlines, key=lambda h: h.estimates["auc"].value or 0.0)
+    name = main_tpr([headline.estimates for headline in headlines])
+    headline = max(headlines, key=lambda h: certain(h, name))
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
     rows: list[Row] = []
     found = auditor.case().scores

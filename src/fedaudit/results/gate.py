@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from fedaudit.audit.settings import STRONGEST_FIRST
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.privacy.statement import Statement
@@ -114,18 +114,22 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     selected = [(rule, place) for rule in risks for place in _select(document, rule)]
     chosen = [(rule, place) for rule, place in selected if place.named or _has_interval(place.entry, rule.metric)]
     silent = dict.fromkeys(place.entry.attack for rule, place in selected if (rule, place) not in chosen)
-    looked_at = {(_place(place.entry), rule.metric): place.named for rule, place in chosen}
-    counts = sum(looked_at.values()), len(looked_at) - sum(looked_at.values())
+    keys = {(_place(place.entry), rule.metric) for rule, place in chosen}
+    named_by_a_rule = {(_place(place.entry), rule.metric) for rule, place in chosen if place.named}
+    counts = len(named_by_a_rule), len(keys - named_by_a_rule)
     scores = cache(lambda: load_scores(run))
     doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.fixed for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in risks) else {}
-    found = [_find(rule, place, counts, doubts[rule], scores) for rule, place in chosen]
+    found = []
+    for rule, place in chosen:
+        among = Among(*counts, (_place(place.entry), rule.metric) in named_by_a_rule)
+        found.append(_find(rule, place, among, doubts[rule], scores))
     found += [finding for rule in rules for finding in _of_the_run(rule, document, doubts[rule])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
     found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
-    return Gate(found, len(looked_at), named, list(silent))
+    return Gate(found, len(keys), named, list(silent))
 
 
 def _has_interval(entry: AuditResult, metric: str) -> bool:
@@ -155,22 +159,15 @@ class Doubts:
 
 def _hidden(document: Document, rule: Rule) -> str:
     """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
-    risk. An attack that failed matters if the rule is about all attacks, or if it would have been the primary one."""
+    risk. An attack that failed matters if the rule is about it, or about all of them."""
     if document.run.status.startswith("interrupted"):
         return "the run was interrupted"
-    others = {f"attack {failure.attack}" for failure in document.failed if not _matters(failure.attack, document, rule)}
+    about = (None, ANY)
+    others = {f"attack {f.attack}" for f in document.failed if rule.attack not in (*about, f.attack)}
     missing = [what for what in document.degraded if what not in others]
     if missing:
         return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
-
-
-def _matters(attack: str, document: Document, rule: Rule) -> bool:
-    if rule.attack is not None:
-        return rule.attack in (ANY, attack)
-    order = {name: place for place, name in enumerate(STRONGEST_FIRST)}
-    quoted = [order.get(headline.fixed, len(order)) for headline in document.headlines]
-    return order.get(attack, len(order)) < max(quoted, default=0)
 
 
 def _confounded(document: Document) -> str:
@@ -301,34 +298,46 @@ def _place(entry: AuditResult) -> Place:
     return entry.attack, entry.vantage, entry.model, entry.party
 
 
-def _find(
-    rule: Rule, place: Selected, counts: tuple[int, int], doubts: Doubts, scores: Callable[[], Scores | None]
-) -> Finding:
-    """`counts`: the results that are named, and those beside them, among which the error is shared."""
+@dataclass(frozen=True)
+class Among:
+    """How many results are named by some rule, how many stand beside these, and to which of the two this one belongs:
+    the error is shared among them."""
+
+    named: int
+    beside: int
+    is_named: bool
+
+    def confidence(self, whole: float) -> float:
+        return Shares.among(whole, self.named, self.beside).of(self.is_named)
+
+
+def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Callable[[], Scores | None]) -> Finding:
     entry = place.entry
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
         return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why, place.named)
     (low, high), note = proved_ends(estimate), ""
-    if rule.broken_for_sure(low, high) and sum(counts) > 1:
-        confidence = Shares.among(estimate.confidence, *counts).of(place.named)
-        low = _corrected(entry, rule.metric, confidence, scores())
+    many = among.named + among.beside
+    if rule.broken_for_sure(low, high) and many > 1:
+        low = _corrected(entry, rule.metric, among.confidence(estimate.confidence), scores(), 0)
         if low is None:
-            many = sum(counts)
             note = f"the lower end cannot be corrected for {many} results: scores.parquet does not have its scores"
-    against = Doubts(doubts.not_safe or _below_chance(entry), doubts.not_violated)
+    against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note
     note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
     return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note, place.named)
 
 
-def _below_chance(entry: AuditResult) -> str:
-    """Why an AUC below 0.5 does not mean safe: the score carries information, with the wrong sign. Empty if it is
-    not."""
+def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores | None]) -> str:
+    """Why an AUC below 0.5 does not mean safe: the score carries information, with the wrong sign. Empty if it is not,
+    with the error shared among all results: of forty at chance, one lies below it at 95 %."""
     auc_of_it = entry.estimates.get("auc")
     if auc_of_it is None or auc_of_it.high is None or auc_of_it.high >= 0.5:
+        return ""
+    high = _corrected(entry, "auc", among.confidence(auc_of_it.confidence), scores(), 1)
+    if high is not None and high >= 0.5:
         return ""
     return "AUC is below 0.5: the score tells members from outsiders, but with the wrong sign"
 
@@ -336,8 +345,10 @@ def _below_chance(entry: AuditResult) -> str:
 # ------------------------------------------------------------------ intervals again, from the scores
 
 
-def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Scores | None) -> float | None:
-    """The lower end at another confidence; None if it cannot be computed."""
+def _corrected(
+    entry: AuditResult, metric: str, confidence: float, scores: Scores | None, end: Literal[0, 1]
+) -> float | None:
+    """The lower (0) or upper (1) end at another confidence; None if it cannot be computed."""
     if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
         return None
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
@@ -355,8 +366,7 @@ def _corrected(entry: AuditResult, metric: str, confidence: float, scores: Score
             "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
-    corrected = _estimate(blocks, metric, confidence)
-    return corrected.guaranteed[0] if corrected.guaranteed else corrected.low
+    return proved_ends(_estimate(blocks, metric, confidence))[end]
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:

@@ -18,7 +18,7 @@ Sign = Literal[">", ">=", "<", "<="]
 
 @dataclass(frozen=True)
 class Rule:
-    """What is not allowed. Without an attack: each vantage's primary one. Without a vantage: all. Without a party:
+    """What is not allowed. Without an attack: every one. Without a vantage: all. Without a party:
     pooled. Conditions that are joined by `and` have the same text."""
 
     text: str

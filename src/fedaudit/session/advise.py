@@ -187,7 +187,8 @@ def _confirm(
     bench: Bench, config: Config, alive: Sequence[Contender], limit: Rule, rate: float | None
 ) -> list[Confirmed]:
     """Trains the best again (or, if none is within the limit, the nearest) with the next seed and all attacks."""
-    order = sorted((c for c in alive if c.within), key=lambda c: -_right(c))
+    # What meets the limit without a change comes first: nobody needs to change anything then.
+    order = sorted((c for c in alive if c.within), key=lambda c: (c.change.name != NO_CHANGE.name, -_right(c)))
     order = order[:CONFIRMING] or sorted(alive, key=lambda c: c.risk.high or 1.0 if c.risk else math.inf)[:1]
     before = _again(config, NO_CHANGE, rate)
     found: list[Confirmed] = []
@@ -232,7 +233,7 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
         risk=risk,
         risk_before=_risk_of(theirs, limit.metric),
         largest_before=worst(judge(before, [limit])),
-        strongest=strongest(documents[after], limit),
+        strongest=most_found(documents[after], limit),
         guarantee=documents[after].run.guarantee,
         estimates=results.named(
             accuracy=documents[after].run.accuracy.get(EVALUATION),
@@ -248,11 +249,12 @@ def _result(document: Document, risk: Risk | None) -> AuditResult | None:
     return next((r for r in document.results if risk and (r.attack, r.vantage, r.model, r.party) == risk.place), None)
 
 
-def strongest(document: Document, limit: Rule) -> Risk | None:
+def most_found(document: Document, limit: Rule) -> Risk | None:
     """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name."""
     seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
     seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
-    return max((risk for r in seen if (risk := _risk_of(r, limit.metric))), key=_value, default=None)
+    found = [risk for r in seen if (risk := _risk_of(r, limit.metric))]
+    return max(found, key=lambda risk: (-1.0 if risk.low is None else risk.low, risk.value), default=None)
 
 
 def _risk_of(result: AuditResult | None, metric: str) -> Risk | None:

@@ -19,7 +19,7 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the primary attack of a vantage finds after a round; its error is shared among all planned rounds."""
+    """What the primary attack of a vantage finds after a round; the error is shared among all rounds and attacks."""
 
     round: int
     vantage: Vantage

@@ -288,8 +288,8 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
     """Weights of the layer that the matched filter looks at, per member in the sum: a party's members, or all.
 
-    This ratio decides which attack is quoted. With coins it must not depend on how they fell, so the expected number
-    of members is used.
+    This ratio helps to decide which attack is primary. With coins it must not depend on how they fell, so the expected
+    number of members is used.
     """
     weights = filtered_weights(task, layer)
     if not weights:

@@ -3,14 +3,14 @@
 One attack of each vantage, its primary one, was fixed before looking. Everything else that was run counts as well: a
 leak does not matter less because another attack was expected to find it. So that looking at many attacks does not raise
 the number of false alarms, the error is shared: the primary attacks get one half of it, all the others together the
-other half. Raising the scores of any attack can then never make a verdict milder (`tests/stats/test_strongest.py`).
+other half. Raising the scores of any attack can then never make a verdict milder (`tests/results/test_strongest.py`).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Estimate, ModelKind, Tone
+from fedaudit.types import Estimate, Headline, ModelKind, Tone
 
 Estimates = Mapping[str, Estimate]
 RANK: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
@@ -70,6 +70,12 @@ def strongest(heard: Iterable[Heard], name: str | None) -> Heard:
     primary = next(one for one in ordered if one.primary)
     best = max(ordered, key=lambda one: one.strength(name))
     return best if RANK[best.tone(name)] else primary
+
+
+def certain(headline: Headline, name: str | None) -> tuple[int, float]:
+    """How strong a quoted finding certainly is, to compare it with others. `name`: the TPR that is quoted."""
+    key = name if name is not None and headline.tone == "found" else "auc"
+    return RANK[headline.tone], _low(headline.estimates.get(key))
 
 
 def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:

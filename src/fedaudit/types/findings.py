@@ -25,7 +25,7 @@ ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
-Grade = Literal["nearly everybody", "most", "some", "nothing found", "not known", "alarm"]
+Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
 # Of epsilon: *claimed* is what the accountant says; nothing was measured for it.
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 Count = Annotated[int, Rule("minimum", 0)]
@@ -144,13 +144,30 @@ class Headline:
     sentence: Annotated[str, "what may be said, the same everywhere"] = ""
     tone: Tone = "unknown"
     primary: Annotated[str, "the attack that was fixed before looking; empty: the quoted one"] = ""
-    grade: Annotated[Grade, "the finding in two words, by the lower end of its interval"] = "not known"
+    grade: Annotated[Grade | None, "the finding in two words, by the lower end of its interval"] = None
     details: Annotated[Sequence[str], "since when, what is not settled, what else was found"] = ()
 
     @property
     def fixed(self) -> str:
         """The vantage's primary attack."""
         return self.primary or self.attack
+
+
+@dataclass(frozen=True)
+class MoreExposed:
+    """A party that the primary attack of a vantage tells apart better than the others: its AUC there and elsewhere, and
+    their difference."""
+
+    party: str
+    vantage: VantageName
+    model: ModelKind
+    attack: str
+    own: float
+    others: float
+    value: float
+    low: float
+    high: float
+    confidence: Annotated[float, "for all parties together"]
 
 
 @dataclass(frozen=True)
@@ -165,3 +182,4 @@ class Audit:
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
     glossary: Mapping[str, str] = field(default_factory=dict)  # what each attack does, in a line
     useless: str = ""  # why the model itself is worth nothing
+    more_exposed: Sequence[MoreExposed] = ()

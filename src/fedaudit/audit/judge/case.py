@@ -22,7 +22,7 @@ Estimates = dict[str, Estimate]
 # By vantage, attack and model: the primary attack over the rounds.
 Bands = Mapping[tuple[str, str, str], OverRounds]
 
-# By vantage, attack and model: the estimates of the primary attack after each round.
+# By vantage, attack and model: the estimates after each round, of attacks beside the primary one after some.
 History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
 
 

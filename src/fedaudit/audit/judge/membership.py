@@ -81,17 +81,17 @@ def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKi
 def thinned(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     """An attack that is not primary, after some of the rounds."""
     history = case.history.get((vantage.value, attack.name, model), {})
-    return {name: _curve(case, history, name, "rounds and attacks") for name in (AUC, TPR) if _has(history, name)}
+    how = f"after some of {case.settings.rounds} planned rounds; the error is shared among these and all attacks"
+    return {name: _curve(history, name, how) for name in (AUC, TPR) if _has(history, name)}
 
 
 def _has(history: Mapping[int, Estimates], name: str) -> bool:
     return any(name in found for found in history.values())
 
 
-def _curve(case: Case, history: Mapping[int, Estimates], name: str, shared: str) -> Curve:
+def _curve(history: Mapping[int, Estimates], name: str, method: str) -> Curve:
     found = {round: of[name] for round, of in sorted(history.items()) if name in of}
     value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
-    method = f"simultaneous over {case.settings.rounds} planned {shared}: error shared equally (Bonferroni)"
     return Curve([float(round) for round in found], value, low, high, method)
 
 
@@ -114,4 +114,5 @@ def changed(attack: str, seen: OverRounds | None) -> list[str]:
 def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     """For attacks with a threshold of their own: the accuracy after each round."""
     history = case.history.get((vantage.value, attack.name, model), {})
-    return {"accuracy": _curve(case, history, "accuracy", "rounds")} if _has(history, "accuracy") else {}
+    how = f"simultaneous over {case.settings.rounds} planned rounds: error shared among them (Bonferroni)"
+    return {"accuracy": _curve(history, "accuracy", how)} if _has(history, "accuracy") else {}

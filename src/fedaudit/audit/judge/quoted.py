@@ -9,12 +9,13 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.judge.case import Case, Estimates
 from fedaudit.audit.judge.coins import one_run
+from fedaudit.audit.judge.sentences import grade
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR, NO_RECORDS
 from fedaudit.stats import party_differences
 from fedaudit.stats.strongest import Heard, Shares, strongest
 from fedaudit.stats.wording import main_tpr
-from fedaudit.types import Headline, ModelKind, Vantage
+from fedaudit.types import Headline, ModelKind, MoreExposed, Vantage
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Quoted:
 
     headlines: Sequence[Headline]
     primary: Mapping[str, Heard]  # by vantage
+    average: Mapping[str, Heard]  # by vantage, the attack that certainly has the largest AUC
     name: str | None
     notices: Sequence[str] = ()
 
@@ -44,13 +46,17 @@ def chosen(heard: Mapping[Vantage, Sequence[Heard]], looked_at: int) -> Quoted:
     name = main_tpr([one.estimates for all_of in heard.values() for one in all_of if one.primary])
     found: list[Headline] = []
     primary: dict[str, Heard] = {}
+    average: dict[str, Heard] = {}
     for vantage, all_of in heard.items():
         best = strongest(all_of, name)
+        average[vantage.value] = max(all_of, key=lambda one: one.strength(None))
         primary[vantage.value] = strongest([one for one in all_of if one.primary], name)
         chosen_from = sum(one.primary for one in all_of) if best.primary else looked_at
-        quoted = Headline(vantage.value, best.attack, best.model, best.estimates, chosen_from, tone=best.tone(name))
+        tone = best.tone(name)
+        quoted = Headline(vantage.value, best.attack, best.model, best.estimates, chosen_from, tone=tone)
+        quoted = replace(quoted, grade=grade(tone, best.decisive.get(name or "")))
         found.append(quoted if best.primary else replace(quoted, primary=primary[vantage.value].attack))
-    return Quoted(found, primary, name)
+    return Quoted(found, primary, average, name)
 
 
 def _usable(case: Case, vantage: Vantage) -> BaseAttack | None:
@@ -112,7 +118,7 @@ def _by_auc(case: Case, vantage: Vantage, heard: Sequence[Heard]) -> list[str]:
     without = [one for one in primary if HEADLINE_FPR in case.fprs and one.estimates[rate].value is None]
     return [
         f"{vantage.value}: {one.attack} on {one.model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
-        f"({one.estimates[rate].reason}): of these models only the AUC speaks."
+        f"({one.estimates[rate].reason}): these models are judged by their AUC alone."
         for one in (without if len(primary) > 1 else ())
     ]
 
@@ -122,11 +128,11 @@ def _models(vantage: Vantage) -> list[ModelKind]:
     return ["local", "global"] if vantage is Vantage.SERVER else [MODELS[vantage]]
 
 
-def compared_parties(case: Case) -> list[str]:
+def compared_parties(case: Case) -> list[MoreExposed]:
     """Parties that are more exposed than the others to the primary attack. All comparisons share the error."""
     watched = case.settings.watched()
     confidence = 1 - (1 - case.settings.confidence) / len(watched)
-    found = []
+    found: list[MoreExposed] = []
     for vantage, model in watched:
         attack = case.primary(vantage)
         if attack is None or attack not in case.settings.on(vantage, model):
@@ -134,14 +140,21 @@ def compared_parties(case: Case) -> list[str]:
         sights = {party: case.panels.sight(vantage, model, party) for party in case.parties(model)}
         seen = {party: sight for party, sight in sights.items() if case.scores.defined(sight, attack)}
         blocks = {party: case.scores.block(sight, attack, party) for party, sight in seen.items()}
+        place, sure = (vantage.value, model, attack.name), case.settings.confidence
         found += [
-            f"{d.party} is more exposed than the others: {attack.name} on {model} models has AUC {d.own:.3f} there "
-            f"and {d.others:.3f} elsewhere (difference {d.value:.3f}, {d.low:.3f}-{d.high:.3f}; "
-            f"{case.settings.confidence:.0%} for all {len(blocks)} parties together)."
+            MoreExposed(d.party, *place, d.own, d.others, d.value, d.low, d.high, sure)
             for d in party_differences(blocks, confidence)
             if d.low > 0
         ]
     return found
+
+
+def in_words(found: MoreExposed) -> str:
+    return (
+        f"{found.party} is more exposed than the others: {found.attack} on {found.model} models has AUC "
+        f"{found.own:.3f} there and {found.others:.3f} elsewhere (difference {found.value:.3f}, "
+        f"{found.low:.3f}-{found.high:.3f}; {found.confidence:.0%} for all parties together)."
+    )
 
 
 def unseen_parties(case: Case) -> list[str]:

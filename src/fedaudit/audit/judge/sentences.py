@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
-from fedaudit.stats.strongest import RANK, Heard
+from fedaudit.stats.strongest import RANK, Heard, certain
 from fedaudit.stats.wording import (
     behind,
     confidence,
@@ -47,18 +47,22 @@ UNITS = {
 }
 NOTHING = {"subject": "No evidence was found that {who} can tell who is in the training data"}
 NOTHING_ON_AVERAGE = {"subject": "no evidence was found that it can tell who is in the training data"}
+GRADES: tuple[Grade, ...] = ("nothing found", "a little", "some", "most", "nearly everybody")
+BY_CHANCE = "with the error shared among all figures of this audit, the interval includes chance"
 NEARLY_ALL, MOST = 0.9, 0.5  # lower ends from which on "nearly everybody" and "most" are said
 
 
 @dataclass(frozen=True)
 class Scene:
     """What is known beside the headlines. `name`: the TPR that they quote. `primary`: by vantage, what the attack that
-    was fixed before looking found; empty where it is not known any more. `about`: what each attack does, in a line."""
+    was fixed before looking found; `average`: the one that certainly has the largest AUC; both are empty where they are
+    not known any more. `about`: what each attack does, in a line."""
 
     results: Sequence[AuditResult]
     rounds: int
     name: str | None
     primary: Mapping[str, Heard] = field(default_factory=dict)
+    average: Mapping[str, Heard] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,8 +73,10 @@ def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
 
 
 def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
-    """Headlines without a sentence, as the first versions wrote them: their own intervals decide."""
+    """Headlines without a grade, or even a sentence, as former versions wrote them: their own intervals decide."""
     name = main_tpr([headline.estimates for headline in headlines])
+    if all(headline.sentence for headline in headlines):
+        return [replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in headlines]
     decided = [
         replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
         for h in headlines
@@ -80,11 +86,11 @@ def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResu
 
 
 def grade(tone: Tone, tpr: Estimate | None) -> Grade:
-    """By the lower end, as everything here."""
-    low = 0.0 if tone != "found" or tpr is None or tpr.low is None else tpr.low
+    """By the lower end, as everything here. "A little" is better than guessing on average, and no more."""
+    low = 0.0 if tpr is None or tpr.low is None else tpr.low
     some: Grade = "nearly everybody" if low >= NEARLY_ALL else "most" if low >= MOST else "some"
-    grades: dict[Tone, Grade] = {"none": "nothing found", "unknown": "not known", "alarm": "alarm"}
-    return grades.get(tone, some)
+    others: dict[Tone, Grade] = {"weak": "a little", "none": "nothing found", "unknown": "not known", "alarm": "alarm"}
+    return others.get(tone, some)
 
 
 def _told(headline: Headline, scene: Scene) -> Headline:
@@ -92,18 +98,21 @@ def _told(headline: Headline, scene: Scene) -> Headline:
     rounds = (entry.round if entry else 0) or scene.rounds
     what = re.split("[:;]", scene.about.get(headline.attack, ""))[0]
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
-    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry))
+    possible = _most_possible(headline, scene)
+    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible)
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
         details += _smallest_seen(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
-        details.append(_of_the_primary(fixed, name))
+        details.append(_of_the_primary(fixed, headline, name))
+    details += _on_average(headline, scene)
     if tone in ("found", "weak"):
         key, chance = (name, fpr_of(name)) if tone == "found" and name else ("auc", 0.5)
         since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
-        details += [] if since is None else [f"It has been so since round {since}."]
+        details += [] if since is None else [f"It has been above chance since round {since}."]
         details += over_blind(scene.results, headline)
     details += _stronger(headline)
-    graded = grade(tone, headline.estimates.get(name or ""))
+    same = headline.grade if tone == headline.tone else None  # decided with the tone
+    graded = same or grade(tone, headline.estimates.get(name or ""))
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 
@@ -120,9 +129,12 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
 
 
 def _claim(
-    headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str, str]
+    headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str, str], possible: float | None
 ) -> tuple[Tone, str, list[str]]:
-    """The tone as it was decided (or "unknown" where it cannot be settled), one sentence, and what goes with it."""
+    """The tone as it was decided (or "unknown" where it cannot be settled), one sentence, and what goes with it.
+
+    `possible`: the largest share that some attack from this vantage leaves possible.
+    """
     who, tone = _who(headline.vantage), headline.tone
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
@@ -136,6 +148,9 @@ def _claim(
     guessing = f"({_interval('tpr@', auc)}; guessing is 50 %"
     better = f"{who} does better than guessing: {average} {guessing}{how})."
     at_chance = [f"On average {nouns[3]}: {average} {guessing})."] if auc and auc.low is not None else []
+    if auc and auc.low is not None and auc.low > 0.5:  # and yet nothing was found, by the shared error
+        open_average = f"Whether {_lower(who)} does better than guessing is not settled: {average} {guessing}"
+        at_chance = [f"{open_average}); {BY_CHANCE}."]
     if tpr is None or tpr.value is None:
         why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
         absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
@@ -147,15 +162,17 @@ def _claim(
         return tone, f"{who} can pick out {shares}{how}).", []
     begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
     if tpr.low is not None and tpr.low > fpr:
-        begins = "among all the figures of this audit, one like it is to be expected by chance"
+        begins = BY_CHANCE
     open_question = f"ow much {_lower(who)} can pick out is not settled: {shares}"
     if tone == "weak":
         return tone, better, [f"H{open_question}); {begins}."]
     if (tpr.low is not None and tpr.low > fpr) or (tpr.reason and tpr.value > fpr):
         return "unknown", f"H{open_question}{how}); {begins}.", at_chance
+    if auc and auc.low is not None and auc.low > 0.5:
+        return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
     why = f" ({tpr.reason})" if tpr.reason else ""
-    start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})."
-    return "none", start, [f"That is no proof of safety: up to {share(tpr.high)} remains possible."]
+    start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})"
+    return "none", f"{start}, which is no proof of safety: up to {share(possible)} remains possible.", []
 
 
 def _wider(headline: Headline) -> str:
@@ -171,15 +188,40 @@ def _stronger(headline: Headline) -> list[str]:
     return [f"The intervals are wider, because {kinds}."]
 
 
-def _of_the_primary(fixed: Heard, name: str | None) -> str:
-    """Said where another attack is quoted."""
-    key = name if name and value_of(fixed.estimates.get(name)) is not None else "auc"
-    estimate = fixed.estimates.get(key)
-    measure = "an AUC of" if key == "auc" else "picks out"
-    return (
-        f"The attack that was fixed before looking, {fixed.attack}, finds less: {measure} {value_text(key, estimate)} "
-        f"({_interval(key, estimate)})."
-    )
+def _on_average(headline: Headline, scene: Scene) -> list[str]:
+    """Few may be picked out for certain, and yet another attack tells almost everybody apart on average."""
+    other, ours = scene.average.get(headline.vantage), headline.estimates.get("auc")
+    found = other.decisive.get("auc") if other else None
+    if other is None or found is None or found.low is None or ours is None or ours.high is None:
+        return []
+    if headline.tone != "found" or found.low <= ours.high:
+        return []
+    figure = f"{value_text('auc', found)} ({_interval('auc', found)})"
+    return [f"On average {other.attack} on {other.model} models finds more: it has an AUC of {figure}."]
+
+
+def _most_possible(headline: Headline, scene: Scene) -> float | None:
+    """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger."""
+    seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
+    entries = [r for r in scene.results if r.vantage in seen and r.party is None and r.attack != "blind"]
+    quoted = [*(r.estimates for r in entries if r.unit in ("record", "subject")), headline.estimates]
+    ends = [estimate.high for each in quoted if (estimate := each.get(scene.name or ""))]
+    return max((end for end in ends if end is not None), default=None)
+
+
+def _of_the_primary(fixed: Heard, headline: Headline, name: str | None) -> str:
+    """Said where another attack is quoted: what the one that was fixed before looking found, by the same measure."""
+    said = [key for key in (name, "auc") if key and value_of(fixed.estimates.get(key)) is not None]
+    said = ["auc", *said[:-1]] if headline.tone == "weak" else said
+    figures = [
+        f"{_measure(key)} {value_text(key, e)} ({_interval(key, e)})" for key in said if (e := fixed.estimates[key])
+    ]
+    return f"The attack that was fixed before looking, {fixed.attack}, has {' and '.join(figures)}."
+
+
+def _measure(name: str) -> str:
+    fpr = fpr_of(name)
+    return "an AUC of" if fpr is None else f"a share picked out at {rate(fpr)} false accusations of"
 
 
 def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
@@ -205,7 +247,7 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
     inside = [other for other in told if other.vantage in CONTAINS.get(headline.vantage, ())]
 
     def strength(other: Headline) -> tuple[int, float]:
-        return RANK[other.tone], value_of(other.estimates.get(name or "auc")) or 0.0
+        return certain(other, name)
 
     strongest = max(inside, key=strength, default=None)
     if strongest is None or RANK[strongest.tone] == 0 or strength(strongest) <= strength(headline):
@@ -217,7 +259,8 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
     weaker = _lower(_who(strongest.vantage))
     least = f"{_who(headline.vantage)} sees all that is seen by {weaker}, and can do at least as much{figure}."
     details = (headline.sentence, *headline.details)
-    return replace(headline, sentence=least, tone=strongest.tone, grade=strongest.grade, details=details)
+    graded = max((headline.grade, strongest.grade), key=lambda one: GRADES.index(one) if one in GRADES else -1)
+    return replace(headline, sentence=least, tone=strongest.tone, grade=graded, details=details)
 
 
 # ------------------------------------------------------------------ beside a blind guess

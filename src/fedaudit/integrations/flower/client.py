@@ -27,7 +27,6 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
-from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
@@ -41,7 +40,6 @@ from fedaudit.results.limits import UndecidableError, left_out, party_rule, rate
 from fedaudit.results.plain import plain, read
 from fedaudit.results.rules import Rule
 from fedaudit.session.session import in_words
-from fedaudit.stats.strongest import Shares
 from fedaudit.trace.store import safe_name
 from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
 
@@ -261,19 +259,20 @@ class PartyAudit:
 
     def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:
         """Leaves attacks that cannot decide a limit out of it, and says so once."""
-        (vantage,), error = settings.vantages, (1 - settings.confidence) / settings.rounds
-        attacks: list[BaseAttack] = []
-        while leading := settings.primary(vantage, [attack.name for attack in attacks]):
-            attacks.append(leading)
-        shared = Shares.among(1 - error, 1, len(attacks) - 1)
+        (vantage,) = settings.vantages
+        rules = list(filter(None, (self.halt_if, self.warn_if)))
+        attacks = settings.ranked(vantage)
         names: dict[str, frozenset[str]] = {}
         told: list[str] = []
-        try:
-            for rule in filter(None, (self.halt_if, self.warn_if)):
-                names[rule.text], lines = left_out(rule, game, attacks, shared)
+        for rule in rules:
+            try:
+                names[rule.text], lines = left_out(rule, game, attacks, settings.shares(len(attacks), len(rules)))
                 told += lines
-        except UndecidableError as error:
-            return error
+            except UndecidableError as error:
+                if rule is self.halt_if or len(rules) == 1:
+                    return error
+                names[rule.text] = frozenset(attack.name for attack in attacks)  # the other limit still protects
+                told.append(f"Not checked: {error.what}. {error.todo}")
         for line in told if not begun else ():
             log.warning("fedaudit: %s", line)
         return replace(settings, left_out_of=names, notices=(*settings.notices, *told))
