@@ -109,5 +109,5 @@ def _asset(name: str) -> str:
 @cache
 def _template(name: str) -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"tight": _tight, "whole": _whole}
+    environment.filters.update(tight=_tight, whole=_whole)
     return environment.from_string(_asset("macros.html") + _asset(name))
