@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from fedaudit.integrations.loop import Recording, record
 from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.types import Observation, Round, Trained
 from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
+
+LABELS = {"vantages": ["label-only-client"], "attacks": ["tear"]}
 
 
 def loop(audit: Recording | None, model: nn.Module, rounds: range, seed: int = 0) -> None:
@@ -226,30 +229,82 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"rounds": 1}, "rounds: Input should be greater than or equal to 2, got 1"),
-        ({"rounds": "three"}, "rounds: Input should be a valid integer"),
-        ({"rounds": None}, "rounds: Input should be a valid integer"),
-        ({"vantages": ["sever"]}, "vantages.0: Input should be 'outsider'"),
-        ({"vantages": "server"}, "vantages: a list is needed, in brackets"),
-        ({"confidence": float("nan")}, "confidence: Input should be a finite number"),
-        ({"confidence": 1.5}, "confidence: Input should be less than 1"),
-        ({"fpr": [2]}, "fpr.0: Input should be less than 1"),
-        ({"fpr": np.array([0.01, np.nan])}, "fpr.1: Input should be a finite number"),
-        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
-        ({"keep": "everything"}, "keep: Input should be 'signals' or 'snapshots'"),
+        ({"rounds": 1}, "rounds=...: Input should be greater than or equal to 2, got 1"),
+        ({"rounds": "three"}, "rounds=...: Input should be a valid integer"),
+        ({"rounds": None}, "rounds=...: Input should be a valid integer"),
+        ({"vantages": ["sever"]}, "vantages[0]: Input should be 'outsider'"),
+        ({"vantages": "server"}, "vantages=[...]: a list is needed, in brackets"),
+        ({"confidence": float("nan")}, "confidence=...: Input should be a finite number"),
+        ({"confidence": 1.5}, "confidence=...: Input should be less than 1"),
+        ({"fpr": [2]}, "fpr[0]: Input should be less than 1"),
+        ({"fpr": np.array([0.01, np.nan])}, "fpr[1]: Input should be a finite number"),
+        ({"fpr": [0.0001]}, "calibration non-members and there are 383. Set a larger rate in fpr=[...]"),
+        ({"seed": -1}, "seed=...: Input should be greater than or equal to 0"),
+        ({"keep": "everything"}, "keep=...: Input should be 'signals' or 'snapshots'"),
+        ({"fprs": [0.01]}, "there is no argument 'fprs'. Did you mean 'fpr'?"),
+        ({"canary": {}}, "canary=... needs a federation that fedaudit trains itself. Leave it out."),
         ({"game": []}, "a game is wanted, and none is given"),
+        ({"game": None}, "a game is wanted, and something else is given"),
         ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
+        ({"out": None}, "out=None: a folder is needed"),
+        ({"forward": 3}, "forward=... cannot be called"),
         ({"attacks": ["fta"]}, "unknown attack"),
-        ({"attacks": ["loss", "loss"]}, "loss is listed twice"),
+        ({"attacks": ["loss", "loss"]}, "attacks=[...]: loss is listed twice"),
+        ({"attacks": ["gap"]}, "Take the attack out of attacks=[...], or add a vantage that sees it to vantages=[...]"),
+        ({"attacks": ["gradient-series"]}, "Leave it out: it needs a federation that fedaudit trains itself"),
+        ({"attacks": ["attribute"]}, "guesses a hidden attribute. Leave it out: it needs a federation"),
+        ({"attacks": ["canife"]}, "canife in attacks=[...]: canaries are parties that an auditor adds"),
+        ({"attacks": ["lira"]}, "reference models, trained as the parties train. Leave it out"),
         ({"vantages": ["client", "client"]}, "client is listed twice"),
-        ({"fpr": [0.0001]}, "calibration non-members"),
+        (LABELS | {"tear": {"queries": 3}}, 'tear={"queries": ...}: Input should be greater than or equal to 50'),
+        (LABELS | {"tear": {"querys": 90}}, "tear={...} has no key 'querys'. Did you mean 'queries'?"),
+        (LABELS | {"tear": {"bounds": [0.4, 0.5]}}, 'tear={"bounds": [0.4, 0.5]} would keep the search away'),
+        ({"attacks": ["fusion"], "fusion": {"attacks": ["merlin", "loss"]}}, "fusion={...} cannot use 'merlin'"),
     ],
 )
-def test_wrong_use_is_refused_before_training(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_wrong_use_is_refused_before_training_in_the_words_of_python(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
     given: dict[str, Any] = {"game": games(), "out": tmp_path / "run", "rounds": 4}
-    with pytest.raises(FedauditError, match=says):
+    with pytest.raises(FedauditError) as refused:
         record(seeded(), **(given | change))
+    assert says in str(refused.value)
+    assert not COMMAND_LINE.search(str(refused.value)), refused.value
     assert not (tmp_path / "run").exists()
+
+
+SECTIONS = r"\[(audit|model|data|federation)[\].]|\b(audit|federation|data)\.[a-z]"
+COMMAND_LINE = re.compile(rf"--[a-z]|{SECTIONS}|`fedaudit |configur")
+
+
+def test_a_folder_that_is_taken_is_refused_in_the_words_of_python(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/chapter.tex").write_text("")
+    first = recorded(tmp_path / "run", seeded())
+    folders = {"file": "is a file", "mine": "is not empty", "file/run": "cannot write", "run": "is writing to"}
+    for name, says in folders.items():
+        with pytest.raises(FedauditError, match=says) as refused:
+            recorded(tmp_path / name, seeded())
+        assert "(out=...)" in str(refused.value)
+        assert "--" not in str(refused.value)
+    first.session.trace.store.close()  # type: ignore[union-attr]
+    with pytest.raises(FedauditError, match="other data") as refused:
+        record(seeded(), games()[0], out=tmp_path / "run", rounds=4)
+    assert refused.value.todo == "Give another folder (out=...), or remove this one if it is not needed."
+    assert refused.value.exit_code == 2
+
+
+def test_a_model_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    class Says(nn.Linear):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"logits": super().forward(x)}
+
+    for model, says in ((Says(64, 10), "(forward=...)"), (nn.Linear(3, 10), "cannot be asked about a record")):
+        with pytest.raises(FedauditError) as refused:
+            record(model, games(), out=tmp_path / "run", rounds=4)
+        assert says in str(refused.value)
+        assert not COMMAND_LINE.search(str(refused.value))
 
 
 def test_a_model_with_too_few_outputs_is_refused(tmp_path: Path) -> None:

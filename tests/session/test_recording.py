@@ -192,6 +192,17 @@ def test_F1_K33_cut_off_after_every_line_of_the_journal(tmp_path: Path) -> None:
     assert same(whole, tmp_path / "replayed")
 
 
+def test_an_interrupt_is_not_lost_where_recording_fails() -> None:
+    def record() -> None:
+        with unbroken():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise OSError
+
+    with pytest.raises(KeyboardInterrupt):
+        record()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_an_interrupt_waits_until_a_round_is_recorded() -> None:
     steps = []
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -30,21 +31,38 @@ def limit(expected: float = 0.0) -> float:
 @contextmanager
 def patience(expected: float = 0.0) -> Iterator[None]:
     """Raises `TooLongError` inside the block after the time limit. This works only in the main thread on POSIX systems;
-    elsewhere there is no limit. May be nested: while an inner block runs, the outer clock stands still.
+    elsewhere there is no limit, nor where another language than Python handles alarms. May be nested: while an inner
+    block runs, the outer clock stands still. A clock of somebody else's goes on; if it runs out meanwhile, it rings at
+    the end of the block.
 
     `expected`: how many seconds the block was said to take."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise TooLongError(seconds)
-
-    seconds, before = limit(expected), signal.signal(signal.SIGALRM, give_up)
-    left, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, began = signal.getsignal(signal.SIGALRM), time.monotonic()
+    if before is None:
+        yield
+        return
+    clock = _Clock(limit(expected))
+    signal.signal(signal.SIGALRM, clock)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, clock.seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, left)
+        passed = 0.0 if isinstance(before, _Clock) else time.monotonic() - began
+        signal.setitimer(signal.ITIMER_REAL, max(left - passed, SOON) if left else 0.0, interval)
+
+
+SOON = 1e-6  # seconds; 0 would switch a clock off
+
+
+class _Clock:
+    """What happens when the time is over."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        raise TooLongError(self.seconds)

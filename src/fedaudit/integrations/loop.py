@@ -10,7 +10,7 @@ When the block ends, results.json, scores.parquet and report.html are in `out`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -20,27 +20,41 @@ from torch import nn
 from fedaudit.audit import Auditor
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
+from fedaudit.integrations.apart import apart
+from fedaudit.integrations.in_python import in_python
+from fedaudit.integrations.options import Model, Options, checked, make_auditor, not_audited, open_session
 from fedaudit.integrations.states import matched, numpy_state
-from fedaudit.results.document import Document
+from fedaudit.report.html import write
+from fedaudit.results.document import REPORT, Document, save
 from fedaudit.session.session import Session
 from fedaudit.types import UNSEEN, Game, Round, State, Trained
 
 
 def record(
-    model: Model, game: Game | Sequence[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
+    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
 ) -> "Recording":
-    """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training.
+    """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training; afterwards
+    nothing of the audit reaches it.
 
     `out` also holds the trace (with all models if `keep="snapshots"`). A loop that is restarted with the same folder,
     from a model that it left there, continues the same audit. The other arguments are those of `Options`.
     """
-    whole = game if isinstance(game, Game) else joined(*game)
-    asked = checked(rounds, **options)
-    auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
-    start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
-    session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
-    return Recording(session, auditor, Path(out), start)
+    forward = options.get("forward")
+    with in_python(), apart():
+        games: Any = [game] if isinstance(game, Game) or not isinstance(game, Iterable) else game
+        whole = joined(*games)
+        asked = checked(rounds, **options)
+        if not isinstance(out, str | Path):
+            raise FedauditError("bad-value", f"out={out!r}: a folder is needed", "Give its path.")
+        if forward is not None and not callable(forward):
+            raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
+        auditor = make_auditor(model, whole, asked, forward=forward)
+        start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
+        session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
+        return Recording(session, auditor, Path(out), start)
+
+
+UNFINISHED = "the audit is not finished: its results are there when its block has ended"
 
 
 class Recording:
@@ -65,7 +79,7 @@ class Recording:
         Round 0 is the model before the first round; it need not be given when `record` was given the model itself.
         """
         elapsed = time.perf_counter() - self.clock
-        with self.session.guard(f"round {round} is missing"):
+        with apart(), self.session.guard(f"round {round} is missing"):
             made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
             before = self.latest[1] if round == self.latest[0] else self.model  # told again: it started there, too
             self.latest, self.model = (round, before), made
@@ -98,14 +112,20 @@ class Recording:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if kind is not None:
-            self.session.broke_off(kind)
-        self.session.finish(self.out)
+        with apart():
+            if kind is not None:
+                self.session.broke_off(kind)
+            if self.session.finish(self.out) is None:
+                with self.session.guard("that there are no results could not be written"):
+                    save(self.document, self.out)
+                    write(self.document, self.out / REPORT)
 
     @property
-    def document(self) -> Document | None:
-        """What results.json holds, once the block has ended."""
-        return self.session.document
+    def document(self) -> Document:
+        """What results.json holds, once the block has ended. Where there are no results, it says why."""
+        session = self.session
+        lines = session.gaps if session.closed else [UNFINISHED]
+        return session.document or not_audited(self.out.name, lines, session.last)
 
 
 def _state(model: nn.Module | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -12,22 +13,25 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedaudit import __version__
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.settings import calibrating
 from fedaudit.config.schema import Audit, Config, parse
 from fedaudit.data.records import classes_of
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign
+from fedaudit.integrations.in_python import in_python
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
-from fedaudit.results.document import REPORT, RESULTS, load
+from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import choose
+from fedaudit.session.canaries import asked_for
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import filter_options, fitting, search_options, unread
 from fedaudit.session.recording import Recording
-from fedaudit.session.session import Session, nobody
+from fedaudit.session.session import Session, in_words, nobody, sentences
 from fedaudit.stats import needed_for_value
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
@@ -66,6 +70,7 @@ class Options(PartyOptions, total=False):
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
+OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
 
 def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
@@ -73,13 +78,13 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    for name in plain.keys() - Audit.model_fields.keys() - {*FEDERATION}:
+        what = f"there is no argument {name!r}"
+        raise FedauditError("unknown-key", what, suggest(name, {*Options.__optional_keys__, *FEDERATION}))
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
-    try:
+    with in_python():
         asked = parse({"federation": federation, "audit": plain})
-    except FedauditError as error:
-        what = error.what.removeprefix("federation.").removeprefix("audit.")
-        raise FedauditError(error.code, what, "Correct this argument.") from None
-    refuse_ours(asked.audit)
+        refuse_ours(asked.audit)
     return asked
 
 
@@ -87,13 +92,17 @@ def refuse_ours(audit: Audit) -> None:
     """Refuses what needs to know how the parties train: it would have no effect."""
     for name in sorted(set(audit.model_dump(exclude_defaults=True)) - Options.__optional_keys__):
         what = f"audit.{name} needs a federation that fedaudit trains itself"
-        raise FedauditError("not-ours", what, "Use `fedaudit run`, or leave it out.")
+        raise FedauditError("not-ours", what, OURS_ALONE)
+    if names := asked_for(audit.attacks):
+        what = f"{', '.join(names)} in audit.attacks: canaries are parties that an auditor adds to the federation"
+        raise FedauditError("not-ours", what, OURS_ALONE)
 
 
 def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | None = None) -> Auditor:
     """Everything that can be refused is refused here."""
-    task = as_task(model, game, forward)
-    return Auditor(task, game, suited(task, game, asked, asked.audit.vantages))
+    with in_python():
+        task = as_task(model, game, forward)
+        return Auditor(task, game, suited(task, game, asked, asked.audit.vantages))
 
 
 def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantage]) -> Settings:
@@ -155,6 +164,15 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
 NOT_AUDITED = "not audited"  # the status of results that only say why there are none
 
 
+def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
+    """Results that only say why there are none."""
+    nothing = DataInfo("", 0, 0, None, ())
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None, withheld=withheld)
+    told = sentences(lines)
+    return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
+
+
 def _make_room(out: Path) -> None:
     """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
     if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
@@ -186,8 +204,14 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
         own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
     if not labels:
         return TorchTask(lambda: copy.deepcopy(own), 0)
-    with torch.inference_mode():
-        width = answer(own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1])))).shape[-1]
+    try:
+        with torch.inference_mode():
+            width = answer(own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1])))).shape[-1]
+    except FedauditError:
+        raise
+    except Exception as error:
+        what = f"the model cannot be asked about a record of the game: {in_words(error)}"
+        raise FedauditError("model-forward", what, "Let it take a batch of one record, in eval mode.") from error
     if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
         what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
         raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")

@@ -111,5 +111,5 @@ def _asset(name: str) -> str:
 @cache
 def _template(name: str) -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tight"], environment.filters["whole"] = _tight, _whole
+    environment.filters.update(tight=_tight, whole=_whole)
     return environment.from_string(_asset("macros.html") + _asset(name))

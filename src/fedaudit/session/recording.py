@@ -225,17 +225,21 @@ def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Delays Ctrl-C and SIGTERM until the end of the block, so that what was observed is also recorded."""
+    """Delays Ctrl-C and SIGTERM until the end of the block, so that what was observed is also recorded. Then they do
+    what they would have done. Signals that are ignored, or that another language handles, are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     caught: list[int] = []
-    watched = (signal.SIGINT, signal.SIGTERM)
-    former = [signal.signal(number, lambda got, _: caught.append(got)) for number in watched]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    for number in former:
+        signal.signal(number, lambda got, _: caught.append(got))
     try:
         yield
     finally:
-        for number, handler in zip(watched, former, strict=True):
+        for number, handler in former.items():
             signal.signal(number, handler)
-    if caught:
-        raise KeyboardInterrupt
+        for number, handler in former.items():
+            if number in caught:
+                handler(number, None) if callable(handler) else signal.raise_signal(number)

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.collect import say
 from fedaudit.data.outsiders import understated
-from fedaudit.errors import FedauditError, printable
+from fedaudit.errors import OF_OTHERS, FedauditError, printable
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.coins import refuted
@@ -97,15 +97,16 @@ class Session:
         """An error inside the block becomes a gap, so that the training is not disturbed, unless `strict` is set."""
         try:
             yield
-        except Exception as error:
+        except OF_OTHERS as error:
             if self.strict:
                 raise
             self.gap(f"{doing}: {in_words(error)}")
 
     def gap(self, what: str) -> None:
-        log.warning("fedaudit: %s", printable(what))
         self.gaps.append(what)
-        self.listen(Gap(what))
+        with suppress(Exception):  # a handler of the training's log, or a listener, that fails
+            log.warning("fedaudit: %s", printable(what))
+            self.listen(Gap(what))
 
     def note(self, what: str) -> None:
         log.info("fedaudit: %s", printable(what))
@@ -258,11 +259,12 @@ class Session:
         with self.guard("there are no results"):
             self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:
-            self.document = self._saved(self.document, out)
+            with self.guard("the results could not be written"):
+                self.document = self._saved(self.document, out)
         if self.trace is not None:
-            right = self.auditor.right_answers() if self.auditor else None
-            self.trace.end(self._ended(), right)
-            self.trace.store.close()
+            with self.guard("the record has no end"), closing(self.trace.store):
+                right = self.auditor.right_answers() if self.auditor else None
+                self.trace.end(self._ended(), right)
         self.closed = True
         if self.document is not None:
             with self.guard("the results could not be passed on"):
@@ -341,7 +343,7 @@ def sentences(lines: list[str]) -> list[str]:
     return [line[0].upper() + line[1:].rstrip(".") + "." for line in told]
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: Exception | SystemExit) -> str:
     """An error as text. Other libraries' errors may quote data, so only their type and place are given."""
     if isinstance(error, FedauditError):
         return f"{error.what} [{error.code}]"

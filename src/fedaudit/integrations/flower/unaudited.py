@@ -3,15 +3,13 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
-from fedaudit import __version__
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.options import NOT_AUDITED
+from fedaudit.integrations.options import NOT_AUDITED, not_audited
 from fedaudit.results import document as results
-from fedaudit.results.document import DataInfo, Document, RunInfo, Withheld
-from fedaudit.session.session import in_words, sentences
+from fedaudit.results.document import Withheld
+from fedaudit.session.session import in_words
 
 log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
 
@@ -38,7 +36,7 @@ def write(out: Path | None, name: str, lines: list[str], rounds: int, withheld: 
         _set_aside(out / results.RESULTS)
         from fedaudit.report.html import write as write_page
 
-        document = _document(name, lines, rounds, withheld)
+        document = not_audited(name, lines, rounds, withheld)
         results.save(document, out)
         write_page(document, out / results.REPORT)
 
@@ -50,11 +48,3 @@ def _set_aside(found: Path) -> None:
         ours = False
     if not ours:
         found.replace(found.with_name("results-before.json"))
-
-
-def _document(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld]) -> Document:
-    nothing = DataInfo("", 0, 0, None, ())
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None, withheld=withheld)
-    told = sentences(lines)
-    return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
