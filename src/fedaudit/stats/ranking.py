@@ -7,15 +7,24 @@ import numpy as np
 from scipy import stats
 
 from fedaudit.stats.blocks import Block, design_effect, effective_subjects, lowest, numbered, too_few
-from fedaudit.stats.intervals import score_interval
+from fedaudit.stats.guaranteed_auc import guaranteed_ends, largest
+from fedaudit.stats.intervals import few_subjects_factor, pair_weights, score_interval
 from fedaudit.stats.proportions import BY_SUBJECT
+from fedaudit.stats.rare import rare_ends
 from fedaudit.types import Bools, Estimate, Floats, Ints
 
-_AUC = "mid-rank AUC; Newcombe score interval, variance at least DeLong's"
+_AUC = (
+    "mid-rank AUC; Newcombe score interval, variance at least DeLong's; where few records "
+    "are misplaced, as wide as one more could make it"
+)
 
 
 def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
-    """Probability that a member outscores an evaluation non-member of its own block (ties count half)."""
+    """Probability that a member outscores an evaluation non-member of its own block (ties count half).
+
+    The interval is approximate, and simulated in docs/coverage.md; the guaranteed ends are proved for independent
+    records (see `guaranteed_auc`).
+    """
     n_pos = sum(len(b.members) for b in blocks)
     n_neg = sum(len(b.evaluation) for b in blocks)
     usable = [b for b in blocks if len(b.members) and len(b.evaluation)]
@@ -24,8 +33,8 @@ def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
     reason = too_few(found.people) if found else "needs at least one member and one evaluation non-member"
     if found is None or reason:
         return Estimate("auc", None, None, None, confidence, method, "measured", n_pos, n_neg, reason=reason)
-    low, high = found.interval(1 - confidence)
-    return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg)
+    (low, high), proved = found.interval(1 - confidence), found.guaranteed(1 - confidence)
+    return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg, guaranteed=proved)
 
 
 def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
@@ -109,12 +118,31 @@ class Pooled:
     value: float
     sizes: list[tuple[int, int]]
     variance: float
+    third: float  # sum of the cubes of what each record or subject adds to the error
     people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
     worth: list[tuple[float, float]] | None = None  # the most that the sizes count for, because records are clustered
     tied: list[float] | None = None  # for each block, the factor by which ties lower its variance
+    spread: tuple[float, float] = (1.0, 1.0)  # design effects of members and of non-members, over all records
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth, self.tied)
+        """Nowhere wider than the guaranteed ends."""
+        sizes = self.sizes
+        low, high = score_interval(self.value, sizes, self.variance, alpha, self.people, self.worth, self.tied)
+        one = largest(pair_weights(sizes), [max(min(own), 1.0) for own in self.worth or sizes])
+        variance = self.variance * few_subjects_factor(self.people, alpha)
+        below, above = rare_ends(self.value, variance, self.third, one, alpha)
+        low += below[1] * min(below[0] - low, 0.0)
+        high += above[1] * max(above[0] - high, 0.0)
+        proved = self.guaranteed(alpha)
+        return max(low, proved[0]), min(high, proved[1])
+
+    def guaranteed(self, alpha: float) -> tuple[float, float]:
+        if self.worth is None:
+            return guaranteed_ends(self.value, self.sizes, alpha)
+        few = few_subjects_factor(self.people, alpha)
+        (members, others), sizes = self.spread, zip(self.sizes, self.worth, strict=True)
+        worth = [(min(m / members, a) / few, min(n / others, b) / few) for (m, n), (a, b) in sizes]
+        return guaranteed_ends(self.value, worth, alpha)
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
@@ -128,12 +156,31 @@ def pool(parts: Sequence[Part]) -> Pooled:
     people = _people(weighed)
     alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
     variance = sum(float(weight**2) * part.variance for weight, part in alone)
+    third = sum(_cubes(float(weight) * part.influence) for weight, part in alone)
     if people is None:
-        return Pooled(value, sizes, variance, tied=[part.tied for part in parts])
+        return Pooled(value, sizes, variance, third, tied=[part.tied for part in parts])
     shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
     whose = np.concatenate([own for _, own in shared if own is not None])
-    sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))
-    return Pooled(value, sizes, variance + float(np.sum(sums**2)), people, _worth(parts))
+    sums = np.asarray(np.bincount(whose, np.concatenate([influence for influence, _ in shared])), np.float64)
+    variance, third = variance + float(np.sum(sums**2)), third + _cubes(sums)
+    return Pooled(value, sizes, variance, third, people, _worth(parts), spread=_spread(weighed))
+
+
+def _cubes(influence: Floats) -> float:
+    """The same bits in whatever order the records are stored."""
+    return float(np.sum(np.sort(influence) ** 3))
+
+
+def _spread(weighed: Sequence[tuple[float, Part]]) -> tuple[float, float]:
+    """How many times larger the variance of each side's part of the error is than if every record stood for itself."""
+    found = []
+    for side in (0, 1):
+        of = [(p, slice(p.size[0]) if side == 0 else slice(p.size[0], None), w) for w, p in weighed if p.of_several]
+        added = np.concatenate([weight * part.influence[at] for part, at, weight in of])
+        whose = np.concatenate([part.whose[at] for part, at, _ in of if part.whose is not None])
+        nominal = float(np.sum(added**2))
+        found.append(max(float(np.sum(np.bincount(whose, added) ** 2)) / nominal, 1.0) if nominal > 0 else 1.0)
+    return found[0], found[1]
 
 
 def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:
