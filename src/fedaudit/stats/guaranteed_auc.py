@@ -7,42 +7,58 @@ f(s) = max(s - t, 0) it follows that k AUC reaches x with probability at most E 
 binomial and t < x may be chosen. This is sharper than Chernoff's bound (t is where Chernoff has an exponential), and at
 AUC 1 it is theta^k, Clopper and Pearson's limit.
 
-Several parties are weighted by their pairs. A comparison in party s then counts w_s / k_s, and none counts more than
-the largest of these, `weight`. A coin that counts less is never spread more widely than one that counts `weight` and
-falls accordingly less often: again a binomial, with the comparisons of all parties.
+Several parties are weighted by their pairs. Each record then has a share in the AUC's weight, and the mean over all
+pairings can be written so that no comparison counts more than the largest share on either side, `weight`. A coin that
+counts less is never spread more widely than one that counts `weight` and falls accordingly less often: again a
+binomial, with the comparisons of all parties.
 
-Where several records belong to one person, the sizes are divided by design effects, which are estimated: the ends are
-then only as good as these estimates (docs/coverage.md simulates this), and not proved.
+Where people have several records, people take the place of records, because all records of one person may err
+together. If everybody has equally many, the ends are proved for independent people. If not, there are as many
+comparisons as equally large people would give who tell as much (Kish's effective number); that is simulated in
+docs/coverage.md, and not proved.
 """
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy import optimize, special
 
-from fedaudit.stats.intervals import Sizes, pair_weights
-from fedaudit.types import Floats, Ints
+from fedaudit.types import Floats
 
 _TRIED = 24  # values of t near the best one; each gives a bound that holds
 _EXACT = 1e-10
 
 
-def guaranteed_ends(value: float, sizes: Sizes, alpha: float) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Comparisons:
+    """How many independent comparisons an AUC holds, and the most that one of them counts."""
+
+    trials: int
+    weight: float
+
+    def __add__(self, other: "Comparisons") -> "Comparisons":
+        return Comparisons(self.trials + other.trials, max(self.weight, other.weight))
+
+
+NONE = Comparisons(0, 0.0)
+
+
+def of_records(size: tuple[int, int], weight: float) -> Comparisons:
+    """One party in which every record stands for itself; `weight`: its own in the AUC."""
+    return Comparisons(min(size), weight / min(size))
+
+
+def of_people(people: float, weight: float) -> Comparisons:
+    """So many effective people on the side that has fewer; `weight`: that of their records in the AUC."""
+    trials = max(math.floor(people + 1e-9), 1)
+    return Comparisons(trials, weight / trials)
+
+
+def guaranteed_ends(value: float, of: Comparisons, alpha: float) -> tuple[float, float]:
     """The lower and the upper end, each missed by at most alpha / 2."""
-    trials, weight = comparisons(sizes)
-    return _least(value, trials, weight, alpha / 2), 1 - _least(1 - value, trials, weight, alpha / 2)
-
-
-def comparisons(sizes: Sizes) -> tuple[int, float]:
-    """How many independent comparisons there are, and the most that one of them counts in the AUC."""
-    each = [max(math.floor(min(own) + 1e-9), 1) for own in sizes]
-    return sum(each), largest(pair_weights(sizes), each)
-
-
-def largest(weights: Sequence[float], counts: Sequence[float]) -> float:
-    return max(weight / count for weight, count in zip(weights, counts, strict=True))
+    return _least(value, of.trials, of.weight, alpha / 2), 1 - _least(1 - value, of.trials, of.weight, alpha / 2)
 
 
 @lru_cache(maxsize=64)
@@ -74,16 +90,15 @@ def at_least(count: float, trials: int, chance: float) -> float:
         return 1.0
     top = math.ceil(count - 1e-9) - 1
     far = 2 * math.sqrt(trials * chance * (1 - chance)) + 4
-    tried = np.unique(np.linspace(max(math.floor(count - far), 0), top, _TRIED).astype(np.int64))
+    tried = np.arange(float(top), max(count - far, 0.0) - 1e-9, -math.ceil(far / _TRIED))
     bounds = _excess(tried, trials, chance) / (count - tried)
     exact = chance**trials if count > trials - 1e-9 else 1.0
     return float(min(bounds.min(), exact, 1.0))
 
 
-def _excess(tried: Ints, trials: int, chance: float) -> Floats:
-    """E max(S - t, 0) for a binomial S."""
-    mean = trials * chance
-    more = np.where(tried > 0, special.bdtrc(np.maximum(tried - 1, 0), trials, chance), 1.0)  # S >= t
-    one_less = special.bdtrc(np.clip(tried - 2, 0, None), max(trials - 1, 1), chance)  # S' >= t - 1, of trials - 1
-    one_less = np.where(tried > 1, one_less, 1.0)
-    return np.asarray(np.where(tried > 0, mean * one_less - tried * more, mean))
+def _excess(tried: Floats, trials: int, chance: float) -> Floats:
+    """E max(S - t, 0) for a binomial S: its mean times the chance of at least t - 1 in one trial less, minus t times
+    the chance of at least t."""
+    more = special.bdtrc(tried - 1, trials, chance)
+    one_less = special.bdtrc(tried - 2, trials - 1, chance) if trials > 1 else np.ones(len(tried))
+    return np.asarray(trials * chance * np.where(tried > 1, one_less, 1.0) - tried * np.where(tried > 0, more, 1.0))

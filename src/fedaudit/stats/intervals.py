@@ -83,7 +83,7 @@ def score_interval(
     Hanley and McNeil's variance vanishes towards AUC 1 as (1 - theta)^2 does, that of a share of records which err as
     1 - theta: the measured variance is carried on to other values of theta in both ways, and the larger one counts.
     """
-    weights = [w * w * factor for w, factor in zip(pair_weights(sizes), tied or [1.0] * len(sizes), strict=True)]
+    weights = [w * w * factor for w, factor in zip(_pair_weights(sizes), tied or [1.0] * len(sizes), strict=True)]
     variance = partial(_strata_variance, sizes=sizes, weights=weights)
     least = partial(_strata_variance, sizes=at_most or sizes, weights=weights)
     nominal = variance(value)
@@ -98,7 +98,7 @@ def score_interval(
     return _edge(outside, 0.0, value), _edge(outside, 1.0, value)
 
 
-def pair_weights(sizes: Sizes) -> list[float]:
+def _pair_weights(sizes: Sizes) -> list[float]:
     pairs = [m * n for m, n in sizes]
     return [own / sum(pairs) for own in pairs]
 

@@ -7,10 +7,10 @@ import numpy as np
 from scipy import stats
 
 from fedaudit.stats.blocks import Block, design_effect, effective_subjects, lowest, numbered, too_few
-from fedaudit.stats.guaranteed_auc import guaranteed_ends, largest
-from fedaudit.stats.intervals import few_subjects_factor, pair_weights, score_interval
+from fedaudit.stats.guaranteed_auc import NONE, Comparisons, guaranteed_ends, of_people, of_records
+from fedaudit.stats.intervals import few_subjects_factor, score_interval
 from fedaudit.stats.proportions import BY_SUBJECT
-from fedaudit.stats.rare import rare_ends
+from fedaudit.stats.rare import rare_ends, widened
 from fedaudit.types import Bools, Estimate, Floats, Ints
 
 _AUC = (
@@ -23,7 +23,7 @@ def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
     """Probability that a member outscores an evaluation non-member of its own block (ties count half).
 
     The interval is approximate, and simulated in docs/coverage.md; the guaranteed ends are proved for independent
-    records (see `guaranteed_auc`).
+    records or people (see `guaranteed_auc`).
     """
     n_pos = sum(len(b.members) for b in blocks)
     n_neg = sum(len(b.evaluation) for b in blocks)
@@ -119,30 +119,23 @@ class Pooled:
     sizes: list[tuple[int, int]]
     variance: float
     third: float  # sum of the cubes of what each record or subject adds to the error
+    comparisons: Comparisons
     people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
     worth: list[tuple[float, float]] | None = None  # the most that the sizes count for, because records are clustered
     tied: list[float] | None = None  # for each block, the factor by which ties lower its variance
-    spread: tuple[float, float] = (1.0, 1.0)  # design effects of members and of non-members, over all records
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Nowhere wider than the guaranteed ends."""
-        sizes = self.sizes
-        low, high = score_interval(self.value, sizes, self.variance, alpha, self.people, self.worth, self.tied)
-        one = largest(pair_weights(sizes), [max(min(own), 1.0) for own in self.worth or sizes])
+        low, high = score_interval(
+            self.value, self.sizes, self.variance, alpha, self.people, self.worth, self.tied
+        )  # fmt: skip
         variance = self.variance * few_subjects_factor(self.people, alpha)
-        below, above = rare_ends(self.value, variance, self.third, one, alpha)
-        low += below[1] * min(below[0] - low, 0.0)
-        high += above[1] * max(above[0] - high, 0.0)
+        low, high = widened((low, high), rare_ends(self.value, variance, self.third, self.comparisons.weight, alpha))
         proved = self.guaranteed(alpha)
         return max(low, proved[0]), min(high, proved[1])
 
     def guaranteed(self, alpha: float) -> tuple[float, float]:
-        if self.worth is None:
-            return guaranteed_ends(self.value, self.sizes, alpha)
-        few = few_subjects_factor(self.people, alpha)
-        (members, others), sizes = self.spread, zip(self.sizes, self.worth, strict=True)
-        worth = [(min(m / members, a) / few, min(n / others, b) / few) for (m, n), (a, b) in sizes]
-        return guaranteed_ends(self.value, worth, alpha)
+        return guaranteed_ends(self.value, self.comparisons, alpha)
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
@@ -157,30 +150,20 @@ def pool(parts: Sequence[Part]) -> Pooled:
     alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
     variance = sum(float(weight**2) * part.variance for weight, part in alone)
     third = sum(_cubes(float(weight) * part.influence) for weight, part in alone)
+    counted = sum((of_records(part.size, weight) for weight, part in alone), NONE)
     if people is None:
-        return Pooled(value, sizes, variance, third, tied=[part.tied for part in parts])
+        return Pooled(value, sizes, variance, third, counted, tied=[part.tied for part in parts])
     shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
     whose = np.concatenate([own for _, own in shared if own is not None])
     sums = np.asarray(np.bincount(whose, np.concatenate([influence for influence, _ in shared])), np.float64)
     variance, third = variance + float(np.sum(sums**2)), third + _cubes(sums)
-    return Pooled(value, sizes, variance, third, people, _worth(parts), spread=_spread(weighed))
+    counted += of_people(people, float(sum(weight for weight, part in weighed if part.of_several)))
+    return Pooled(value, sizes, variance, third, counted, people, _worth(parts))
 
 
 def _cubes(influence: Floats) -> float:
     """The same bits in whatever order the records are stored."""
     return float(np.sum(np.sort(influence) ** 3))
-
-
-def _spread(weighed: Sequence[tuple[float, Part]]) -> tuple[float, float]:
-    """How many times larger the variance of each side's part of the error is than if every record stood for itself."""
-    found = []
-    for side in (0, 1):
-        of = [(p, slice(p.size[0]) if side == 0 else slice(p.size[0], None), w) for w, p in weighed if p.of_several]
-        added = np.concatenate([weight * part.influence[at] for part, at, weight in of])
-        whose = np.concatenate([part.whose[at] for part, at, _ in of if part.whose is not None])
-        nominal = float(np.sum(added**2))
-        found.append(max(float(np.sum(np.bincount(whose, added) ** 2)) / nominal, 1.0) if nominal > 0 else 1.0)
-    return found[0], found[1]
 
 
 def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:

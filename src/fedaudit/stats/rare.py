@@ -30,6 +30,12 @@ def rare_ends(value: float, variance: float, third: float, one: float, alpha: fl
     return (max(ends[0], 0.0), _weight(*below[1:])), (min(ends[1], 1.0), _weight(*above[1:]))
 
 
+def widened(ends: tuple[float, float], rare: tuple[End, End]) -> tuple[float, float]:
+    """An interval that is right where many records carry the error, widened as far as these ends count."""
+    (low, high), (below, above) = ends, rare
+    return low + below[1] * min(below[0] - low, 0.0), high + above[1] * max(above[0] - high, 0.0)
+
+
 def gamma_quantile(mean: float, variance: float, third: float, chance: float) -> float:
     """The quantile of a gamma variable, shifted and if need be mirrored, with this third central moment."""
     skewness = _skewness(variance, third)
