@@ -29,12 +29,17 @@ def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
     n_neg = sum(len(b.evaluation) for b in blocks)
     usable = [b for b in blocks if len(b.members) and len(b.evaluation)]
     method = _AUC + BY_SUBJECT * any(b.subjects is not None for b in usable)
-    found = pool(parts_of(usable)) if usable else None
+    found = pooled_auc(usable) if usable else None
     reason = too_few(found.people) if found else "needs at least one member and one evaluation non-member"
     if found is None or reason:
         return Estimate("auc", None, None, None, confidence, method, "measured", n_pos, n_neg, reason=reason)
     (low, high), proved = found.interval(1 - confidence), found.guaranteed(1 - confidence)
     return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg, guaranteed=proved)
+
+
+def pooled_auc(blocks: Sequence[Block]) -> "Pooled":
+    """Of the blocks that have members and evaluation non-members; there is at least one."""
+    return pool(parts_of([b for b in blocks if len(b.members) and len(b.evaluation)]))
 
 
 def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
