@@ -240,6 +240,30 @@ def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(l
     assert local.high == stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][1]
 
 
+def test_a_limit_on_an_auc_rests_on_guaranteed_ends(leaky: Path) -> None:
+    entry = stored(leaky, "loss", "global")
+    low, high = entry["guaranteed"]
+    assert low < entry["low"] < entry["high"] < high
+    (finding,) = check(leaky, "auc[attack=loss, vantage=client] > 0.5").findings
+    assert (finding.low, finding.high) == (low, high)
+    between = (low + entry["low"]) / 2
+    assert check(leaky, f"auc[attack=loss, vantage=client] > {between}").exit_code == UNDECIDED
+
+
+def test_runs_whose_auc_has_no_guaranteed_ends_are_judged_by_those_of_their_scores(leaky: Path, tmp_path: Path) -> None:
+    """As written by earlier versions: another interval around the same value."""
+
+    def older(document: dict[str, Any]) -> None:
+        for result in document["results"]:
+            found = result["estimates"]["auc"]
+            found["low"] += 1e-3
+            found.pop("guaranteed", None)
+
+    rules = "auc[attack=loss, vantage=client] > 0.5", "auc[attack=loss, vantage=server] > 0.9999"
+    now, then = check(leaky, *rules), check(changed(leaky, tmp_path, older), *rules)
+    assert [f.low for f in now.findings if f.model == "global"] == [f.low for f in then.findings if f.model == "global"]
+
+
 # ------------------------------------------------------------------ what is not safe, and what is refused
 
 
