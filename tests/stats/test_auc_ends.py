@@ -15,7 +15,8 @@ from fedaudit.types import Floats
 
 
 def shots(world: World, times: int, seed: int = 0) -> dict[str, list[Shot]]:
-    rng, found = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    found: dict[str, list[Shot]] = {}
     for _ in range(times):
         for name, shot in world(rng).items():
             found.setdefault(name, []).append(shot)
@@ -34,7 +35,7 @@ def slow_bound(count: float, trials: int, chance: float) -> float:
     hits = np.arange(trials + 1)
     chances = binom.pmf(hits, trials, chance)
     tried = [*range(int(np.ceil(count))), *np.linspace(0, count, 50, endpoint=False)]
-    return min(1.0, *(float(chances @ np.maximum(hits - t, 0)) / (count - t) for t in tried))
+    return min(1.0, *(float(np.dot(chances, np.maximum(hits - t, 0))) / float(count - t) for t in tried))
 
 
 @pytest.mark.parametrize(("trials", "count"), [(1, 0.8), (5, 4.0), (5, 4.3), (30, 28.5), (200, 150.0), (200, 121.7)])
@@ -48,6 +49,7 @@ def test_the_bound_equals_the_search_over_every_t(trials: int, count: float, cha
 def test_all_members_above_all_outsiders_is_clopper_and_pearson() -> None:
     for members, outsiders in ((1000, 30), (30, 1000), (7, 7)):
         found = auc(plain(np.ones(members), np.zeros(outsiders)))
+        assert found.guaranteed is not None
         assert found.guaranteed == pytest.approx((0.025 ** (1 / min(members, outsiders)), 1.0))
         assert found.low is not None
         assert found.low >= found.guaranteed[0]

@@ -47,7 +47,7 @@ NONE = Comparisons(0, 0.0)
 
 def of_records(size: tuple[int, int], weight: float) -> Comparisons:
     """One party in which every record stands for itself; `weight`: its own in the AUC."""
-    return Comparisons(min(size), weight / min(size))
+    return Comparisons(min(size), float(weight / min(size)))
 
 
 def of_people(people: float, weight: float) -> Comparisons:
