@@ -52,7 +52,8 @@ NOTES = {
         "The quoted interval counts on the errors of several thresholds to average out. Where all members of every "
         "party lie just beside the threshold they do not, and the interval is wrong nearly always. The guaranteed ends "
         "hold. With one party the quoted interval is not exact either: at a corner of the ROC curve, which scores of "
-        "two values also have, it misses more often than it may, up to 9 %. Where a verdict depends on it, use the guaranteed ends."
+        "two values also have, it misses more often than it may, up to 9 %. Where a verdict depends on "
+        "it, use the guaranteed ends."
     ),
     "TPR at 1 % FPR: several records of one subject": (
         "The share is that of a score's variance which belongs to the subject (intra-subject correlation)."

@@ -49,7 +49,7 @@ def tied(attack: str, blocks: Sequence[Block], fprs: Sequence[float]) -> list[st
     able = [(fpr, tied_share(blocks, fpr)) for fpr in fprs if blocks and _calibrates(blocks, fpr)]
     return [
         f"{attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are accused in part. The score "
-        "saturates or takes few values: are the features scaled? If the rate is one at which the score changes its value, "
+        "saturates or takes few values: are the features scaled? If the score changes its value at just this rate, "
         "the quoted interval may be too narrow (it misses in 9 %, not in 5 %); the guaranteed ends hold."
         for fpr, share in able
         if share > MANY_TIES
