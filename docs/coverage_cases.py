@@ -5,6 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from docs.coverage_misplaced import (
+    RoundsAbove,
+    few_values,
+    heavy_tail,
+    long_tail,
+    members_below,
+    outsiders_above,
+    pair_above,
+    parties_apart,
+    people_above,
+)
 from docs.coverage_worlds import (
     Rng,
     Rounds,
@@ -53,6 +64,7 @@ CORNERS = "TPR: all members at the threshold, or a corner of the ROC curve there
 SUBJECTS = "TPR at 1 % FPR: several records of one subject"
 FPR = "Realised FPR"
 AUC = "AUC"
+MISPLACED = "AUC: a few records carry the error"
 SHARES = "Shares: accuracy, right guesses"
 BANDS = "Bands over rounds (a miss is one round or more outside)"
 PAIRS = "Differences on the same records"
@@ -145,12 +157,45 @@ def other_cases() -> list[Case]:
     ]
 
 
+def misplaced_cases() -> list[Case]:
+    """Nearly all members lie above nearly all outsiders."""
+    worlds = {
+        "1000 and 30, 5 % of outsiders above all": outsiders_above((1000, 30), 0.05),
+        "1000 and 30, 12 % of outsiders above all": outsiders_above((1000, 30), 0.12),
+        "1000 and 1000, .2 % of outsiders above all": outsiders_above((1000, 1000), 0.002),
+        "1000 and 1000, .36 % of outsiders above all": outsiders_above((1000, 1000), 0.0036),
+        "1000 and 1000, .01 % of outsiders above all": outsiders_above((1000, 1000), 0.0001),
+        "1000 and 200, 10 % of outsiders above all": outsiders_above((1000, 200), 0.1),
+        "30 and 30, 5 % of outsiders above all": outsiders_above((30, 30), 0.05),
+        "50 and 50, 5 % of members below all": members_below((50, 50), 0.05),
+        "20 and 1000, 5 % of members below all": members_below((20, 1000), 0.05),
+        "1000 and 1000, AUC .98, .5 % above all": outsiders_above((1000, 1000), 0.005, 2.9),
+        "1000 and 200, AUC .96, 2 % above all": outsiders_above((1000, 200), 0.02, 2.5),
+        "1000 and 1000, AUC .76, .5 % above all": outsiders_above((1000, 1000), 0.005, 1.0),
+        "1000 and 30, long tail of outsiders, AUC .95": long_tail((1000, 30), 0.95),
+        "200 and 200, long tail of outsiders, AUC .99": long_tail((200, 200), 0.99),
+        "1000 and 50, heavy tail of outsiders (Student's t, 2)": heavy_tail((1000, 50), 4.0),
+        "1000 and 20, two values, 99 % and 2 %": few_values((1000, 20), (0.01, 0.99), (0.98, 0.02)),
+        "300 and 300, two values, 99 % and 1 %": few_values((300, 300), (0.01, 0.99), (0.99, 0.01)),
+        "1000 and 20, two values, 90 % and 15 %": few_values((1000, 20), (0.1, 0.9), (0.85, 0.15)),
+        "500 and 60, three values": few_values((500, 60), (0.0, 0.02, 0.98), (0.9, 0.08, 0.02)),
+        "2 parties: 1000 and 30, 300 and 300": parties_apart([(1000, 30, 0.05), (300, 300, 0.01)]),
+        "20 x (50 and 20), 1 % above all": parties_apart([(50, 20, 0.01)] * 20),
+        "1000 and 40 people of ten records, 5 % above all": people_above(1000, 40, equal(10), 0.05),
+        "1000 and 60 people, half of the records of 8 %": people_above(1000, 60, equal(10), 0.08, 0.5),
+        "1000 and 100 people, heavy-tailed sizes, 5 %": people_above(1000, 100, heavy, 0.05),
+    }
+    return [Case(MISPLACED, name, world) for name, world in worlds.items()]
+
+
 def joint_cases() -> list[Case]:
     band, over = ("band", "equal shares"), ("over runs",)
     return [
         Case(BANDS, "AUC, 20 rounds, .9 to the next", Rounds(1, (200, 200, 1), 20, 0.9, 1.5), ROUNDS, band),
         Case(BANDS, "AUC, 20 rounds, .998 to the next", Rounds(1, (200, 200, 1), 20, 0.998, 1.5), ROUNDS, band),
         Case(BANDS, "AUC, 20 rounds, null", Rounds(1, (200, 200, 1), 20, 0.9, 0.0), ROUNDS, band),
+        Case(BANDS, "AUC, 10 rounds, 1000 and 30, 5 % above all", RoundsAbove((1000, 30), 0.05, 10), ROUNDS, band),
+        Case(BANDS, "AUC, 10 rounds, 300 and 300, .5 % above all", RoundsAbove((300, 300), 0.005, 10), ROUNDS, band),
         Case(BANDS, "TPR at 1 %, 20 rounds, .9", Rounds(1, (300, 1, 800), 20, 0.9, SERIOUS, 0.01), ROUNDS, band),
         Case(BANDS, "TPR at 1 %, 20 rounds, .998", Rounds(1, (300, 1, 800), 20, 0.998, SERIOUS, 0.01), ROUNDS, band),
         Case(BANDS, "TPR at 1 %, 4 parties, 10 rounds", Rounds(4, (150, 1, 300), 10, 0.9, SERIOUS, 0.01), ROUNDS, band),
@@ -158,6 +203,9 @@ def joint_cases() -> list[Case]:
         Case(PAIRS, "AUC, 100 and 150, alike .5", paired((1.5, 1.0), 0.5, (100, 150, 1), None)),
         Case(PAIRS, "AUC, 100 and 150, alike .8, near 1", paired((3.5, 3.0), 0.8, (100, 150, 1), None)),
         Case(PAIRS, "AUC, 30 and 30, alike .9", paired((1.0, 1.0), 0.9, (30, 30, 1), None)),
+        Case(PAIRS, "AUC, 1000 and 30, 5 and 1 % above all", pair_above((1000, 30), (0.05, 0.01))),
+        Case(PAIRS, "AUC, 1000 and 30, 5 % above all, none", pair_above((1000, 30), (0.05, 0.0))),
+        Case(PAIRS, "AUC, 1000 and 1000, .3 and .1 % above all", pair_above((1000, 1000), (0.003, 0.001))),
         Case(PAIRS, "TPR at 1 %, 1 x 1000, alike .9", paired((SERIOUS, SERIOUS), 0.9, (600, 1, 1000), 0.01)),
         Case(
             PAIRS,
@@ -239,4 +287,4 @@ def epsilon_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*tpr_cases(), *subject_cases(), *other_cases(), *joint_cases(), *epsilon_cases()]
+CASES = [*tpr_cases(), *subject_cases(), *other_cases(), *misplaced_cases(), *joint_cases(), *epsilon_cases()]

@@ -60,7 +60,7 @@ def shot(found: Estimate, truth: float) -> Shots:
 
 
 def both(found: Estimate, truth: float) -> Shots:
-    """A TPR's interval and its guaranteed ends."""
+    """The interval of a TPR or an AUC, and its guaranteed ends."""
     if found.guaranteed is None:
         return {}
     return {**shot(found, truth), "guaranteed": Shot(*found.guaranteed, truth)}
@@ -232,7 +232,7 @@ def area(parties: Sequence[tuple[int, int]], shift: float, per_deviation: float 
             if per_deviation is not None:
                 own, others = np.rint(own * per_deviation), np.rint(others * per_deviation)
             blocks.append(Block(own, others, np.zeros(0)))
-        return shot(auc(blocks), truth)
+        return both(auc(blocks), truth)
 
     return world
 
@@ -242,14 +242,14 @@ def area_of_two_values(sizes: tuple[int, int], own: float, others: float) -> Wor
 
     def world(rng: Rng) -> Shots:
         members, evaluation = ((rng.random(n) < p).astype(float) for n, p in zip(sizes, (own, others), strict=True))
-        return shot(auc([Block(members, evaluation, np.zeros(0))]), 0.5 + (own - others) / 2)
+        return both(auc([Block(members, evaluation, np.zeros(0))]), 0.5 + (own - others) / 2)
 
     return world
 
 
 def area_of_subjects(counts: tuple[int, int], size: Size, share: float, shift: float) -> World:
     truth = float(NORMAL.cdf(shift / np.sqrt(2)))
-    return lambda rng: shot(auc([by_subject(rng, (*counts, 0), size, share, shift)]), truth)
+    return lambda rng: both(auc([by_subject(rng, (*counts, 0), size, share, shift)]), truth)
 
 
 def between_parties(parties: int, counts: tuple[int, int], shifts: Sequence[float]) -> World:

@@ -51,11 +51,16 @@ NOTES = {
     "TPR: all members at the threshold, or a corner of the ROC curve there": (
         "The quoted interval counts on the errors of several thresholds to average out. Where all members of every "
         "party lie just beside the threshold they do not, and the interval is wrong nearly always. The guaranteed ends "
-        "hold. With one party the quoted interval is not exact either: at a corner of the ROC curve it misses more "
-        "often than it may. Where a verdict depends on it, use the guaranteed ends."
+        "hold. With one party the quoted interval is not exact either: at a corner of the ROC curve, which scores of "
+        "two values also have, it misses more often than it may, up to 9 %. Where a verdict depends on "
+        "it, use the guaranteed ends."
     ),
     "TPR at 1 % FPR: several records of one subject": (
         "The share is that of a score's variance which belongs to the subject (intra-subject correlation)."
+    ),
+    "AUC: a few records carry the error": (
+        "Nearly all members lie above nearly all outsiders, and the few that do not may be missing from the sample. "
+        "Where people have several records, the guaranteed ends count people, in proportion to what they tell."
     ),
     "Bands over rounds (a miss is one round or more outside)": (
         '`band` is what reports draw, and what "since round r" rests on. `equal shares` gives each round an equal part '

@@ -145,7 +145,7 @@ def test_an_update_that_nobody_saw_is_not_a_zero(tmp_path: Path) -> None:
 
 def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
     plain, _ = federation(client_app())
-    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, attacks=QUICK, halt_if="auc > 0.99")]))
+    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, attacks=QUICK, halt_if="auc > 0.9")]))
     assert same_models(plain, audited)
     assert all(HALTED not in context.state for context in grid.contexts.values())
 
@@ -262,7 +262,7 @@ def test_strict_withholds_another_answer_to_a_round_that_was_answered(caplog: py
     def other_seed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         return client_app(seeds_from=next(seeds))(message, context)
 
-    audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.99", strict=True)
+    audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, halt_if="auc > 0.9", strict=True)
     replies = send(client_app([audit, other_seed]), [1, 2, 2, 2])
     assert [reply.has_content() for reply in replies] == [True, True, True, False]
     assert replies[-1].error.reason == f"{WITHHELD} [unaudited]"

@@ -19,6 +19,7 @@ from fedaudit.results.rules import Rule, parse_rule, parse_rules
 from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
+from fedaudit.stats.strongest import proved_ends
 from tests import sealed
 from tests.report.builder import guarantee
 from tests.worlds import config
@@ -140,13 +141,14 @@ def stored(path: Path, attack: str, model: str, party: str | None = None, metric
 
 def test_one_result_is_judged_by_its_stored_interval(leaky: Path) -> None:
     e = stored(leaky, "loss", "global")
-    where = "[attack=loss, vantage=client]"
+    (low, high), where = e["guaranteed"], "[attack=loss, vantage=client]"
+    assert low < e["low"] < e["high"] < high
     for limit, code in (
-        (e["low"] - 1e-6, FAILED),
-        (e["low"] + 1e-6, UNDECIDED),
+        (low - 1e-6, FAILED),
+        (low + 1e-6, UNDECIDED),
         (e["value"], UNDECIDED),
-        (e["high"] - 1e-6, UNDECIDED),
-        (e["high"] + 1e-6, PASSED),
+        (high - 1e-6, UNDECIDED),
+        (high + 1e-6, PASSED),
     ):
         gate = check(leaky, f"auc{where} > {limit:.9f}")
         assert (gate.exit_code, gate.looked_at) == (code, 1)
@@ -172,7 +174,7 @@ def test_the_attacks_beside_the_primary_ones_share_half_of_the_error(leaky: Path
     mine = (scores["attack"] == "loss") & (scores["model"] == "global")
     sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
     (finding,) = [f for f in gate.findings if (f.attack, f.model) == ("loss", "global")]
-    assert finding.low == auc([Block(*sets)], 1 - 0.05 / 4).low
+    assert finding.low == proved_ends(auc([Block(*sets)], 1 - 0.05 / 4))[0]
 
 
 def test_no_gate_passes_where_an_attack_violates_the_limit(leaky: Path) -> None:
@@ -200,15 +202,15 @@ def test_T4_several_results_share_the_error_of_their_lower_ends(leaky: Path) -> 
     mine = (scores["attack"] == "loss") & (scores["model"] == "global")
     sets = [scores["score"][mine & (scores["role"] == role)] for role in ("member", "evaluation", "calibration")]
     (finding,) = [f for f in gate.findings if f.rule.limit == 0.501]
-    assert finding.low == auc([Block(*sets)], 1 - 0.05 / 4).low
+    assert finding.low == proved_ends(auc([Block(*sets)], 1 - 0.05 / 4))[0]
     assert finding.low is not None
-    assert finding.low < stored(leaky, "loss", "global")["low"]
-    assert finding.high == stored(leaky, "loss", "global")["high"]
+    assert finding.low < stored(leaky, "loss", "global")["guaranteed"][0]
+    assert finding.high == stored(leaky, "loss", "global")["guaranteed"][1]
     assert gate.exit_code == FAILED
 
 
 def test_a_lower_end_that_correction_moves_below_the_limit_decides_nothing(leaky: Path) -> None:
-    uncorrected = stored(leaky, "loss", "global")["low"]
+    uncorrected = stored(leaky, "loss", "global")["guaranteed"][0]
     limit = uncorrected - 1e-4
     assert check(leaky, f"auc[attack=loss, vantage=client] > {limit}").exit_code == FAILED
     both = check(leaky, f"auc[attack=loss, vantage=client] > {limit}", "auc[attack=loss, vantage=server] > 0.9999")
@@ -240,13 +242,27 @@ def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(l
     assert local.high == stored(leaky, "loss", "local", metric="tpr@0.1")["guaranteed"][1]
 
 
+def test_runs_whose_auc_has_no_guaranteed_ends_are_judged_by_those_of_their_scores(leaky: Path, tmp_path: Path) -> None:
+    """As written by earlier versions: another interval around the same value."""
+
+    def older(document: dict[str, Any]) -> None:
+        for result in document["results"]:
+            found = result["estimates"]["auc"]
+            found["low"] += 1e-3
+            found.pop("guaranteed", None)
+
+    rule = "auc[attack=loss] > 0.5"
+    now, then = check(leaky, rule), check(changed(leaky, tmp_path, older), rule)
+    assert [f.low for f in now.findings] == [f.low for f in then.findings]
+
+
 # ------------------------------------------------------------------ what is not safe, and what is refused
 
 
 def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
     def invert(document: dict[str, Any]) -> None:
         for result in document["results"]:
-            result["estimates"]["auc"] |= {"value": 0.3, "low": 0.2, "high": 0.4}
+            result["estimates"]["auc"] |= {"value": 0.3, "low": 0.2, "high": 0.4, "guaranteed": [0.1, 0.5]}
 
     path = changed(leaky, tmp_path, invert)
     (path / "scores.parquet").unlink()

@@ -22,9 +22,14 @@ QUICK = {
     "20 and 20": 400,
     "150 and 150, two values, 95 % and 90 %": 400,
     "600 and 600, heavy-tailed, .5": 200,
+    "1000 and 20, two values, 99 % and 2 %": 200,
+    "1000 and 50, heavy tail of outsiders (Student's t, 2)": 150,
+    "2 parties: 1000 and 30, 300 and 300": 150,
     "party against the others, 4 parties": 100,
     "400 records, nine each, .5, 98 %": 300,
+    "AUC, 10 rounds, 1000 and 30, 5 % above all": 60,
     "AUC, 100 and 150, alike .8, near 1": 150,
+    "AUC, 1000 and 30, 5 and 1 % above all": 150,
     "TPR at 1 %, 1 x 1000, alike .9": 150,
     "5 runs, spread .2, same records": 150,
     "proved, ranks fixed, 500 trials, mu 1": 300,
@@ -47,7 +52,7 @@ def test_intervals_hold_where_they_promise_to(name: str) -> None:
 def test_T2_ties_do_not_widen_the_interval_of_an_auc() -> None:
     """With two values it is at most a third wider than 2 x 1.96 standard deviations."""
     for name, p, q in (("60 % and 50 %", 0.6, 0.5), ("95 % and 90 %", 0.95, 0.9)):
-        (count,) = simulate(case(f"150 and 150, two values, {name}"), 100)
+        count, _ = simulate(case(f"150 and 150, two values, {name}"), 100)
         assert count.width < 4 / 3 * 3.92 * ((p * (1 - p) + q * (1 - q)) / 150 / 4) ** 0.5
 
 

@@ -44,11 +44,13 @@ def unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> lis
 
 
 def tied(attack: str, blocks: Sequence[Block], fprs: Sequence[float]) -> list[str]:
-    """Many scores that equal their threshold: coins decide about them, and the figure is right all the same."""
+    """Many scores that equal their threshold: coins decide about them. The figure is right all the same; its interval
+    may be too narrow where the ROC curve has a corner at this rate."""
     able = [(fpr, tied_share(blocks, fpr)) for fpr in fprs if blocks and _calibrates(blocks, fpr)]
     return [
         f"{attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are accused in part. The score "
-        "saturates or takes few values: are the features scaled?"
+        "saturates or takes few values: are the features scaled? If the score changes its value at just this rate, "
+        "the quoted interval may be too narrow (it misses in 9 %, not in 5 %); the guaranteed ends hold."
         for fpr, share in able
         if share > MANY_TIES
     ][:1]

@@ -1,8 +1,9 @@
 """Is a finished run within its limits? The verdict follows from intervals, never from point estimates.
 
 A rule is what must not be: `tpr@0.01 > 0.05`. It is *violated* when the lower end of an interval lies above the limit,
-*safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR are the guaranteed ones.
-A rule of several conditions, joined by `and`, is violated when all of them are, and safe when one of them is.
+*safe* when the upper ends of all lie below it, and otherwise *undecided*. The ends of a TPR and of an AUC are the
+guaranteed ones. A rule of several conditions, joined by `and`, is violated when all of them are, and safe when one of
+them is.
 
 `accuracy` is that of the released model on records it was not trained on; `epsilon` is what the run claims, and a run
 that claims nothing has none that could be within a limit. A claim that the run's own audit refutes leaves nothing safe.
@@ -356,7 +357,10 @@ def _corrected(
         return None  # canaries: scores.parquet holds those of records
     stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
-    same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
+    # Runs of earlier versions have no guaranteed ends of an AUC, and another interval around the same value.
+    older = stored.guaranteed is None and again.guaranteed is not None
+    names = ("value",) if older else ("value", "low", "high")
+    same = all(_close(getattr(again, name), getattr(stored, name)) for name in names)
     if not same and entry.vantage == "outsider":
         return None  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
     if not same:

@@ -11,7 +11,7 @@
    should be quoted, because choosing among many favours what looked good by chance. They share their error among the
    confirming runs that may be made.
 
-"Within the limit" is what the gate calls safe: every upper end below it, and those of a TPR are the guaranteed ones.
+"Within the limit" is what the gate calls safe: every upper end below it, the guaranteed ones.
 """
 
 from __future__ import annotations

@@ -165,12 +165,12 @@ def _ranked(members: Floats, nonmembers: Floats) -> Iterator[tuple[int, int]]:
 def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: float = 0.95) -> Estimate:
     """Epsilon of the Gaussian mechanism with the separation of the scores (mu-GDP), if the scores are Gaussian.
 
-    The interval inverts the score test of mu for two normal samples of one variance. When the scores are not normal or
-    their variances differ, there is no value.
+    The interval inverts the noncentral t, which the separation in standard errors follows exactly for two normal
+    samples of one variance. When the scores are not normal or their variances differ, there is no value.
     """
     _check(members, nonmembers, delta, confidence)
     m, n = len(members), len(nonmembers)
-    method = f"mu-GDP: two Gaussians of one variance; score interval of mu; at delta {delta:g}"
+    method = f"mu-GDP: two Gaussians of one variance; noncentral t interval of mu; at delta {delta:g}"
     reason = "needs at least 8 trials on either side" if min(m, n) < 8 else _not_gaussian(members, nonmembers)
     if delta == 0:
         reason = "a Gaussian mechanism has no finite epsilon at delta 0"
@@ -179,13 +179,10 @@ def gdp_epsilon(members: Floats, nonmembers: Floats, delta: float, confidence: f
     freedom = m + n - 2
     variance = (np.var(members, ddof=1) * (m - 1) + np.var(nonmembers, ddof=1) * (n - 1)) / freedom
     mu = float((members.mean() - nonmembers.mean()) / math.sqrt(variance))
-    z2 = float(stats.norm.isf((1 - confidence) / 2)) ** 2
-    # (mu - t)^2 <= z^2 (1/m + 1/n + t^2 / 2 freedom), solved for t
-    a, b, c = 1 - z2 / (2 * freedom), mu, mu * mu - z2 * (1 / m + 1 / n)
-    half = math.sqrt(b * b - a * c)
-    low, value, high = (
-        gaussian_epsilon(max(t, 0.0), delta) for t in ((b - half) / a, mu, (b + half) / a)
-    )  # negative: no separation
+    error, tail = math.sqrt(1 / m + 1 / n), (1 - confidence) / 2
+    ends = (error * float(special.nctdtrinc(freedom, chance, mu / error)) for chance in (1 - tail, tail))
+    low, high = (gaussian_epsilon(max(t, 0.0), delta) for t in ends)  # negative: no separation
+    value = gaussian_epsilon(max(mu, 0.0), delta)
     return Estimate("epsilon-gdp", value, low, high, confidence, f"{method}; mu = {mu:.4g}", "model-based", m, n)
 
 

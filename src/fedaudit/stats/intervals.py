@@ -79,16 +79,20 @@ def score_interval(
     the largest sizes that the strata may count for. They matter near AUC 1, where hardly anybody is misplaced and the
     factor cannot be measured. `tied`: the factors by which ties lower the variances of the strata, which Hanley and
     McNeil's formula has for scores without ties.
+
+    Hanley and McNeil's variance vanishes towards AUC 1 as (1 - theta)^2 does, that of a share of records which err as
+    1 - theta: the measured variance is carried on to other values of theta in both ways, and the larger one counts.
     """
     weights = [w * w * factor for w, factor in zip(_pair_weights(sizes), tied or [1.0] * len(sizes), strict=True)]
     variance = partial(_strata_variance, sizes=sizes, weights=weights)
     least = partial(_strata_variance, sizes=at_most or sizes, weights=weights)
     nominal = variance(value)
     widening = max(1.0, measured_variance / nominal) if nominal > 0 else 1.0
+    like_a_share = measured_variance / (value * (1 - value)) if 0 < value < 1 else 0.0
     z = float(special.ndtri(1 - alpha / 2) if people is None else special.stdtrit(people - 1, 1 - alpha / 2))
 
     def outside(theta: float) -> float:
-        spread = max(widening * variance(theta), least(theta) if at_most else 0.0)
+        spread = max(widening * variance(theta), like_a_share * theta * (1 - theta), least(theta) if at_most else 0.0)
         return (value - theta) ** 2 - z * z * spread
 
     return _edge(outside, 0.0, value), _edge(outside, 1.0, value)

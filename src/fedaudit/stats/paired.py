@@ -6,16 +6,23 @@ errors (Zou and Donner's MOVER), which follows from what each record, or each su
 b are their half-widths, that of the difference is the root of a^2 + b^2 - 2 r a b. Where the intervals are lopsided,
 the term with r is computed from their mean half-widths, so that two estimates with identical errors differ by 0,
 however lopsided their intervals are. Records are joined by id; what only one side has counts as independent.
+
+Two AUCs that err on the same few records seem to have identical errors, although one more record may part them. So the
+ends of an AUC's difference are also computed with one record added on which the two differ as much as can be (see
+`rare`). Only scores that are the same for every record have a difference of 0 for certain.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedaudit.stats.blocks import Block
 from fedaudit.stats.influence import Influence, auc_influence, by_unit, tpr_influence
-from fedaudit.stats.ranking import auc
+from fedaudit.stats.intervals import few_subjects_factor
+from fedaudit.stats.ranking import auc, pooled_auc
+from fedaudit.stats.rare import rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
 from fedaudit.types import Estimate
 
@@ -23,7 +30,26 @@ from fedaudit.types import Estimate
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
     """The first AUC minus the second."""
     pair = auc(first, confidence), auc(second, confidence)
-    return difference(pair, [(auc_influence(first), first), (auc_influence(second), second)])
+    influences = [(auc_influence(first), first), (auc_influence(second), second)]
+    found = difference(pair, influences)
+    if found.value is None or found.low is None or found.high is None or _same_scores(first, second):
+        return found
+    alpha = 1 - confidence
+    pooled = [pooled_auc(blocks) for blocks in (first, second)]
+    one = max(own.comparisons.weight for own in pooled)
+    few = max(few_subjects_factor(own.people, alpha) for own in pooled)
+    mine, theirs = by_unit(influences)
+    apart = np.sort(mine - theirs) / 2  # a difference between -1 and 1, brought to 0..1 as an AUC is
+    variance, third = few * float(np.sum(apart**2)), float(np.sum(apart**3))
+    middle, ends = (1 + found.value) / 2, ((1 + found.low) / 2, (1 + found.high) / 2)
+    low, high = widened(ends, rare_ends(middle, variance, third, one, alpha))
+    return replace(found, low=2 * low - 1, high=2 * high - 1)
+
+
+def _same_scores(first: Sequence[Block], second: Sequence[Block]) -> bool:
+    """Has every record the same score on both sides?"""
+    scores = [([(b.members, b.evaluation, b.calibration) for b in blocks], blocks) for blocks in (first, second)]
+    return bool(np.array_equal(*by_unit(scores)))
 
 
 def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, confidence: float = 0.95) -> Estimate:

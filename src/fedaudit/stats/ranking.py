@@ -7,25 +7,39 @@ import numpy as np
 from scipy import stats
 
 from fedaudit.stats.blocks import Block, design_effect, effective_subjects, lowest, numbered, too_few
-from fedaudit.stats.intervals import score_interval
+from fedaudit.stats.guaranteed_auc import NONE, Comparisons, guaranteed_ends, of_people, of_records
+from fedaudit.stats.intervals import few_subjects_factor, score_interval
 from fedaudit.stats.proportions import BY_SUBJECT
+from fedaudit.stats.rare import rare_ends, widened
 from fedaudit.types import Bools, Estimate, Floats, Ints
 
-_AUC = "mid-rank AUC; Newcombe score interval, variance at least DeLong's"
+_AUC = (
+    "mid-rank AUC; Newcombe score interval, variance at least DeLong's; where few records "
+    "are misplaced, as wide as one more could make it"
+)
 
 
 def auc(blocks: Sequence[Block], confidence: float = 0.95) -> Estimate:
-    """Probability that a member outscores an evaluation non-member of its own block (ties count half)."""
+    """Probability that a member outscores an evaluation non-member of its own block (ties count half).
+
+    The interval is approximate, and simulated in docs/coverage.md; the guaranteed ends are proved for independent
+    records or people (see `guaranteed_auc`).
+    """
     n_pos = sum(len(b.members) for b in blocks)
     n_neg = sum(len(b.evaluation) for b in blocks)
     usable = [b for b in blocks if len(b.members) and len(b.evaluation)]
     method = _AUC + BY_SUBJECT * any(b.subjects is not None for b in usable)
-    found = pool(parts_of(usable)) if usable else None
+    found = pooled_auc(usable) if usable else None
     reason = too_few(found.people) if found else "needs at least one member and one evaluation non-member"
     if found is None or reason:
         return Estimate("auc", None, None, None, confidence, method, "measured", n_pos, n_neg, reason=reason)
-    low, high = found.interval(1 - confidence)
-    return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg)
+    (low, high), proved = found.interval(1 - confidence), found.guaranteed(1 - confidence)
+    return Estimate("auc", found.value, low, high, confidence, method, "measured", n_pos, n_neg, guaranteed=proved)
+
+
+def pooled_auc(blocks: Sequence[Block]) -> "Pooled":
+    """Of the blocks that have members and evaluation non-members; there is at least one."""
+    return pool(parts_of([b for b in blocks if len(b.members) and len(b.evaluation)]))
 
 
 def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
@@ -109,12 +123,24 @@ class Pooled:
     value: float
     sizes: list[tuple[int, int]]
     variance: float
+    third: float  # sum of the cubes of what each record or subject adds to the error
+    comparisons: Comparisons
     people: float | None = None  # effective subjects on the side that has fewer; None: every record stands for itself
     worth: list[tuple[float, float]] | None = None  # the most that the sizes count for, because records are clustered
     tied: list[float] | None = None  # for each block, the factor by which ties lower its variance
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        return score_interval(self.value, self.sizes, self.variance, alpha, self.people, self.worth, self.tied)
+        """Nowhere wider than the guaranteed ends."""
+        low, high = score_interval(
+            self.value, self.sizes, self.variance, alpha, self.people, self.worth, self.tied
+        )  # fmt: skip
+        variance = self.variance * few_subjects_factor(self.people, alpha)
+        low, high = widened((low, high), rare_ends(self.value, variance, self.third, self.comparisons.weight, alpha))
+        proved = self.guaranteed(alpha)
+        return max(low, proved[0]), min(high, proved[1])
+
+    def guaranteed(self, alpha: float) -> tuple[float, float]:
+        return guaranteed_ends(self.value, self.comparisons, alpha)
 
 
 def pool(parts: Sequence[Part]) -> Pooled:
@@ -128,12 +154,21 @@ def pool(parts: Sequence[Part]) -> Pooled:
     people = _people(weighed)
     alone = [(weight, part) for weight, part in weighed if people is None or not part.of_several]
     variance = sum(float(weight**2) * part.variance for weight, part in alone)
+    third = sum(_cubes(float(weight) * part.influence) for weight, part in alone)
+    counted = sum((of_records(part.size, weight) for weight, part in alone), NONE)
     if people is None:
-        return Pooled(value, sizes, variance, tied=[part.tied for part in parts])
+        return Pooled(value, sizes, variance, third, counted, tied=[part.tied for part in parts])
     shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
     whose = np.concatenate([own for _, own in shared if own is not None])
-    sums = np.bincount(whose, np.concatenate([influence for influence, _ in shared]))
-    return Pooled(value, sizes, variance + float(np.sum(sums**2)), people, _worth(parts))
+    sums = np.asarray(np.bincount(whose, np.concatenate([influence for influence, _ in shared])), np.float64)
+    variance, third = variance + float(np.sum(sums**2)), third + _cubes(sums)
+    counted += of_people(people, float(sum(weight for weight, part in weighed if part.of_several)))
+    return Pooled(value, sizes, variance, third, counted, people, _worth(parts))
+
+
+def _cubes(influence: Floats) -> float:
+    """The same bits in whatever order the records are stored."""
+    return float(np.sum(np.sort(influence) ** 3))
 
 
 def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:

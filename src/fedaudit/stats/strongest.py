@@ -80,7 +80,8 @@ def certain(headline: Headline, name: str | None) -> tuple[int, float]:
 
 def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:
     """A verdict on a limit rests on the guaranteed ends, where an estimate has them: they hold for every distribution
-    of scores of independent records; where people have several records, they rest on estimated design effects."""
+    of scores of independent records. Where people have several records, those of a TPR rest on estimated design
+    effects, those of an AUC on the effective number of people."""
     return estimate.guaranteed or (estimate.low, estimate.high)
 
 

@@ -52,7 +52,8 @@ class Estimate:
     reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
     ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
     guaranteed: Annotated[
-        tuple[float, float] | None, "TPR: ends that hold for independent records whatever their scores' distribution is"
+        tuple[float, float] | None,
+        "TPR and AUC: ends that hold for independent records whatever their scores' distribution is",
     ] = None
 
 

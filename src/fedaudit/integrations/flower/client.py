@@ -347,7 +347,7 @@ def _epoch_seconds(reply: Message, elapsed: float) -> float:
 
 
 def _figures(crossing: Withheld) -> str:
-    """Which attack crosses a limit, and by what: a limit on a TPR rests on the guaranteed lower end."""
+    """Which attack crosses a limit, and by what: a limit rests on the guaranteed lower end."""
     (found,) = crossing.estimates.values()
     proved = f", at least {found.guaranteed[0]:.4f} guaranteed" if found.guaranteed else ""
     return f"{crossing.attack}, {_words(found)}{proved}"
