@@ -57,6 +57,9 @@ def audit(
         list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help='Import what the run names as "package.module:name", and run it.')
+    ] = False,
 ) -> None:
     """Attack a recorded federation again, without training, from its stored signals or its stored models.
 
@@ -75,7 +78,7 @@ def audit(
     refuse_foreign(out, [RESULTS])
     if named := twice(attack or ()):
         raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
-    document = replay(run_dir, attack or [], out, progress)
+    document = replay(run_dir, attack or [], out, progress, trust_code)
     _finish(document, out)
 
 

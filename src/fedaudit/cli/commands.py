@@ -87,7 +87,6 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
             signal.signal(number, signal.default_int_handler)
         tune_process()
-        sys.path.insert(0, "")  # so that a user's own model is found in the current folder
         app()
     except FedauditError as error:
         errors.print(f"[bold red]Error[/bold red] {escape(str(error))}")

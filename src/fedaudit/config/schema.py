@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
+from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
 from fedaudit.config.tear import Tear
@@ -298,7 +299,9 @@ class Config(Section):
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
     """Reads a TOML file and applies `--set section.key=value` (the value in TOML; a bare word is text)."""
-    return parse(read_toml(path, "config"), overrides, where=str(path))
+    raw = read_toml(path, "config")
+    found_in(str(path.parent.resolve()))  # what it names as "package.module:name" may lie beside it
+    return parse(raw, overrides, where=str(path))
 
 
 def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "configuration") -> Config:
