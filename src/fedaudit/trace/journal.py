@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import PRIVATE
+from fedaudit.files import open_regular
 
 MAX_BYTES = 4 * 2**30
 MAX_LINE = 256 * 2**20
@@ -52,7 +52,7 @@ def _check(body: str | bytes) -> str:
 def read(path: Path) -> Reading:
     """Reads all intact lines. A damaged last line is an unfinished write; damaged lines before it are skipped and
     listed."""
-    if not path.exists():
+    if not path.is_file():  # a pipe would be waited for
         return Reading([], [], 0, False)
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError(
@@ -110,10 +110,10 @@ class Journal:
         path = Path(self.file.name)
         with contextlib.suppress(OSError):
             self.file.close()
-        os.truncate(path, size)
         self.file = _private(path)
+        self.file.truncate(size)
 
 
 def _private(path: Path) -> IO[bytes]:
     """Opened for appending; a new journal is for its owner alone, like the files beside it."""
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, PRIVATE))
+    return open(path, "ab", opener=lambda name, flags: open_regular(Path(name), flags))
