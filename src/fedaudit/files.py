@@ -1,7 +1,7 @@
 """Atomic file writes, a lock that gives a directory a single writer, and what a file is by its first bytes.
 
-Only regular files are written. What is a link, a device, a pipe or a folder is refused, and nothing happens to it: a run
-that somebody sent may hold a link to a file of yours.
+Only regular files are written. What is a link, a device, a pipe or a folder is refused, and nothing happens to it: a
+run that somebody sent may hold a link to a file of yours.
 """
 
 import contextlib

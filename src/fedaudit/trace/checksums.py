@@ -67,6 +67,11 @@ def verify(path: Path, found: str, remedy: str = AGAIN) -> bool:
     return bool(recorded)
 
 
+def vouched(path: Path) -> bool:
+    """Does a journal have a checksum of this file?"""
+    return bool(_recorded(path))
+
+
 def unchecked(path: Path) -> str:
     """The sentence about a file that nothing vouches for; empty if a journal does."""
     if _recorded(path):

@@ -26,6 +26,12 @@ class Reading:
     good_bytes: int
     torn: bool  # the last line was being written when the writer died
 
+    @property
+    def removed(self) -> int:
+        """How many lines were taken out. Lines are numbered, so that their numbers are missing."""
+        numbers = {event["n"] for event in self.events}
+        return max(0, max(numbers, default=0) - len(numbers) - len(self.damaged))
+
 
 def encode(number: int, event: Event) -> bytes:
     body = json.dumps({**event, "n": number}, allow_nan=False, ensure_ascii=True)

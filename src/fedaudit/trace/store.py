@@ -56,7 +56,7 @@ class Store:
         self.snapshots = manifest.get("keep") == "snapshots"
         self._journal = journal.Journal(directory / JOURNAL) if lock else None
         reading = self._journal.reading if self._journal else journal.read(directory / JOURNAL)
-        self.torn = reading.torn
+        self.torn, self.removed = reading.torn, reading.removed
         self.lineage = Lineage()
         self.damaged_lines = list(reading.damaged)
         for event in reading.events:
@@ -289,7 +289,27 @@ class Store:
 
     def damage(self) -> list[str]:
         """Lines of the journal that are not as they were written. An audit without them is degraded."""
-        return [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+        found = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+        if self.removed:
+            found.append(f"{self.removed} numbered lines of {JOURNAL} are not there any more.")
+        return found
+
+    def incomplete(self) -> list[str]:
+        """Why not all rounds that were done may be recorded; empty if nothing speaks for that."""
+        found, later = self.damage(), self._unlisted()
+        if self.torn:
+            found.append(f"The last line of {JOURNAL} was only half written.")
+        if missing := self.lineage.missing():
+            found.append(f"There is no record of {spans(missing)}.")
+        if later:
+            found.append(f"There are files of {spans(later)}, and no line of {JOURNAL} about it.")
+        return found
+
+    def _unlisted(self) -> list[int]:
+        """Rounds after the newest one that left files, but no line."""
+        names = [*(self.directory / SIGNALS).glob("*.parquet"), *(self.directory / ROUNDS).glob("*")]
+        found = {int(name.name[:5]) for name in names if re.match(r"\d{5}\b", name.name)}
+        return sorted(number for number in found if number > self.lineage.newest)
 
     def warnings(self) -> list[str]:
         """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
