@@ -98,7 +98,7 @@ def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
 
 def read_columns(path: Path, without: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Column]:
     """The columns by name. A file that is no table is named for what it is, with what to write instead. Where `only`
-    some columns are wanted, the others may be of any type and without names, and come back empty from a parquet file."""
+    some columns are wanted, the others may be of any type and without names; from parquet they come back empty."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
     if not path.is_file() and not path.is_dir():

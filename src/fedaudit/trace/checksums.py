@@ -36,6 +36,7 @@ def seal(directory: Path, checksums: Checksums) -> None:
 
 def append(directory: Path, checksums: Checksums) -> None:
     """The same for whoever holds the lock."""
+    directory.mkdir(parents=True, exist_ok=True)
     written = journal.Journal(directory / JOURNAL)
     try:
         written.append(event(checksums))

@@ -1,6 +1,7 @@
 """The journal: one line of JSON for each event, each with its number and checksum, on disk before `append` returns."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -95,6 +96,7 @@ class Journal:
         line = encode(self.next, event)
         if self.file.closed:  # an audit that is finished once more
             self.file = _private(Path(self.file.name))
+        self.check()
         before = self.file.seek(0, os.SEEK_END)
         try:
             self.file.write(line)
@@ -103,6 +105,18 @@ class Journal:
             self._take_back(before)
             raise
         self.next += 1
+
+    def check(self) -> None:
+        """Refuses to go on when the file that is open is not the one of that name any more."""
+        if self.file.closed:
+            return
+        mine = os.fstat(self.file.fileno())
+        try:
+            there = os.lstat(self.file.name)
+        except FileNotFoundError:
+            there = None
+        if there is None or not os.path.samestat(mine, there):
+            raise OSError(errno.ESTALE, "the folder was deleted or replaced in the meantime", self.file.name)
 
     def close(self) -> None:
         self.file.close()

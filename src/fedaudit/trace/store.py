@@ -206,6 +206,8 @@ class Store:
             self._write(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
 
     def _write(self, path: Path, blob: bytes) -> None:
+        if self._journal:
+            self._journal.check()
         refuse_links(self.directory, path)
         write_atomically(path, blob)
 
