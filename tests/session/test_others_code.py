@@ -139,3 +139,25 @@ def test_whole_numbers_are_scores(tmp_path: Path) -> None:
 def test_B2_what_cannot_work_is_found_before_training(more: dict[str, Any], code: str) -> None:
     with pytest.raises(FedauditError, match=code):
         prepare(asked(["loss"], **more))
+
+
+class Nothing(Mine):
+    def score(self, features: Floats) -> Floats:
+        return np.full(len(features), np.nan)
+
+
+class Hangs(Mine):
+    def score(self, features: Floats) -> Floats:
+        while True:
+            pass
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("Nothing", "no score is a number"), ("Hangs", "took longer than 1 s")])
+def test_F3_an_attack_that_gives_nothing_or_hangs_has_failed(tmp_path: Path, kind: str, reason: str) -> None:
+    """NaN alone counted as "too few rounds", and the audit as complete."""
+    settings = asked([f"{HERE}:{kind}", "loss"], audit={"attacks": [f"{HERE}:{kind}", "loss"], "patience": 1})
+    document = run(settings, tmp_path / "run", silent)
+    assert [failure.attack for failure in document.failed] == [f"mine-{kind.lower()}"]
+    assert reason in document.failed[0].reason
+    assert not document.complete
+    assert {headline.attack for headline in load(tmp_path / "run").headlines} == {"loss"}

@@ -110,7 +110,7 @@ class Federation(Section):
     sampling: Literal["uniform", "poisson"] | None = Field(
         None, description="who takes part: a fixed number of parties, or each party by a coin of its own"
     )
-    rounds: Annotated[int, Field(ge=2)] = Field(40, description="how many times models are exchanged")
+    rounds: Annotated[int, Field(ge=2, le=10**9)] = Field(40, description="how many times models are exchanged")
     local_epochs: Count = Field(1, description="passes over its records that a party makes in a round")
     batch_size: Count = Field(64, description="records in one step of training")
     algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
@@ -211,6 +211,9 @@ class Audit(Section):
     reference: Reference = Reference()
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
         None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
+    )
+    patience: Positive | None = Field(
+        None, description="seconds that one step of one attack may take before it is given up; not set: 3600"
     )
     attribute: Attribute | None = None
     matched: Matched | None = None
@@ -326,7 +329,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", _SET)
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     put(raw, parts, value, FedauditError("set-syntax", f"--set {override!r} sets a key inside a key", _SET))
 

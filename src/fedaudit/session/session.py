@@ -300,7 +300,9 @@ class Session:
         understates = understated(auditor.game)
         warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
-        info = replace(about.info(auditor, status, time.perf_counter() - self.started), withheld=tuple(self.withheld))
+        info = replace(
+            about.info(auditor, status, max(0.0, time.perf_counter() - self.started)), withheld=tuple(self.withheld)
+        )
         if coins := auditor.settings.coins:
             found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)

@@ -387,4 +387,4 @@ def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
 
 
 def _finite(seconds: float) -> float:
-    return float(seconds) if math.isfinite(seconds) else 0.0
+    return max(0.0, float(seconds)) if math.isfinite(seconds) else 0.0  # a clock may have been set back
