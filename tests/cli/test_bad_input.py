@@ -34,8 +34,9 @@ def fedaudit(*arguments: str, cwd: Path, **options: Any) -> subprocess.Completed
 
 @pytest.mark.parametrize("name", ["x", "id"])
 def test_members_of_an_npz_that_are_no_arrays_are_refused(tmp_path: Path, name: str) -> None:
-    np.savez(tmp_path / "plain.npz", y=np.zeros(3, int), **({"x": np.zeros((3, 2))} if name != "x" else {}))
     path = tmp_path / "plain.npz"
+    arrays: dict[str, Any] = {"y": np.zeros(3, int)} | ({"x": np.zeros((3, 2))} if name != "x" else {})
+    np.savez(path, **arrays)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(name, "no array")
         archive.writestr("party", "no array")

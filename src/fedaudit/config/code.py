@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,9 @@ def imported(name: str, code: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         todo = "Check the name, and put the module beside the configuration, or install it."
         raise FedauditError(code, f"cannot import {name!r}: {error}", todo) from None
+    except OF_OTHERS as error:  # what it says may quote data
+        what = f"cannot import {name!r}: the module raised {type(error).__name__}"
+        raise FedauditError(code, what, "Import it yourself to see why.") from error
     return found
 
 

@@ -23,7 +23,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.collect import say
 from fedaudit.data.outsiders import understated
-from fedaudit.errors import FedauditError, printable
+from fedaudit.errors import DEGRADED, FedauditError, printable
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.coins import refuted
@@ -178,6 +178,10 @@ class Session:
         try:
             for round in rounds:
                 self.observe(round)
+        except SystemExit as error:  # its code is not the audit's: 0 would say that all was done
+            what = f"the code of a model, a defence or the data ended the training after round {self.last}"
+            todo = "Take sys.exit out of it. The same command goes on from the last complete round."
+            raise FedauditError("training-exited", what, todo, exit_code=DEGRADED) from error
         except KeyboardInterrupt:
             if self.auditor is None or self.auditor.last_round < 2:
                 raise  # nothing to report yet
