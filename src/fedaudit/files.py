@@ -1,7 +1,13 @@
-"""Atomic file writes, a lock that gives a directory a single writer, and what a file is by its first bytes."""
+"""Atomic file writes, a lock that gives a directory a single writer, and what a file is by its first bytes.
+
+Only regular files are written. What is a link, a device, a pipe or a folder is refused, and nothing happens to it: a
+run that somebody sent may hold a link to a file of yours.
+"""
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 import threading
 import zipfile
@@ -23,9 +29,12 @@ def atomic(path: Path, mode: int = PRIVATE) -> Iterator[Path]:
     The file is synced to disk, renamed, and then the directory is synced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        _check_regular(path, path.lstat().st_mode)
     temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode))
+        temporary.unlink(missing_ok=True)  # from an earlier process of the same number
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_EXCL, mode))
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -42,6 +51,40 @@ def write_atomically(path: Path, text: str | bytes, mode: int = PRIVATE) -> None
         temporary.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
+IRREGULAR = "it is no regular file (a link, a device, a pipe or a folder), and only such are written"
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EPERM, IRREGULAR, str(path))
+
+
+def open_regular(path: Path, flags: int, mode: int = PRIVATE) -> int:
+    """A descriptor, for a file that is or becomes a regular one. No link is followed, and no pipe is waited for."""
+    cautious = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags | cautious, mode)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise OSError(errno.EPERM, IRREGULAR, str(path)) from None
+        raise
+    try:
+        _check_regular(path, os.fstat(descriptor).st_mode)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def refuse_links(top: Path, path: Path) -> None:
+    """Refuses a path on which something below `top` is a link. What leads to `top` may be links of the user's own."""
+    for place in (path, *path.parents):
+        if place == top:
+            return
+        if place.is_symlink():
+            raise OSError(errno.EPERM, f"{place.name} is a link, and nothing is written through links", str(place))
+
+
 def sync_directory(directory: Path) -> None:
     """A renamed file survives a power cut only if its directory has been synced as well."""
     if sys.platform == "win32":
@@ -55,7 +98,7 @@ def sync_directory(directory: Path) -> None:
 
 def refuse_foreign(directory: Path, ours: Iterable[str]) -> None:
     """Refuses a folder that holds something, but none of the files that one of ours has."""
-    if directory.is_file():
+    if directory.exists() and not directory.is_dir():
         raise FedauditError("not-a-folder", f"{directory} is a file", "Choose a folder with --out (out= in Python).")
     if not directory.is_dir() or any((directory / name).exists() for name in ours):
         return
@@ -77,7 +120,8 @@ class Lock:
 
     def __init__(self, directory: Path):
         self.path = directory / LOCK
-        self.file: IO[str] = self.path.open("a+", encoding="utf-8")
+        descriptor = open_regular(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        self.file: IO[str] = os.fdopen(descriptor, "a+", encoding="utf-8")
         try:
             _acquire(self.file)
         except OSError:

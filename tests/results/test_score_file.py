@@ -195,3 +195,43 @@ def test_an_explicit_fpr_out_of_reach_is_an_error_a_default_one_a_notice(tmp_pat
 def test_a_few_missing_scores_are_counted(tmp_path: Path) -> None:
     lines = [*rows(), ("x", 1, float("nan"))]
     assert "1 scores" in estimate(write(tmp_path / "a.csv", lines), None, 0.95).warnings[0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_B21_a_column_that_is_there_twice_is_refused_whichever_it_is(tmp_path: Path, kind: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for twice in ("score", "ward"):
+        path = tmp_path / f"{twice}.{kind}"
+        if kind == "csv":
+            path.write_text(f"id,member,score,ward,{twice}\n" + "".join(f"{i},{i % 2},{i},1,2\n" for i in range(40)))
+        else:
+            columns = [pa.array(range(40)), pa.array([0, 1] * 20), *[pa.array(range(40))] * 3]
+            pq.write_table(pa.table(columns, names=["id", "member", "score", "ward", twice]), path)
+        with pytest.raises(FedauditError, match="have the same name"):
+            estimate(path, (0.5,), 0.95)
+
+
+def test_B21_decimal_commas_without_quotes_are_refused_and_not_cut(tmp_path: Path) -> None:
+    """They turned an AUC of .997 into .500."""
+    path = tmp_path / "scores.csv"
+    path.write_text("id,member,score\n" + "".join(f"{i},{i % 2},0,{500 + 400 * (i % 2) + i}\n" for i in range(40)))
+    with pytest.raises(FedauditError, match="has 3 columns, separated by commas, and another number in row 1"):
+        estimate(path, (0.5,), 0.95)
+
+
+def test_B24_a_few_bytes_that_claim_millions_of_rows_are_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, n = tmp_path / "bomb.parquet", 3_000_000
+    ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array(["x"]))
+    columns = {"id": ids, "member": np.zeros(n, np.int8), "score": np.zeros(n)}
+    pq.write_table(pa.table(columns), path, compression="zstd")
+    assert path.stat().st_size < 60_000
+    with pytest.raises(FedauditError, match="claims 3,000,000 rows"):
+        estimate(path, (0.5,), 0.95)
+    honest = {"id": [str(i) for i in range(1000)], "member": [0, 1] * 500, "score": list(range(1000))}
+    pq.write_table(pa.table(honest), path)
+    assert estimate(path, (0.5,), 0.95).estimates["auc"].value is not None

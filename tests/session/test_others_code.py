@@ -15,7 +15,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.reductions import Kept
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.slots import Defence
-from fedaudit.errors import FedauditError
+from fedaudit.errors import DEGRADED, FedauditError
 from fedaudit.results.document import load
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
@@ -139,3 +139,60 @@ def test_whole_numbers_are_scores(tmp_path: Path) -> None:
 def test_B2_what_cannot_work_is_found_before_training(more: dict[str, Any], code: str) -> None:
     with pytest.raises(FedauditError, match=code):
         prepare(asked(["loss"], **more))
+
+
+class Nothing(Mine):
+    def score(self, features: Floats) -> Floats:
+        return np.full(len(features), np.nan)
+
+
+class Hangs(Mine):
+    def score(self, features: Floats) -> Floats:
+        while True:
+            pass
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("Nothing", "no score is a number"), ("Hangs", "took longer than 1 s")])
+def test_F3_an_attack_that_gives_nothing_or_hangs_has_failed(tmp_path: Path, kind: str, reason: str) -> None:
+    """NaN alone counted as "too few rounds", and the audit as complete."""
+    settings = asked([f"{HERE}:{kind}", "loss"], audit={"attacks": [f"{HERE}:{kind}", "loss"], "patience": 1})
+    document = run(settings, tmp_path / "run", silent)
+    assert [failure.attack for failure in document.failed] == [f"mine-{kind.lower()}"]
+    assert reason in document.failed[0].reason
+    assert not document.complete
+    assert {headline.attack for headline in load(tmp_path / "run").headlines} == {"loss"}
+
+
+class Ends(nn.Module):
+    """Ends the process in its second round of training."""
+
+    def __init__(self, input_shape: tuple[int, ...], classes: int):
+        super().__init__()
+        self.layer = nn.Linear(input_shape[0], classes)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.steps: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.steps += 1
+            if self.steps > 12:
+                sys.exit(0)
+        answer: torch.Tensor = self.layer(x)
+        return answer
+
+
+def test_F3_a_model_that_ends_the_process_does_not_end_it_with_success(tmp_path: Path) -> None:
+    """Exit code 0 said that all was done."""
+    with pytest.raises(FedauditError, match="training-exited") as raised:
+        run(asked(["loss"], model={"name": f"{HERE}:Ends"}, federation={"parties": 2, "rounds": 9}), tmp_path, silent)
+    assert raised.value.exit_code == DEGRADED
+
+
+@pytest.mark.parametrize("text", ["import sys\nsys.exit(0)\n", "1 / 0\n"])
+def test_a_module_that_fails_while_it_is_imported_is_named(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_at_once.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedauditError, match=r"\[model-import\] cannot import 'fails_at_once:net': the module raised"):
+        prepare(asked(["loss"], model={"name": "fails_at_once:net"}))

@@ -47,7 +47,7 @@ def timed(spent: dict[Item, float], item: Item) -> Iterator[None]:
     try:
         yield
     finally:
-        spent[item] = spent.get(item, 0.0) + round(clock() - started, 6)
+        spent[item] = spent.get(item, 0.0) + max(0.0, round(clock() - started, 6))
 
 
 def each(made: Iterable[Made], spent: dict[Item, float], item: Item) -> Iterator[Made]:

@@ -10,6 +10,7 @@ from types import FrameType
 from fedaudit.errors import FedauditError
 
 SECONDS = 3600.0  # limit for one step: measuring a family of signals in a round, or scoring an attack
+_asked: list[float] = []  # the limit that the configuration sets, if it does
 _WHY = "it took longer than"
 
 
@@ -24,8 +25,13 @@ def too_long(why: str) -> bool:
 
 
 def limit(expected: float = 0.0) -> float:
-    """What was expected to take long may take twice as long as that, and anything may take an hour."""
-    return max(SECONDS, round(2 * expected))
+    """What was expected to take long may take twice as long as that, and anything may take an hour, or what was set."""
+    return max(_asked[-1] if _asked else SECONDS, round(2 * expected))
+
+
+def allow(seconds: float | None) -> None:
+    """Sets the limit of one step. None: the usual one."""
+    _asked[:] = [] if seconds is None else [seconds]
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class Scores:
             return nothing
         if attack.fits or attack.tunes:
             attack = self.fit(sight, attack, _evidence(sight, attack, features, k), k)
-        return attack.score(features)
+        return _some(attack.score(features), features, attack.name)
 
     def fit(self, sight: Sight, attack: BaseAttack, evidence: Evidence, k: int = 0) -> BaseAttack:
         """The fitted attack; the time that it takes is part of what the attack costs."""
@@ -213,6 +213,15 @@ def why_undefined(sight: Sight, attack: BaseAttack) -> str:
     if cannot_fit(sight, attack):
         return f"needs 2 known non-members to be fitted on, and there are {int(sight.reference.sum())}"
     return NO_SCORES
+
+
+def _some(scores: Floats, features: Floats, attack: str) -> Floats:
+    """The same, unless it is nothing at all although nothing was missing: that is a fault of the attack."""
+    found = np.asarray(scores)
+    if found.size and found.dtype.kind == "f" and not np.isfinite(found).any() and np.isfinite(features).all():
+        what = f"{attack}: no score is a number, and what it kept of the rounds is"
+        raise FedauditError("nan-scores", what, "Let its score() return a number for each candidate.")
+    return scores
 
 
 def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:

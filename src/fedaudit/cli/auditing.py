@@ -57,25 +57,30 @@ def audit(
         list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help='Import what the run names as "package.module:name", and run it.')
+    ] = False,
 ) -> None:
     """Attack a recorded federation again, without training, from its stored signals or its stored models.
 
     Stored signals suffice for attacks that use only those. Other attacks need a run with audit.keep = "snapshots".
     """
     from fedaudit.config.schema import twice
-    from fedaudit.files import refuse_foreign
+    from fedaudit.files import refuse_foreign, refuse_links
     from fedaudit.results.document import RESULTS
     from fedaudit.session.replay import replay
     from fedaudit.trace.manifest import RUN
 
-    out = out or run_dir / "audit"
+    if out is None:
+        out = run_dir / "audit"
+        refuse_links(run_dir, out)
     if (out / RUN).exists():
         what = f"{out} holds a run, whose results would be overwritten"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
     refuse_foreign(out, [RESULTS])
     if named := twice(attack or ()):
         raise FedauditError("bad-value", f"--attack {named} is given twice", "Remove one of the two.")
-    document = replay(run_dir, attack or [], out, progress)
+    document = replay(run_dir, attack or [], out, progress, trust_code)
     _finish(document, out)
 
 
@@ -145,6 +150,7 @@ SEEDS = 2**63  # seeds must be smaller than this
 
 def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audit: Any) -> "Document":
     """Trains again with the next seeds. An interrupted run ends the series and is not part of the spread."""
+    from fedaudit.files import refuse_links
     from fedaudit.results.document import Repeat
     from fedaudit.results.repeats import every_attack, spread_over
 
@@ -155,6 +161,7 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         if status != "complete":
             missing.append(f"{REPEAT}{seed}: not trained.")
             continue
+        refuse_links(out, out / f"seed-{seed}")
         federation = config.federation.model_copy(update={"seed": seed})
         try:
             again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")

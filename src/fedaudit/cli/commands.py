@@ -15,7 +15,7 @@ from fedaudit import __version__
 from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
 from fedaudit.cli.options import JsonCommand, SetCommand
 from fedaudit.cli.plain_help import PlainCommand, PlainGroup
-from fedaudit.cli.terminal import console, errors
+from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
 from fedaudit.learn.process import tune_process
 
@@ -87,8 +87,10 @@ def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
             signal.signal(number, signal.default_int_handler)
         tune_process()
-        sys.path.insert(0, "")  # so that a user's own model is found in the current folder
-        app()
+        try:
+            app()
+        finally:
+            flush()
     except FedauditError as error:
         errors.print(f"[bold red]Error[/bold red] {escape(str(error))}")
         sys.exit(error.exit_code)
@@ -105,6 +107,9 @@ def main() -> None:
         errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
         sys.exit(refused.exit_code)
     except Exception as error:
+        if (refused := _out_of_memory(error)) is not None:
+            errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
+            sys.exit(refused.exit_code)
         errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
         sys.exit(FAULT)
 
@@ -113,7 +118,17 @@ def main() -> None:
 OF_FILES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
+def _out_of_memory(error: Exception) -> FedauditError | None:
+    """torch has no error of its own for it."""
+    if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+        return None
+    what = "there is not enough memory for this"
+    return FedauditError("memory", what, "Give fewer records, parties or attacks, or a larger machine.")
+
+
 def _refused_by_the_system(error: OSError) -> FedauditError | None:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
+        return unwritten(error)
     if error.errno not in OF_FILES or not isinstance(error.filename, str):
         return None
     name = error.filename if len(error.filename) <= 80 else f"{error.filename[:60]}… ({len(error.filename)} characters)"

@@ -10,6 +10,7 @@ import click
 import typer
 
 from fedaudit.cli.plain_help import PlainCommand
+from fedaudit.cli.terminal import unwritten
 from fedaudit.errors import FedauditError
 
 SET_HELP = "Override one key: --set federation.rounds=10. Repeatable."
@@ -48,7 +49,10 @@ def printed_as_json(document: Mapping[str, Any]) -> bool:
     """Prints the result if --json asks for it. Not through the console, which would wrap its lines."""
     wanted = bool(click.get_current_context().meta.get(JSON))
     if wanted:
-        sys.stdout.write(as_json(document))
+        try:
+            sys.stdout.write(as_json(document))
+        except OSError as error:
+            raise unwritten(error) from None
     return wanted
 
 

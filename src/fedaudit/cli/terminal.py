@@ -1,5 +1,8 @@
 """How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
 
+import errno
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +16,7 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
-from fedaudit.errors import printable
+from fedaudit.errors import DEGRADED, FedauditError, printable
 
 if TYPE_CHECKING:
     from fedaudit.report.values import Results
@@ -28,6 +31,27 @@ class Inert(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more. Rich would end with 1, which here says that a gate failed."""
+        raise unwritten(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+
+def unwritten(error: OSError) -> FedauditError:
+    """What is to be said when there is no place for the output. The files of a run are not affected."""
+    what = f"the output could not be written: {error.strerror}"
+    return FedauditError("output", what, "Make room, or let the output be read to its end.", exit_code=DEGRADED)
+
+
+def flush() -> None:
+    """Hands out what was printed, as long as a failure can still be told. After one, Python must not try again."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        raise unwritten(error) from None
 
 
 console = Inert()

@@ -7,7 +7,7 @@ scikit-learn and other heavy packages inside functions only.
 
 Packages of others add entries in the same way. An entry point in the group `fedaudit.data`, `fedaudit.models` or
 `fedaudit.defences` names the function that is decorated; one that cannot be loaded is told of when it is asked for.
-Without any packaging, "package.module:name" names a function anywhere (`imported`).
+Without any packaging, "package.module:name" names a function anywhere (`config.code`).
 
 An option that is added to an existing entry must be required or default to None. Any other default would be stored with
 every run, and an earlier run of the same configuration would no longer have the same hash.
@@ -27,7 +27,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from fedaudit.config.section import UNKNOWN_KEY, Section, refused
-from fedaudit.errors import FedauditError, suggest
+from fedaudit.errors import suggest
 
 Make = TypeVar("Make", bound=Callable[..., Any])
 
@@ -58,19 +58,6 @@ class Entry:
 def _order(name: str) -> tuple[bool, str]:
     """Sorts by alphabet, with numbers by size, and the entry for the user's own names last."""
     return ":" in name, re.sub(r"\d+", lambda number: number[0].zfill(4), name)
-
-
-def imported(name: str, code: str) -> Any:
-    """What "package.module:name" names."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        todo = "Check the name, and run the command in a folder from which the package can be imported."
-        raise FedauditError(code, f"cannot import {name!r}: {error}", todo) from None
-    return found
 
 
 def plugged_in(plural: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
+from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
 from fedaudit.config.tear import Tear
@@ -109,7 +110,7 @@ class Federation(Section):
     sampling: Literal["uniform", "poisson"] | None = Field(
         None, description="who takes part: a fixed number of parties, or each party by a coin of its own"
     )
-    rounds: Annotated[int, Field(ge=2)] = Field(40, description="how many times models are exchanged")
+    rounds: Annotated[int, Field(ge=2, le=10**9)] = Field(40, description="how many times models are exchanged")
     local_epochs: Count = Field(1, description="passes over its records that a party makes in a round")
     batch_size: Count = Field(64, description="records in one step of training")
     algorithm: Literal["fedavg", "fedsgd"] = Field("fedavg", description="what the server does with what it receives")
@@ -211,6 +212,9 @@ class Audit(Section):
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
         None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
     )
+    patience: Positive | None = Field(
+        None, description="seconds that one step of one attack may take before it is given up; not set: 3600"
+    )
     attribute: Attribute | None = None
     matched: Matched | None = None
     tear: Tear | None = None
@@ -298,7 +302,9 @@ class Config(Section):
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> Config:
     """Reads a TOML file and applies `--set section.key=value` (the value in TOML; a bare word is text)."""
-    return parse(read_toml(path, "config"), overrides, where=str(path))
+    raw = read_toml(path, "config")
+    found_in(str(path.parent.resolve()))  # what it names as "package.module:name" may lie beside it
+    return parse(raw, overrides, where=str(path))
 
 
 def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "configuration") -> Config:
@@ -323,7 +329,7 @@ def _apply(raw: dict[str, Any], override: str) -> None:
         raise FedauditError("set-syntax", f"--set {override!r} is not of the form section.key=value", _SET)
     try:
         value = tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     put(raw, parts, value, FedauditError("set-syntax", f"--set {override!r} sets a key inside a key", _SET))
 

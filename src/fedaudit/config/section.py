@@ -10,7 +10,7 @@ from fedaudit.errors import suggest
 
 Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**9)]  # more than anybody can mean, and than memory can hold
 
 UNKNOWN_KEY = "unknown-key"
 

@@ -78,6 +78,8 @@ def _from_npz(path: Path) -> Table:
 def _from_text(path: Path) -> Table:
     """Lines that begin with "|" are comments; the test part ends its labels with a dot."""
     try:
+        if path.exists() and not path.is_file():
+            raise _wrong(path, "it is no file")
         if path.stat().st_size > MAX_BYTES:
             raise _wrong(path, f"it has more than {MAX_BYTES >> 20} MiB")
         with path.open(encoding="utf-8", newline="") as file:

@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.data.records import MISSING
-from fedaudit.errors import FedauditError, suggest
+from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Bools, Floats, Strings
 
 MAX_BYTES = 2**31
+CELLS_A_BYTE = 100  # of parquet; a file that claims more is refused,
+FEW_CELLS = 5_000_000  # unless it claims no more than this
+EXPANDS_AT_MOST, MAX_SMALL = 50, 64 * 2**20  # the same for bytes
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ABSENT = {word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")}
 MOSTLY = 0.9  # from this share of numbers on, a column is one of numbers with mistakes in it
@@ -95,9 +98,11 @@ def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
 
 def read_columns(path: Path, without: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Column]:
     """The columns by name. A file that is no table is named for what it is, with what to write instead. Where `only`
-    some columns are wanted, the others may have any name and type, and come back empty from a parquet file."""
+    some columns are wanted, the others may be of any type and without names; from parquet they come back empty."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
+    if not path.is_file() and not path.is_dir():
+        raise FedauditError("table-kind", f"{path} is a device or a pipe", "Save the table to a file first.")
     kind = kind_of(path)
     if kind not in (TEXT, "parquet"):
         raise not_a_table(path, kind)
@@ -211,7 +216,7 @@ def _rows(path: Path, text: str, separator: str) -> list[list[str]]:
 
 def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -> list[str]:
     for place, name in enumerate(names, start=1):
-        if only is not None and name not in only:
+        if not name and only is not None:
             continue
         if not name:
             what = f"{path}: column {place} has no name"
@@ -241,17 +246,30 @@ def _parquet(path: Path, without: Collection[str], only: Collection[str] | None)
     import pyarrow.parquet as pq
 
     try:
+        refuse_swollen(path)
+        names = _checked_names(path, list(pq.read_schema(path).names), only)
         table = pq.read_table(path)
     except (pa.ArrowException, OSError):
         what = f"{path} is a parquet file that cannot be read"
         raise FedauditError("table-unreadable", what, "Write it again.") from None
-    names = _checked_names(path, [str(name) for name in table.column_names], only)
     found = {}
     for place, name in enumerate(names):
         unused = name in without or (only is not None and name not in only)
         column = pa.nulls(len(table)) if unused else table.column(place)  # of whatever type it is
         found[name] = _of_arrow(f"{path}, column {name!r}", column, pa.types)
     return found
+
+
+def refuse_swollen(path: Path) -> None:
+    """Refuses a parquet file that claims far more cells, or bytes, than files of its size hold, before it is read."""
+    import pyarrow.parquet as pq
+
+    size, about = path.stat().st_size, pq.read_metadata(path)
+    unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+    cells = about.num_rows * about.num_columns
+    if cells > max(CELLS_A_BYTE * size, FEW_CELLS) or unpacked > max(EXPANDS_AT_MOST * size, MAX_SMALL):
+        what = f"{path} has {size:,} bytes and claims {about.num_rows:,} rows of {about.num_columns} columns"
+        raise FedauditError("table-size", what, "Give a file with the rows that are needed.", exit_code=REFUSED)
 
 
 def _of_arrow(where: str, column: Any, types: Any) -> Column:

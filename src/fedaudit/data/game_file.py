@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.data.npz import UNREADABLE, check_size
+from fedaudit.data.npz import UNREADABLE, check_size, plain_arrays
 from fedaudit.data.set_aside import identified, joined
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
@@ -63,7 +63,7 @@ def _columns(path: Path) -> dict[str, NDArray[Any]]:
     try:
         check_size(path, "game-size")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            return plain_arrays({name: archive[name] for name in archive.files})
     except OSError as error:
         raise FedauditError("game-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
     except UNREADABLE:

@@ -3,7 +3,7 @@
 import math
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -95,7 +95,7 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
                     f"{path} has no array {missing[0]!r}",
                     f"Name it with x_key, y_key, ... {suggest(missing[0], file.files)}",
                 )
-            return {key: file[key] for key in dict.fromkeys(wanted) if key in file}
+            return plain_arrays({key: file[key] for key in dict.fromkeys(wanted) if key in file})
     except (*UNREADABLE, OSError) as error:
         is_table = kind_of(path) in (TEXT, "parquet")
         raise FedauditError(
@@ -106,6 +106,14 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
             else "Write it with np.savez and without object arrays.",
             exit_code=REFUSED,
         ) from None
+
+
+def plain_arrays(members: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The same, if each is an array: of a member that is none, numpy hands out the bytes."""
+    for name, member in members.items():
+        if not isinstance(member, np.ndarray):
+            raise ValueError(f"{name[:40]!r} is not stored as an array")
+    return dict(members)
 
 
 def check_size(path: Path, code: str) -> None:

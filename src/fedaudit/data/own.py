@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options, imported
+from fedaudit.config.code import imported
+from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Dataset

@@ -30,6 +30,9 @@ def build(
     if dataset.holder is not None and unit != "subject":
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
         raise FedauditError("no-partition", what, 'Set federation.partition = "subjects", and no audit.unit.')
+    if parties > len(records):
+        what = f"{len(records)} records cannot be split among {parties} parties"
+        raise FedauditError("empty-set", what, "Use fewer parties, or more data.")
     whole = records.subject is not None and not federation.split_subjects
     if federation.partition == "subjects":
         assert federation.member_subjects is not None

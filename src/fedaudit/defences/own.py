@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fedaudit.config.registry import DEFENCES, imported
+from fedaudit.config.code import imported
+from fedaudit.config.registry import DEFENCES
 from fedaudit.defences.shared import DefenceOptions, Setting
 from fedaudit.defences.slots import SLOTS, Defence, Slot
 from fedaudit.errors import OF_OTHERS, FedauditError

@@ -13,6 +13,8 @@ from fedaudit.results.document import MAX_BYTES
 from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.results.rules import Rule
 from fedaudit.stats.wording import number_text, span_text
+from fedaudit.trace import checksums
+from fedaudit.trace.segments import checksum
 from fedaudit.types import ALWAYS, Estimate
 
 SCHEMA = 1
@@ -134,14 +136,18 @@ def load(directory: Path) -> Advice:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError
-        return read(Advice, json.loads(path.read_text(encoding="utf-8")))
+        blob = path.read_bytes()
+        checksums.verify(path, checksum(blob), "run `fedaudit advise` again, in another folder.")
+        return read(Advice, json.loads(blob))
     except (UnreadableError, ValueError, RecursionError, OSError):
         what = f"{path} cannot be read as advice"
         raise FedauditError("advice-unreadable", what, "Run `fedaudit advise` again.", exit_code=REFUSED) from None
 
 
 def save(advice: Advice, directory: Path) -> Path:
-    write_atomically(directory / ADVICE, json.dumps(plain(advice), indent=1, allow_nan=False) + "\n")
+    blob = (json.dumps(plain(advice), indent=1, allow_nan=False) + "\n").encode()
+    checksums.append(directory, {ADVICE: checksum(blob)})  # the folder is held by whoever calls this, or by nobody
+    write_atomically(directory / ADVICE, blob)
     return directory / ADVICE
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.data.cells import refuse_swollen
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results import document as results
 from fedaudit.stats import Block
@@ -32,6 +33,7 @@ def read_scores(path: Path) -> Scores:
         if path.stat().st_size > MAX_SCORE_BYTES:
             raise ValueError("larger than 4 GiB")
         verify(path, checksum_of(path))
+        refuse_swollen(path)
         wanted = results.score_columns()
         table = pq.read_table(path, columns=[column.name for column in wanted])
         table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))

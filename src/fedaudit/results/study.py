@@ -17,6 +17,7 @@ from fedaudit.results import document as results
 from fedaudit.results.document import Document
 from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.trace import checksums
+from fedaudit.trace.segments import checksum
 from fedaudit.types import ALWAYS, Estimate
 
 if TYPE_CHECKING:
@@ -64,7 +65,10 @@ class Outcome:
 
 
 def save_file(file: StudyFile, directory: Path) -> None:
-    write_atomically(directory / STUDY, json.dumps(plain(file), indent=1) + "\n")
+    """Whoever calls this holds the folder, or nobody does."""
+    blob = (json.dumps(plain(file), indent=1) + "\n").encode()
+    checksums.append(directory, {STUDY: checksum(blob)})
+    write_atomically(directory / STUDY, blob)
 
 
 def is_study(directory: Path) -> bool:
@@ -76,7 +80,9 @@ def load_file(directory: Path) -> StudyFile:
     try:
         if path.stat().st_size > results.MAX_BYTES:
             raise ValueError
-        values = json.loads(path.read_text(encoding="utf-8"))
+        blob = path.read_bytes()
+        checksums.verify(path, checksum(blob), "run the study again, in another folder.")
+        values = json.loads(blob)
         if isinstance(values, dict) and isinstance(values.get("schema"), int) and values["schema"] > SCHEMA:
             what = f"{path} has schema {values['schema']}, this fedaudit reads up to {SCHEMA}"
             raise FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)
@@ -159,4 +165,5 @@ def save_table(found: Sequence[Outcome], directory: Path) -> Path:
     table = pa.Table.from_pylist([row for outcome in found for row in rows(outcome)], columns())
     with atomic(directory / TABLE) as path:
         pq.write_table(table, path)
+        checksums.append(directory, {TABLE: checksums.checksum_of(path)})
     return directory / TABLE

@@ -18,7 +18,7 @@ from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
-from fedaudit.audit import Auditor, Settings
+from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.settings import Coins, reference_half
 from fedaudit.config.attacks import Matched
 from fedaudit.config.schema import Config
@@ -78,6 +78,7 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     parties bore the names of their column and tables were searched for ids, and stays as it was."""
     config = config.decided()
     federation, audit = config.federation, config.audit
+    patience.allow(audit.patience)
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
     dataset, asked = data.load(data.as_before(config.data) if former else config.data), audit.attribute

@@ -15,7 +15,9 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
+from fedaudit.results.advice import ADVICE
 from fedaudit.results.exposure import SALT
+from fedaudit.results.study import STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, load_manifest
@@ -103,8 +105,9 @@ def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any
 def refuse_orphans(directory: Path) -> None:
     """A folder without run.json may hold recorded rounds, or an audit of another run: a new run would remove both."""
     recorded = any(event["event"] == "round" for event in journal.read(directory / JOURNAL).events)
-    if recorded or (directory / results.RESULTS).exists():
-        there = "recorded rounds" if recorded else results.RESULTS
+    files = [name for name in (results.RESULTS, STUDY, ADVICE) if (directory / name).exists()]
+    if recorded or files:
+        there = "recorded rounds" if recorded else files[0]
         what = f"{directory} holds {there}, but no {RUN}: it cannot be resumed"
         raise FedauditError(
             "orphaned", what, "Choose another folder with --out; --force replaces what is there.", exit_code=REFUSED

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.canaries import CanaryGame
+from fedaudit.config.code import received
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
@@ -34,9 +35,16 @@ if TYPE_CHECKING:
 AGG_MAL = "agg-mal trains a federation of its own"
 
 
-def replay(directory: Path, names: list[str], out: Path, progress: Progress) -> Document:
-    """Audit the trace in `directory` with the named attacks (none: those of its configuration)."""
-    store = Store.read(directory)
+def replay(directory: Path, names: list[str], out: Path, progress: Progress, trust_code: bool = False) -> Document:
+    """Audit the trace in `directory` with the named attacks (none: those of its configuration).
+
+    `trust_code`: whether what its configuration names as "package.module:name" may be imported."""
+    with received(directory, trust_code, names):
+        return _replayed(Store.read(directory), names, out, progress)
+
+
+def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> Document:
+    directory = store.directory
     recorded = config = config_of(store.manifest, directory)
     if names:
         config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})

@@ -23,7 +23,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.audit.collect import say
 from fedaudit.data.outsiders import understated
-from fedaudit.errors import OF_OTHERS, FedauditError, printable
+from fedaudit.errors import DEGRADED, OF_OTHERS, FedauditError, printable
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.coins import refuted
@@ -179,6 +179,10 @@ class Session:
         try:
             for round in rounds:
                 self.observe(round)
+        except SystemExit as error:  # its code is not the audit's: 0 would say that all was done
+            what = f"the code of a model, a defence or the data ended the training after round {self.last}"
+            todo = "Take sys.exit out of it. The same command goes on from the last complete round."
+            raise FedauditError("training-exited", what, todo, exit_code=DEGRADED) from error
         except KeyboardInterrupt:
             if self.auditor is None or self.auditor.last_round < 2:
                 raise  # nothing to report yet
@@ -302,7 +306,9 @@ class Session:
         understates = understated(auditor.game)
         warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
         found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
-        info = replace(about.info(auditor, status, time.perf_counter() - self.started), withheld=tuple(self.withheld))
+        info = replace(
+            about.info(auditor, status, max(0.0, time.perf_counter() - self.started)), withheld=tuple(self.withheld)
+        )
         if coins := auditor.settings.coins:
             found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
         return Document.of(found, info, missing, exposed, understates)

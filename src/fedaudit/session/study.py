@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import FedauditError
-from fedaudit.files import refuse_foreign, writing
+from fedaudit.files import refuse_foreign, refuse_links, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
 from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
@@ -54,6 +54,8 @@ def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: C
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
     refuse_foreign(out, [results.STUDY, CELLS])
     with writing(out):
+        for cell in study.cells:
+            refuse_links(out, out / CELLS / cell.name)
         (out / CELLS).mkdir(exist_ok=True)
         file = begun(study, out)
         failed = _audit(study, file, out, _engine(study, workers), progress, tell)

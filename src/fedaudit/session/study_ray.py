@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedaudit.config import code
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
@@ -43,7 +44,9 @@ def on_ray(pieces: Sequence[Piece], address: str | None) -> Generator[News, None
     with _connected(address):
         # A piece is begun again as often as nodes are lost; an error of its own ends it.
         remote: Any = ray.remote(num_cpus=1, max_retries=-1)(audit_remotely)
-        waiting: dict[Any, int] = {remote.remote(list(piece.cells), piece.done): i for i, piece in enumerate(pieces)}
+        waiting: dict[Any, int] = {
+            remote.remote(list(piece.cells), piece.done, code.folders()): i for i, piece in enumerate(pieces)
+        }
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1)
             number = waiting.pop(ready[0])
@@ -93,7 +96,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 def audit_remotely(
-    cells: Sequence[tuple[str, Config]], done: frozenset[str] = frozenset()
+    cells: Sequence[tuple[str, Config]], done: frozenset[str] = frozenset(), folders: Sequence[str] = ()
 ) -> tuple[Files, dict[str, str]]:
     """On a node: the files of every cell that was audited, and why the others were not. Those that are done already
     are not on the node, and do not come back."""
@@ -102,6 +105,7 @@ def audit_remotely(
     from fedaudit.session.study import Piece, audit_piece
 
     torch.set_num_threads(1)
+    code.found_in(*folders)  # where this node has them
     failed: dict[str, str] = {}
 
     def tell(kind: str, what: str, why: str) -> None:

@@ -10,15 +10,18 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
 from fedaudit.audit.collect import say
+from fedaudit.config import code
 from fedaudit.errors import FedauditError
 from fedaudit.learn.process import tune_process
 
+SAFE_PATH = "PYTHONSAFEPATH"  # set: Python does not import from the current folder
 Kind = Literal["step", "failed", "done"]
 Tell = Callable[[Kind, str, str], None]  # what happened, to which part of the piece, and why
 Work = Callable[[Any, Tell], None]  # a function of a module, which other processes can import
@@ -79,8 +82,9 @@ def reason(error: Exception) -> str:
 def _started(do: Work) -> Worker:
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(theirs, do), daemon=True)
-    process.start()
+    process = spawn.Process(target=_serve, args=(theirs, do, code.folders()), daemon=True)
+    with _no_current_folder():
+        process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return Worker(process, ours)
 
@@ -105,8 +109,23 @@ def _died(code: int | None) -> str:
     return f"its process ended with code {code}"
 
 
-def _serve(pipe: Connection, do: Work) -> None:
+@contextmanager
+def _no_current_folder() -> Iterator[None]:
+    """A new process imports what it begins with before it knows where its parent imports from."""
+    former = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = former
+
+
+def _serve(pipe: Connection, do: Work, folders: Sequence[str]) -> None:
     """The loop of a worker process. It ignores Ctrl-C, which its parent handles."""
+    code.found_in(*folders)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

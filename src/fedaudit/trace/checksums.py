@@ -36,6 +36,7 @@ def seal(directory: Path, checksums: Checksums) -> None:
 
 def append(directory: Path, checksums: Checksums) -> None:
     """The same for whoever holds the lock."""
+    directory.mkdir(parents=True, exist_ok=True)
     written = journal.Journal(directory / JOURNAL)
     try:
         written.append(event(checksums))
@@ -65,6 +66,11 @@ def verify(path: Path, found: str, remedy: str = AGAIN) -> bool:
             exit_code=REFUSED,
         )
     return bool(recorded)
+
+
+def vouched(path: Path) -> bool:
+    """Does a journal have a checksum of this file?"""
+    return bool(_recorded(path))
 
 
 def unchecked(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The journal: one line of JSON for each event, each with its number and checksum, on disk before `append` returns."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import PRIVATE
+from fedaudit.files import open_regular
 
 MAX_BYTES = 4 * 2**30
 MAX_LINE = 256 * 2**20
@@ -25,6 +26,12 @@ class Reading:
     damaged: list[int]
     good_bytes: int
     torn: bool  # the last line was being written when the writer died
+
+    @property
+    def removed(self) -> int:
+        """How many lines were taken out. Lines are numbered, so that their numbers are missing."""
+        numbers = {event["n"] for event in self.events}
+        return max(0, max(numbers, default=0) - len(numbers) - len(self.damaged))
 
 
 def encode(number: int, event: Event) -> bytes:
@@ -52,7 +59,7 @@ def _check(body: str | bytes) -> str:
 def read(path: Path) -> Reading:
     """Reads all intact lines. A damaged last line is an unfinished write; damaged lines before it are skipped and
     listed."""
-    if not path.exists():
+    if not path.is_file():  # a pipe would be waited for
         return Reading([], [], 0, False)
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError(
@@ -89,6 +96,7 @@ class Journal:
         line = encode(self.next, event)
         if self.file.closed:  # an audit that is finished once more
             self.file = _private(Path(self.file.name))
+        self.check()
         before = self.file.seek(0, os.SEEK_END)
         try:
             self.file.write(line)
@@ -97,6 +105,18 @@ class Journal:
             self._take_back(before)
             raise
         self.next += 1
+
+    def check(self) -> None:
+        """Refuses to go on when the file that is open is not the one of that name any more."""
+        if self.file.closed:
+            return
+        mine = os.fstat(self.file.fileno())
+        try:
+            there = os.lstat(self.file.name)
+        except FileNotFoundError:
+            there = None
+        if there is None or not os.path.samestat(mine, there):
+            raise OSError(errno.ESTALE, "the folder was deleted or replaced in the meantime", self.file.name)
 
     def close(self) -> None:
         self.file.close()
@@ -110,10 +130,10 @@ class Journal:
         path = Path(self.file.name)
         with contextlib.suppress(OSError):
             self.file.close()
-        os.truncate(path, size)
         self.file = _private(path)
+        self.file.truncate(size)
 
 
 def _private(path: Path) -> IO[bytes]:
     """Opened for appending; a new journal is for its owner alone, like the files beside it."""
-    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, PRIVATE))
+    return open(path, "ab", opener=lambda name, flags: open_regular(Path(name), flags))

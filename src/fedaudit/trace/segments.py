@@ -176,6 +176,8 @@ def read_bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise DamagedError(f"is larger than {MAX_BYTES // 2**30} GiB")
+        if not path.is_file():  # a device would have no end
+            raise DamagedError("is no file")
         return path.read_bytes()
     except FileNotFoundError:
         raise DamagedError("is missing") from None

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.files import Lock, sweep, write_atomically
+from fedaudit.files import Lock, refuse_links, sweep, write_atomically
 from fedaudit.trace import checksums, journal
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.lineage import Delivered, Entry, Lineage, spans
@@ -56,7 +56,7 @@ class Store:
         self.snapshots = manifest.get("keep") == "snapshots"
         self._journal = journal.Journal(directory / JOURNAL) if lock else None
         reading = self._journal.reading if self._journal else journal.read(directory / JOURNAL)
-        self.torn = reading.torn
+        self.torn, self.removed = reading.torn, reading.removed
         self.lineage = Lineage()
         self.damaged_lines = list(reading.damaged)
         for event in reading.events:
@@ -138,7 +138,7 @@ class Store:
         parts, names, signals, unobserved, layers, spent = [], set(), None, {}, {}, {}
         if seen and seen.of:
             blob = pack_signals(round.index, seen.of)
-            write_atomically(self._signals_file(entry), blob)
+            self._write(self._signals_file(entry), blob)
             signals = checksum(blob)
             names = {name for of in seen.of.values() for name in of.values}
             unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
@@ -176,7 +176,7 @@ class Store:
             where |= {"probe": known.probe} if known.probe else {}
             if before is None:
                 if known.kept:
-                    write_atomically(self._model_file(known, name), pack_state(round.sent[name].state))
+                    self._write(self._model_file(known, name), pack_state(round.sent[name].state))
                 self._record({"event": "late", **where, "sent": vars(delivered)})
                 outcome = "changed"
             elif (
@@ -186,7 +186,7 @@ class Store:
                 if known.kept:
                     path = self._model_file(known, name)
                     beside = path.with_name(f"{path.stem}~conflict-{delivered.state[:16]}.safetensors")
-                    write_atomically(beside, pack_state(round.sent[name].state))
+                    self._write(beside, pack_state(round.sent[name].state))
                 self._record({"event": "conflict", **where, "state": delivered.state})
                 outcome = "changed"
         return outcome
@@ -194,16 +194,22 @@ class Store:
     def _write_models(self, entry: Entry, round: Round) -> None:
         if not self.snapshots:
             if round.commit and round.aggregate:
-                write_atomically(self._newest_file(entry), pack_state(round.aggregate))
+                self._write(self._newest_file(entry), pack_state(round.aggregate))
             return
         for name, trained in round.sent.items():
-            write_atomically(self._model_file(entry, name), pack_state(trained.state))
+            self._write(self._model_file(entry, name), pack_state(trained.state))
         if round.aggregate:
-            write_atomically(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
+            self._write(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
         if (
             round.broadcast is not None and self._holder_of(entry.broadcast) is None
         ):  # else it lies there as an earlier round's aggregate
-            write_atomically(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
+            self._write(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
+
+    def _write(self, path: Path, blob: bytes) -> None:
+        if self._journal:
+            self._journal.check()
+        refuse_links(self.directory, path)
+        write_atomically(path, blob)
 
     def _record(self, event: journal.Event) -> None:
         if self._journal is None:
@@ -285,7 +291,27 @@ class Store:
 
     def damage(self) -> list[str]:
         """Lines of the journal that are not as they were written. An audit without them is degraded."""
-        return [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+        found = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+        if self.removed:
+            found.append(f"{self.removed} numbered lines of {JOURNAL} are not there any more.")
+        return found
+
+    def incomplete(self) -> list[str]:
+        """Why not all rounds that were done may be recorded; empty if nothing speaks for that."""
+        found, later = self.damage(), self._unlisted()
+        if self.torn:
+            found.append(f"The last line of {JOURNAL} was only half written.")
+        if missing := self.lineage.missing():
+            found.append(f"There is no record of {spans(missing)}.")
+        if later:
+            found.append(f"There are files of {spans(later)}, and no line of {JOURNAL} about it.")
+        return found
+
+    def _unlisted(self) -> list[int]:
+        """Rounds after the newest one that left files, but no line."""
+        names = [*(self.directory / SIGNALS).glob("*.parquet"), *(self.directory / ROUNDS).glob("*")]
+        found = {int(name.name[:5]) for name in names if re.match(r"\d{5}\b", name.name)}
+        return sorted(number for number in found if number > self.lineage.newest)
 
     def warnings(self) -> list[str]:
         """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
@@ -347,8 +373,10 @@ def clear(directory: Path) -> None:
     sweep(directory)
     for path in (directory / RUN, directory / JOURNAL, *directory.glob("model-*.safetensors")):
         path.unlink(missing_ok=True)
-    for folder in (SIGNALS, ROUNDS):
-        shutil.rmtree(directory / folder, ignore_errors=True)
+    for folder in (directory / SIGNALS, directory / ROUNDS):
+        if folder.is_symlink():
+            folder.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
@@ -359,4 +387,4 @@ def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
 
 
 def _finite(seconds: float) -> float:
-    return float(seconds) if math.isfinite(seconds) else 0.0
+    return max(0.0, float(seconds)) if math.isfinite(seconds) else 0.0  # a clock may have been set back

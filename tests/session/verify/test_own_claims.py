@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(parse({"data": {"name": "digits"}, "federation": {"parties": 3, "rounds": 3}, "model": {"hidden": [32]},
                "audit": {"attacks": ["loss"], "keep": "snapshots"},
                "defences": [{"name": "dp-fedavg", "noise": 1.0, "clip": 0.5}]}), out, silent)  # fmt: skip
+    shutil.copytree(out, out.with_name("untouched"))
     return out
 
 
@@ -178,3 +180,58 @@ def test_D5_record_counts_that_weigh_the_mean_are_told() -> None:
 
 def test_an_epsilon_of_zero_can_be_stated() -> None:
     assert outcomes(verify_rounds(central(epsilon=0.0, epsilon_one_round=0.0), []))["D2"] == "FAIL"
+
+
+# ------------------------------------------------------------------ a record that is not whole
+
+
+OF_ROUNDS = {"D3", "D4", "D5", "D6", "D7", "D8", "D10"}
+
+
+@pytest.fixture
+def whole(own: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(own.with_name("untouched"), tmp_path / "run"))
+
+
+def told(run: Path) -> dict[str, Check]:
+    """What is found of a run that is not whole: nothing that rests on its rounds passes."""
+    found = by_id(verify(run, None))
+    assert {found[one].outcome for one in OF_ROUNDS} == {"CANNOT TELL"}, found
+    assert {found[one].outcome for one in ("D1", "D2", "D9")} == {"PASS"}
+    return found
+
+
+def test_F12_any_line_that_is_damaged_or_taken_out_of_the_journal_is_noticed(whole: Path) -> None:
+    """It said "D8 PASS: 2 rounds cost 3.331" where three cost 3.999."""
+    path = whole / "journal.jsonl"
+    before = path.read_bytes()
+    lines = before.splitlines(keepends=True)
+    vouched = next(i for i, line in enumerate(lines) if b'"results.json"' in line)
+    assert by_id(verify(whole, None))["D8"].outcome == "PASS"
+    for number, line in enumerate(lines[:-1]):
+        path.write_bytes(b"".join([*lines[:number], line.replace(b'"n": ', b'"n":  '), *lines[number + 1 :]]))
+        assert f"Line {number + 1} of journal.jsonl is damaged" in told(whole)["D8"].evidence
+        path.write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
+        assert "1 numbered lines" in told(whole)["D8"].evidence
+    for kept in range(2, vouched + 1):  # cut at its end
+        path.write_bytes(b"".join(lines[:kept]))
+        assert any(word in told(whole)["D8"].evidence for word in ("does not know results.json", "There are files of"))
+    path.write_bytes(before[:-20])
+    assert "only half written" in told(whole)["D8"].evidence
+    path.write_bytes(lines[0])
+    with pytest.raises(FedauditError, match="no-rounds"):
+        verify(whole, None)
+
+
+def test_F12_a_damaged_model_is_no_proof_of_noise(whole: Path) -> None:
+    damaged = next((whole / "rounds" / "00002").glob("party-*"))
+    blob = bytearray(damaged.read_bytes())
+    blob[-1] ^= 1
+    damaged.write_bytes(blob)
+    assert damaged.name in told(whole)["D3"].evidence
+
+
+def test_F12_a_failure_stands_whatever_is_missing(whole: Path) -> None:
+    lines = (whole / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (whole / "journal.jsonl").write_bytes(b"".join([*lines[:1], *lines[2:]]))
+    assert by_id(restated(whole, epsilon=0.1))["D8"].outcome == "FAIL"

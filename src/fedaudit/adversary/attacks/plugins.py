@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.config.registry import imported, plugged_in
+from fedaudit.config.code import imported
+from fedaudit.config.registry import plugged_in
 from fedaudit.errors import OF_OTHERS, FedauditError
 
 

@@ -24,6 +24,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
+from fedaudit.config import code
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import START, scheduled
@@ -200,7 +201,7 @@ def _sender(message: Message) -> int:
 
 def client_app(about: Prepared) -> ClientApp:
     """Only the configuration travels to the workers, as text; what is prepared from it stays there."""
-    text, secagg = json.dumps(about.config.as_dict()), about.config.federation.secagg
+    text, secagg = json.dumps([about.config.as_dict(), code.folders()]), about.config.federation.secagg
     app = ClientApp(mods=[secaggplus_mod, flower_secagg.translated] if secagg else [])
 
     @app.query()
@@ -232,7 +233,9 @@ def _moment(config: ConfigRecord) -> Moment:
 
 @lru_cache(maxsize=1)
 def _prepared(text: str) -> Prepared:
-    return prepare(parse(json.loads(text)))
+    config, folders = json.loads(text)
+    code.found_in(*folders)
+    return prepare(parse(config))
 
 
 def _state(arrays: ArrayRecord, prepared: Prepared) -> State:

@@ -5,7 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fedaudit.config.registry import MODELS, Options, imported
+from fedaudit.config.code import imported
+from fedaudit.config.registry import MODELS, Options
 
 
 class OwnOptions(Options):

@@ -2,7 +2,6 @@
 by a few rounds of training) or on a recorded trace, fedaudit's own or somebody else's."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
 from fedaudit.session.verify.claim import Claim, Declared, claimed_by, read_claim
 from fedaudit.session.verify.evidence import Evidence, from_branches, from_probe, from_trace
+from fedaudit.trace.checksums import JOURNAL, vouched
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
@@ -58,19 +58,36 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
     store = Store.read(path)
     entries = [entry for _, entry in sorted(store.lineage.entries.items())]
     done = sum(1 for entry in entries if entry.commit)
-    newest = store.entries()
+    if not done:
+        what = f"{path} has no recorded rounds, so nothing can be said about what they spent"
+        raise FedauditError("no-rounds", what, "Give a run that was trained, with its journal.")
+    newest, lost = store.entries(), lacking(store)
     left = [f"round {e.round} of branch {e.branch}" for e in entries if e.commit and e not in newest]
 
     def rounds() -> Iterator[tuple[int, Round]]:
         for entry in entries:
             if entry.kept:
-                with suppress(DamagedError):  # a gap
-                    yield entry.branch, store.round(entry)
+                try:
+                    found = store.round(entry)
+                except DamagedError as error:
+                    lost.append(f"Round {entry.round}: {error}.")
+                else:
+                    yield entry.branch, found
 
     claims = [read_claim(declared, done)] if declared else _own_claims(store, path, done)
-    return [
-        found for claim in claims for found in check(claim, replace(from_branches(claim, rounds()), abandoned=left))
-    ]
+    found = []
+    for claim in claims:
+        seen = from_branches(claim, rounds())
+        found += check(claim, replace(seen, abandoned=left, lost=list(dict.fromkeys(lost))))
+    return found
+
+
+def lacking(store: Store) -> list[str]:
+    """Why the trace may not hold every round that was done. The first version sealed no files."""
+    found, results_file = store.incomplete(), store.directory / results.RESULTS
+    if results_file.is_file() and vouched(store.directory / RUN) and not vouched(results_file):
+        found.append(f"{JOURNAL} does not know {results.RESULTS}: lines at its end are missing.")
+    return found
 
 
 def _own_claims(store: Store, path: Path, done: int) -> list[Claim]:

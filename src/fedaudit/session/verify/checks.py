@@ -31,7 +31,19 @@ class Check:
 
 def check(claim: Claim, seen: Evidence) -> list[Check]:
     checks = [*CHECKS, *([PER_PERSON] if claim.people else [])]
-    return [Check(id, question, *judge(claim, seen), claim.name) for id, question, judge in checks]
+    return [
+        Check(id, question, *_believed(judge(claim, seen), [] if id in OF_THE_CLAIM else seen.lost), claim.name)
+        for id, question, judge in checks
+    ]
+
+
+def _believed(found: Found, lost: Sequence[str]) -> Found:
+    """A failure stands, whatever is missing. That nothing fails says little where part of the record is missing."""
+    outcome, evidence = found
+    if outcome != "PASS" or not lost:
+        return found
+    more = f" (and {len(lost) - 1} more such)" if len(lost) > 1 else ""
+    return "CANNOT TELL", f"{lost[0].rstrip('.')}{more}. Of what is left: {evidence}"
 
 
 def _sensitivity(claim: Claim, seen: Evidence) -> Found:
@@ -274,6 +286,7 @@ def _blind(claim: Claim, seen: Evidence) -> str:
     )
 
 
+OF_THE_CLAIM = ("D1", "D2", "D9")  # they look at no round
 Checked = tuple[str, str, Callable[[Claim, Evidence], Found]]
 PER_PERSON: Checked = ("D11", "Is what is stated about one person right?", _per_person)
 CHECKS: list[Checked] = [

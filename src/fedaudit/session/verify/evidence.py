@@ -69,6 +69,7 @@ class Evidence:
     constant: set[str] = field(default_factory=set)  # arrays that nobody ever changed: they need no noise
     masked: bool = False  # some updates were recorded as a sum only
     abandoned: list[str] = field(default_factory=list)  # rounds that were released before the server went back
+    lost: list[str] = field(default_factory=list)  # why rounds that were done may not be among these
     moved: float | None = None  # by how much replacing one unit moved one step, in units of the allowed 2C
     batches: list[int] = field(default_factory=list)  # their sizes inside a party, where they could be watched
     drawn_from: tuple[int, float] = (0, 1.0)  # how many records, and the chance of each
