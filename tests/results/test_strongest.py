@@ -18,7 +18,7 @@ from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save, save_scores
 from fedaudit.results.gate import Verdict, judge
 from fedaudit.results.limits import crossed, party_rule
-from fedaudit.results.rules import parse_rule
+from fedaudit.results.rules import parse_rule, parse_rules
 from fedaudit.stats import Block
 from fedaudit.stats.strongest import RANK, Heard, Shares, strongest
 from fedaudit.types import AuditResult, Cost, Estimate, Role, Vantage
@@ -244,3 +244,12 @@ def test_what_remains_possible_is_the_largest_of_all_attacks(tmp_path: Path) -> 
     document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 3)
     most = max(entry.estimates[NAME].high or 0.0 for entry in document.results)
     assert f"up to {100 * most:.1f} % remains possible" in document.headlines[0].sentence
+
+
+def test_conditions_that_are_joined_share_the_error_of_passing(tmp_path: Path) -> None:
+    """One of them suffices to pass, so each is one more chance to pass by mistake."""
+    written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 13)
+    text = "auc > 0.7 and tpr@0.05 > 0.4"
+    alone = {f.attack: f.high for f in judge(tmp_path, [parse_rule("auc > 0.7")]).findings}
+    joined = [f for f in judge(tmp_path, parse_rules(text)).findings if f.rule.metric == "auc"]
+    assert all((f.high or 0.0) > (alone[f.attack] or 0.0) for f in joined)

@@ -16,6 +16,8 @@ from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.stats.strongest import grade
+from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
@@ -317,8 +319,12 @@ def results_file(run: Path) -> Path:
 def with_sentences(document: Document) -> Document:
     """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
     cannot speak."""
-    if all(headline.sentence and headline.grade for headline in document.headlines):
-        return document
+    if all(headline.sentence for headline in document.headlines):
+        name = main_tpr([headline.estimates for headline in document.headlines])
+        graded = [
+            h if h.grade else replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in document.headlines
+        ]
+        return replace(document, headlines=graded)
     from fedaudit.audit.judge.sentences import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))

@@ -16,10 +16,12 @@ a blind guess beats chance, nothing is violated, because the sets differ without
 
 A gate that looks at several results fails on the worst of them, so a false alarm has several chances: lower ends are
 then computed again from scores.parquet with the error shared (`stats.strongest.Shares`). Passing needs no such
-correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below.
+correction: a wrong pass needs the one upper end that matters to be wrong, and every one must be below. Only conditions
+that are joined by `and` share their error, because one of them suffices to pass.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +38,7 @@ from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.stats.repeats import at_confidence
 from fedaudit.stats.strongest import Shares, proved_ends
 from fedaudit.types import AuditResult, Estimate
 
@@ -122,11 +125,11 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.fixed for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in risks) else {}
-    found = []
+    found, joined = [], Counter(rule.text for rule in rules)
     for rule, place in chosen:
-        among = Among(*counts, (_place(place.entry), rule.metric) in named_by_a_rule)
+        among = Among(*counts, (_place(place.entry), rule.metric) in named_by_a_rule, joined[rule.text])
         found.append(_find(rule, place, among, doubts[rule], scores))
-    found += [finding for rule in rules for finding in _of_the_run(rule, document, doubts[rule])]
+    found += [f for rule in rules for f in _of_the_run(rule, document, doubts[rule], joined[rule.text])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
     found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
@@ -183,15 +186,16 @@ def _confounded(document: Document) -> str:
 NOWHERE: Place = ("", "", "", None)
 
 
-def _of_the_run(rule: Rule, document: Document, doubts: Doubts) -> list[Finding]:
-    """Of the run as a whole: its accuracy, or each epsilon that it claims."""
+def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> list[Finding]:
+    """Of the run as a whole: its accuracy, or each epsilon that it claims. `joined`: the conditions of the rule."""
     if rule.metric == ACCURACY:
         estimate = document.run.accuracy.get("evaluation")
         if estimate is None or estimate.value is None:
             why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
             return [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, why)]
-        verdict, note = _decided(rule, estimate.low, estimate.high, Doubts(doubts.not_safe))
-        return [Finding(rule, *NOWHERE, estimate.value, estimate.low, estimate.high, verdict, note)]
+        shared = at_confidence(estimate, 1 - (1 - estimate.confidence) / joined)
+        verdict, note = _decided(rule, shared.low, shared.high, Doubts(doubts.not_safe))
+        return [Finding(rule, *NOWHERE, estimate.value, shared.low, shared.high, verdict, note)]
     if rule.metric != EPSILON:
         return []
     claim = document.run.guarantee
@@ -307,6 +311,7 @@ class Among:
     named: int
     beside: int
     is_named: bool
+    joined: int  # conditions of the rule: one that is safe suffices, so that each is a chance to pass by mistake
 
     def confidence(self, whole: float) -> float:
         return Shares.among(whole, self.named, self.beside).of(self.is_named)
@@ -324,6 +329,8 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
         low = _corrected(entry, rule.metric, among.confidence(estimate.confidence), scores(), 0)
         if low is None:
             note = f"the lower end cannot be corrected for {many} results: scores.parquet does not have its scores"
+    if among.joined > 1 and rule.kept_for_sure(low, high):
+        high = _corrected(entry, rule.metric, 1 - (1 - estimate.confidence) / among.joined, scores(), 1)
     against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import NormalDist
 
 from fedaudit.results.document import AttackOverRuns, OverRuns, Repeat
 from fedaudit.stats import over_runs
+from fedaudit.stats.repeats import at_confidence
 from fedaudit.stats.wording import several_kinds
-from fedaudit.types import AuditResult, Estimate, Estimates, ModelKind
+from fedaudit.types import AuditResult, Estimates, ModelKind
 
 MEASURED = "measured"
 DIFFERENCES = ("excess-over-blind", "excess-over-baselines", "members-minus-nonmembers")
@@ -24,7 +24,8 @@ def spread_over(repeats: Sequence[Repeat], confidence: float = 0.95) -> list[Ove
     for headline in repeats[0].headlines:
         quoted = [h for run in repeats for h in run.headlines if h.vantage == headline.vantage]
         level = min((e.confidence for h in quoted if not h.primary for e in h.estimates.values()), default=confidence)
-        each = [{name: _at(e, level) for name, e in h.estimates.items()} for h in quoted]
+        # Runs that quote another attack than the primary one have corrected intervals, which a mean need not have.
+        each = [{name: at_confidence(e, level) for name, e in h.estimates.items()} for h in quoted]
         measured = [name for name, estimate in headline.estimates.items() if estimate.kind == MEASURED]
         names = [name for name in measured if len(each) > 1 and all(name in own for own in each)]
         if names:
@@ -35,17 +36,6 @@ def spread_over(repeats: Sequence[Repeat], confidence: float = 0.95) -> list[Ove
             }
             found.append(OverRuns(headline.vantage, told))
     return found
-
-
-def _at(estimate: Estimate, confidence: float) -> Estimate:
-    """The same with an interval of this confidence, as if it were a normal one: runs that quote another attack than the
-    primary one have corrected intervals, which a mean over runs need not have."""
-    if estimate.value is None or estimate.low is None or estimate.high is None or estimate.confidence <= confidence:
-        return estimate
-    normal = NormalDist().inv_cdf
-    scale = normal((1 + confidence) / 2) / normal((1 + estimate.confidence) / 2)
-    low, high = (estimate.value + scale * (end - estimate.value) for end in (estimate.low, estimate.high))
-    return replace(estimate, low=low, high=high, confidence=confidence)
 
 
 def every_attack(runs: Sequence[Sequence[AuditResult]]) -> list[AttackOverRuns]:

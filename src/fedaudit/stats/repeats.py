@@ -8,11 +8,26 @@ half-width of a single run's interval and that of the spread over runs (Student'
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from scipy import special
 
 from fedaudit.types import Estimate
+
+
+def at_confidence(estimate: Estimate, confidence: float) -> Estimate:
+    """The same with an interval of another confidence, as if it were a normal one: for intervals that cannot be
+    computed again. No end leaves 0 and 1 if none did before."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return estimate
+    normal = NormalDist().inv_cdf
+    scale = normal((1 + confidence) / 2) / normal((1 + estimate.confidence) / 2)
+    low, high = (estimate.value + scale * (end - estimate.value) for end in (estimate.low, estimate.high))
+    if estimate.low >= 0 and estimate.high <= 1:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return replace(estimate, low=low, high=high, confidence=confidence)
 
 
 def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -> Estimate:

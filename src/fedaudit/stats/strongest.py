@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Estimate, Headline, ModelKind, Tone
+from fedaudit.types import Estimate, Grade, Headline, ModelKind, Tone
 
 Estimates = Mapping[str, Estimate]
+NEARLY_ALL, MOST = 0.9, 0.5  # lower ends from which on "nearly everybody" and "most" are said
 RANK: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
 
 
@@ -70,6 +71,14 @@ def strongest(heard: Iterable[Heard], name: str | None) -> Heard:
     primary = next(one for one in ordered if one.primary)
     best = max(ordered, key=lambda one: one.strength(name))
     return best if RANK[best.tone(name)] else primary
+
+
+def grade(tone: Tone, tpr: Estimate | None) -> Grade:
+    """By the lower end, as everything here. "A little" is better than guessing on average, and no more."""
+    low = 0.0 if tpr is None or tpr.low is None else tpr.low
+    some: Grade = "nearly everybody" if low >= NEARLY_ALL else "most" if low >= MOST else "some"
+    others: dict[Tone, Grade] = {"weak": "a little", "none": "nothing found", "unknown": "not known", "alarm": "alarm"}
+    return others.get(tone, some)
 
 
 def certain(headline: Headline, name: str | None) -> tuple[int, float]:

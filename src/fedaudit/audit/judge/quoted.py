@@ -9,11 +9,10 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.judge.case import Case, Estimates
 from fedaudit.audit.judge.coins import one_run
-from fedaudit.audit.judge.sentences import grade
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR, NO_RECORDS
 from fedaudit.stats import party_differences
-from fedaudit.stats.strongest import Heard, Shares, strongest
+from fedaudit.stats.strongest import Heard, Shares, grade, strongest
 from fedaudit.stats.wording import main_tpr
 from fedaudit.types import Headline, ModelKind, MoreExposed, Vantage
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
-from fedaudit.stats.strongest import RANK, Heard, certain
+from fedaudit.stats.strongest import RANK, Heard, certain, grade
 from fedaudit.stats.wording import (
     behind,
     confidence,
@@ -49,7 +49,6 @@ NOTHING = {"subject": "No evidence was found that {who} can tell who is in the t
 NOTHING_ON_AVERAGE = {"subject": "no evidence was found that it can tell who is in the training data"}
 GRADES: tuple[Grade, ...] = ("nothing found", "a little", "some", "most", "nearly everybody")
 BY_CHANCE = "with the error shared among all figures of this audit, the interval includes chance"
-NEARLY_ALL, MOST = 0.9, 0.5  # lower ends from which on "nearly everybody" and "most" are said
 
 
 @dataclass(frozen=True)
@@ -73,24 +72,14 @@ def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
 
 
 def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
-    """Headlines without a grade, or even a sentence, as former versions wrote them: their own intervals decide."""
+    """Headlines without a sentence, as the first versions wrote them: their own intervals decide."""
     name = main_tpr([headline.estimates for headline in headlines])
-    if all(headline.sentence for headline in headlines):
-        return [replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in headlines]
     decided = [
         replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
         for h in headlines
         if h.attack != "blind"
     ]
     return worded(decided, Scene(results, rounds, name))
-
-
-def grade(tone: Tone, tpr: Estimate | None) -> Grade:
-    """By the lower end, as everything here. "A little" is better than guessing on average, and no more."""
-    low = 0.0 if tpr is None or tpr.low is None else tpr.low
-    some: Grade = "nearly everybody" if low >= NEARLY_ALL else "most" if low >= MOST else "some"
-    others: dict[Tone, Grade] = {"weak": "a little", "none": "nothing found", "unknown": "not known", "alarm": "alarm"}
-    return others.get(tone, some)
 
 
 def _told(headline: Headline, scene: Scene) -> Headline:
