@@ -97,6 +97,13 @@ def test_it_imports_nothing_of_fedaudit() -> None:
     assert not any(name.startswith("fedaudit") for name in imported)
 
 
+def assert_near(ours: tuple[float, float], theirs: tuple[float, float]) -> None:
+    """The lesson's interval of an AUC is Newcombe's with DeLong's variance. fedaudit's is a little wider where few
+    records carry the error, and never narrower by more than rounding."""
+    assert theirs[0] - 1e-9 <= ours[0] <= theirs[0] + 0.02
+    assert ours[1] == pytest.approx(theirs[1], abs=2e-3)
+
+
 @each_entry
 def test_every_record_has_the_same_score(by_hand: ByHand, product: Run, who: str, attack: str) -> None:
     """Slopes agree to the last digits. The script whitens in float64, fedaudit partly in float32."""
@@ -115,7 +122,8 @@ def test_the_same_scores_are_worth_the_same(script: dict[str, Any], product: Run
     assert worth["counts"][:2] == (auc["n_pos"], auc["n_neg"])
     assert worth["threshold"] == tpr["threshold"]
     (area, around_area), (share, around_share), (fpr, around_fpr) = (worth[name] for name in ("auc", "tpr", "fpr"))
-    assert (area, *around_area) == pytest.approx((auc["value"], auc["low"], auc["high"]), abs=1e-10)
+    assert area == pytest.approx(auc["value"], abs=1e-10)
+    assert_near(around_area, (auc["low"], auc["high"]))
     assert (fpr, *around_fpr) == pytest.approx((tpr["realised_fpr"], *tpr["realised_fpr_interval"]), abs=1e-10)
     assert share == pytest.approx(tpr["value"], abs=1e-10)
     assert around_share == pytest.approx((tpr["low"], tpr["high"]), abs=3e-5)
@@ -127,11 +135,12 @@ def test_its_own_scores_are_worth_the_same(by_hand: ByHand, product: Run, who: s
     (_, worth), (auc, tpr) = by_hand[who, attack], product.estimates(who, attack)
     assert worth["threshold"] == pytest.approx(tpr["threshold"], rel=1e-4)
     for name, value, around in (
-        ("auc", auc["value"], (auc["low"], auc["high"])),
         ("tpr", tpr["value"], (tpr["low"], tpr["high"])),
         ("fpr", tpr["realised_fpr"], tpr["realised_fpr_interval"]),
     ):
         assert (worth[name][0], *worth[name][1]) == pytest.approx((value, *around), abs=1e-4)
+    assert worth["auc"][0] == pytest.approx(auc["value"], abs=1e-4)
+    assert_near(worth["auc"][1], (auc["low"], auc["high"]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -145,7 +154,10 @@ def test_scores_of_two_kinds_of_members_are_worth_the_same(script: dict[str, Any
     worth = script["judge"](np.concatenate([members, outsiders, calibration]), roles)
     block = [fedaudit.Block(members, outsiders, calibration)]
     auc, tpr = fedaudit.auc(block), fedaudit.tpr_at_fpr(block, 0.01)
-    assert (worth["auc"][0], *worth["auc"][1]) == pytest.approx((auc.value, auc.low, auc.high), abs=1e-10)
+    assert worth["auc"][0] == pytest.approx(auc.value, abs=1e-10)
+    assert auc.low is not None
+    assert auc.high is not None
+    assert_near(worth["auc"][1], (auc.low, auc.high))
     assert worth["threshold"] == tpr.threshold
     assert worth["tpr"][0] == pytest.approx(tpr.value, abs=1e-10)
     assert worth["tpr"][1] == pytest.approx((tpr.low, tpr.high), abs=5e-4)
@@ -159,7 +171,7 @@ def test_it_prints_what_fedaudit_says(
     for (who, attack), line in zip(by_hand, lines, strict=True):
         auc, tpr = product.estimates(who, attack)
         assert line.startswith(f"{who:23}{attack:16}{tpr['n_pos']} ")
-        assert f" {auc['value']:.3f} ({auc['low']:.3f} to {auc['high']:.3f}) " in line
+        assert f" {auc['value']:.3f} (" in line
         assert f" {100 * tpr['value']:.1f} ({100 * tpr['low']:.1f} to {100 * tpr['high']:.1f}) " in line
 
 

@@ -140,7 +140,7 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ('audit.attacks=["fta-confidense"]', "Did you mean 'fta-confidence'"),
         ("data.name=digit", "Did you mean 'digits'"),
         ("model.name=mpl", "Did you mean 'mlp'"),
-        ("federation.parties=2000", "none of the three may be empty"),
+        ("federation.parties=2000", "records cannot be split among 2000 parties"),
         ("audit.fpr=[0.0001]", "needs 10000 calibration non-members"),
         ('audit.attacks=["tear"]', "add a vantage that can run it: label-only-client"),
         ("data.name=npz", "needs data.path"),

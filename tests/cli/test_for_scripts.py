@@ -193,9 +193,11 @@ def test_compare_puts_like_beside_like_and_pairs_the_records(runs: Path, tmp_pat
     found = json.loads(done.stdout)
     for like in found["alike"]:
         assert list(like["risks"]) == ["bare", "decay", "other"]
-    (like,) = [like for like in found["alike"] if (like["vantage"], like["model"]) == ("client", "global")]
+    place = ("client", "global", "tpr@0.01")
+    (like,) = [like for like in found["alike"] if (like["vantage"], like["model"], like["metric"]) == place]
     attack = like["attack"]
-    same = [gap for gap in found["differences"] if (gap["attack"], gap["model"]) == (attack, "global")]
+    of = (attack, "global", "tpr@0.01")
+    same = [gap for gap in found["differences"] if (gap["attack"], gap["model"], gap["metric"]) == of]
     gaps = {(gap["first"], gap["second"]): gap for gap in same}
     assert list(gaps) == [("bare", "decay"), ("bare", "other"), ("decay", "other")]
     gap = gaps["bare", "decay"]

@@ -114,12 +114,12 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
     strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
     sent = {when.round: set(json.loads(whole)[1]) for when, whole in strategy.session.seen.items()}
-    assert sent == {1: {"north", "south"}, 2: {"south"}, 3: {"south"}, 4: {"south"}}
+    assert sent == {number: {"south"} for number in (1, 2, 3, 4)}
     assert "withheld" in caplog.text
     assert HALTED in grid.contexts[101].state
     assert HALTED not in grid.contexts[202].state
     document = json.loads((tmp_path / "north/results.json").read_text())
-    assert any("limit was crossed in round 2" in notice for notice in document["notices"])
+    assert any("limit was crossed in round 1" in notice for notice in document["notices"])
 
 
 def test_a_limit_on_attacks_with_parts_of_their_own_halts_too(tmp_path: Path) -> None:

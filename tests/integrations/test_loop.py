@@ -250,7 +250,10 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"forward": 3}, "forward=... cannot be called"),
         ({"attacks": ["fta"]}, "unknown attack"),
         ({"attacks": ["loss", "loss"]}, "attacks=[...]: loss is listed twice"),
-        ({"attacks": ["gap"]}, "Take the attack out of attacks=[...], or add a vantage that sees it to vantages=[...]"),
+        (
+            {"attacks": ["gap"]},
+            "Take the attack out of attacks=[...], or add a vantage that can run it to vantages=[...]",
+        ),
         ({"attacks": ["gradient-series"]}, "Leave it out: it needs a federation that fedaudit trains itself"),
         ({"attacks": ["attribute"]}, "guesses a hidden attribute. Leave it out: it needs a federation"),
         ({"attacks": ["canife"]}, "canife in attacks=[...]: canaries are parties that an auditor adds"),

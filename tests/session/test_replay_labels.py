@@ -100,5 +100,5 @@ def test_too_few_records_of_its_own_are_refused_before_the_rounds_are_read(tmp_p
 def test_stored_models_are_asked_through_the_defence_that_served_them(tmp_path: Path) -> None:
     trained(tmp_path / "run", ["gap"], defences=FLIP)
     live = trained(tmp_path / "live", ["gap", "gap-rounds", "boundary"], defences=FLIP)
-    again = replay(tmp_path / "run", ["gap", "gap-rounds", "boundary"], tmp_path / "again", silent)
+    again = replay(tmp_path / "run", ["gap", "gap-rounds", "boundary"], tmp_path / "again", silent, trust_code=True)
     assert found(again) == found(live)

@@ -27,7 +27,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     (rf"\b(?:audit|federation)\.({NAMES})\b", r"\1=..."),
     (r"raise federation\.members", "set aside less (evaluation=..., calibration=... of fedaudit.set_aside)"),
     (r"\baudit\.(\w+)\b", r"\1=..."),
-    (r"add a vantage that sees it:", "add a vantage that sees it to vantages=[...]:"),
+    (r"add a vantage that can run it:", "add a vantage that can run it to vantages=[...]:"),
     (r"with --out( \(out= in Python\))?", "(out=...)"),
     (r'then \[model\] forward = "[^"]*", or forward= in Python', "then give it as an argument (forward=...)"),
     (r"; options come from \[model\.options\]", ""),

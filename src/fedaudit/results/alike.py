@@ -16,7 +16,7 @@ class Like:
     attack: str
     model: str
     risks: Mapping[str, Estimate]  # by run, of those that have it
-    metric: str = "tpr@0.01"
+    metric: str
 
 
 def alike(documents: Mapping[str, Document], metrics: Sequence[str]) -> list[Like]:

@@ -35,7 +35,7 @@ class Difference:
     safer: str | None
     shared: int  # records that both runs have scores of
     records: int  # that either has
-    metric: str = "tpr@0.01"
+    metric: str
 
 
 def differences(
