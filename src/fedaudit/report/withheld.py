@@ -29,7 +29,7 @@ def _stopped(update: Withheld) -> str:
 def _figure(name: str, found: Estimate) -> str:
     fpr = fpr_of(name)
     what = f"TPR {value_text(name, found)} at {rate(fpr)} FPR" if fpr else f"AUC {value_text(name, found)}"
-    proved = f", at least {number_text(name, found.guaranteed[0])} guaranteed" if found.guaranteed else ""
+    proved = f", at least {number_text(name, found.guaranteed[0])} guaranteed" if found.guaranteed and fpr else ""
     return f"{what}, {confidence(found)} interval {interval_text(name, found)}{proved}"
 
 

@@ -60,7 +60,11 @@ def _crosses(rule: Rule, estimate: Estimate | None) -> bool:
 
 
 def _low(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else proved_ends(estimate)[0]
+    """Of a TPR the guaranteed end. Of an AUC that of its interval: the guaranteed one is so wide where people have
+    several records that a party would send for many rounds what its audit has long found."""
+    if estimate is None:
+        return None
+    return estimate.low if fpr_of(estimate.name) is None else proved_ends(estimate)[0]
 
 
 # ------------------------------------------------------------------ before the first round
@@ -114,7 +118,7 @@ def why_never(rule: Rule, game: Game, attack: BaseAttack, confidence: float) -> 
         return f"{aside} calibration records are set aside, {needed} are needed"
     if best.low is None:
         return best.reason or "it has no interval"
-    low = proved_ends(best)[0]
+    low = _low(best)
     return f"even with all {best.n_pos} members above all {best.n_neg} outsiders the lower end would be {low:.3f}"
 
 

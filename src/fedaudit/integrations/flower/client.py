@@ -40,6 +40,7 @@ from fedaudit.results.limits import UndecidableError, left_out, party_rule, rate
 from fedaudit.results.plain import plain, read
 from fedaudit.results.rules import Rule
 from fedaudit.session.session import in_words
+from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.store import safe_name
 from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
 
@@ -347,9 +348,9 @@ def _epoch_seconds(reply: Message, elapsed: float) -> float:
 
 
 def _figures(crossing: Withheld) -> str:
-    """Which attack crosses a limit, and by what: a limit rests on the guaranteed lower end."""
+    """Which attack crosses a limit, and by what: a limit on a TPR rests on the guaranteed lower end."""
     (found,) = crossing.estimates.values()
-    proved = f", at least {found.guaranteed[0]:.4f} guaranteed" if found.guaranteed else ""
+    proved = f", at least {found.guaranteed[0]:.4f} guaranteed" if found.guaranteed and fpr_of(found.name) else ""
     return f"{crossing.attack}, {_words(found)}{proved}"
 
 
