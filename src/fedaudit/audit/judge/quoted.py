@@ -95,7 +95,7 @@ def _heard(
             chosen = 1 - (1 - case.settings.confidence) / _kinds(case, vantage, attack)
             own = case.pooled(attack, sights, chosen) if primary else decisive
             heard[vantage].append(Heard(attack.name, model, own, decisive, primary))
-    return heard, results
+    return {vantage: said for vantage, said in heard.items() if any(one.primary for one in said)}, results
 
 
 def _kinds(case: Case, vantage: Vantage, attack: BaseAttack) -> int:

@@ -152,11 +152,11 @@ def _claim(
     begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
     if tpr.low is not None and tpr.low > fpr:
         begins = BY_CHANCE
-    open_question = f"ow much {_lower(who)} can pick out is not settled: {shares}"
+    open_question = f"How much {_lower(who)} can pick out is not settled: {shares}"
     if tone == "weak":
-        return tone, better, [f"H{open_question}); {begins}."]
+        return tone, better, [f"{open_question}); {begins}."]
     if (tpr.low is not None and tpr.low > fpr) or (tpr.reason and tpr.value > fpr):
-        return "unknown", f"H{open_question}{how}); {begins}.", at_chance
+        return "unknown", f"{open_question}{how}); {begins}.", at_chance
     if auc and auc.low is not None and auc.low > 0.5:
         return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
     why = f" ({tpr.reason})" if tpr.reason else ""
