@@ -22,8 +22,8 @@ SCHEMES = {"light": "1", "dark": "0"}  # as Blink numbers them
 # The sections that a picture shows (none: the top of the page), and its size. A browser without a window takes no
 # picture of what lies below the first screen, so the other sections are left out.
 PARTS: dict[str, tuple[tuple[str, ...], str]] = {
-    "report": ((), "1100,1120"),
-    "report-attacks": (("attacks", "roc"), "870,2165"),
+    "report": ((), "1100,1160"),
+    "report-attacks": (("attacks", "roc"), "870,2210"),
 }
 
 
