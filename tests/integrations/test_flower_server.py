@@ -1,6 +1,7 @@
 """The recording strategy around Flower's own: training ends as without it, and what went wrong is told."""
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,13 @@ def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(inner, "aggregate_train", failing)
     strategy = recorded(inner, tmp_path)
+    observe = strategy.session.observe
+
+    def slowly(round: Round) -> None:  # round 2 is still being recorded when round 3 fails
+        time.sleep(0.5)
+        observe(round)
+
+    monkeypatch.setattr(strategy.session, "observe", slowly)
     with pytest.raises(RuntimeError, match="strategy broke"):
         run(strategy)
     assert "The training ended with RuntimeError after round 2" in text(strategy)

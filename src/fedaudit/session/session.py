@@ -123,10 +123,15 @@ class Session:
         """Does the audited party send nothing any more?"""
         return any(update.onwards for update in self.withheld)
 
-    def broke_off(self, error: type[BaseException]) -> None:
-        """The training itself failed. Errors of the audit must not hide that error."""
-        self.gap(f"the training ended with {error.__name__} after round {self.last}")
+    def broke_off(self, error: type[BaseException], settle: Callable[[], None] = lambda: None) -> None:
+        """The training itself failed. Errors of the audit must not hide that error.
+
+        `settle` waits for rounds that are still being recorded: they belong to what was seen before the failure.
+        """
         self.strict = False
+        with suppress(Exception):
+            settle()
+        self.gap(f"the training ended with {error.__name__} after round {self.last}")
 
     # ------------------------------------------------------------------ resuming
 

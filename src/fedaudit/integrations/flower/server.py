@@ -8,7 +8,6 @@ Put it outermost, around Flower's differential-privacy wrappers, too: it then se
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -168,9 +167,7 @@ class RecordedStrategy(Strategy):
             self.settle()
             return result
         except BaseException as error:
-            self.session.broke_off(type(error))
-            with suppress(Exception):
-                self.settle()
+            self.session.broke_off(type(error), self.settle)
             raise
         finally:
             self.session.finish(self.out)
