@@ -70,6 +70,10 @@ class Auditor:
         self.last_round = 0
         self.canaries = CanaryWatch(settings.canaries) if settings.canaries else None
 
+    def fresh(self) -> Auditor:
+        """The same audit before its first round."""
+        return Auditor(self.task, self.game, self.settings)
+
     # ------------------------------------------------------------------ collect
 
     def observe(self, round: Round) -> Observation | None:
