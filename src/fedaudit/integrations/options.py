@@ -23,10 +23,10 @@ from fedaudit.integrations.in_python import in_python
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
+from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About
 from fedaudit.session.assemble import Request, assemble
-from fedaudit.session.canaries import asked_for
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, in_words, nobody, sentences
@@ -57,13 +57,14 @@ class PartyOptions(TypedDict, total=False):
 
 class Options(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
-    fusion: the keys of these sections of [audit], such as tear={"queries": 2000}."""
+    fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
 
     vantages: Iterable[str]
     keep: Keep
     tear: Mapping[str, Any]
     matched: Mapping[str, Any]
     fusion: Mapping[str, Any]
+    questions: Mapping[str, Mapping[str, Any]]
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]

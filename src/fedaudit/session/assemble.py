@@ -12,7 +12,7 @@ A `Request` holds what is asked for, and what is known of the training. The step
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,61 +26,38 @@ from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings, patience
-from fedaudit.audit.settings import Coins, calibrating, reference_half
+from fedaudit.audit.settings import calibrating, reference_half
 from fedaudit.config.attacks import Matched
 from fedaudit.config.schema import Config
 from fedaudit.config.tear import Tear
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import label_only
-from fedaudit.session.adversaries import choose
+from fedaudit.session.adversaries import choose, looking
 from fedaudit.stats import needed_for_value
 from fedaudit.types import Game, Role, Task, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
-    from fedaudit.adversary.signals.attribute import Probe
-    from fedaudit.audit.canaries import CanaryGame
     from fedaudit.audit.shadows import Shadow
     from fedaudit.defences.slots import Defence
     from fedaudit.learn.tasks import TorchTask
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Ours:
-    """What is known of a federation if fedaudit trains it, or has trained it."""
+    """What is known of a federation only if fedaudit trains it, or has trained it."""
 
     references: References
     shadow: Shadow | None = None
-    attribute: Probe | None = None
-    coins: Coins | None = None
-    canaries: CanaryGame | None = None
     defence: Defence | None = None  # once it is built, which takes a model
-    promises: tuple[Promise, ...] = ()  # of that defence; a trace has them without a model
-
-    def fields(self) -> dict[str, Any]:
-        """Of the settings."""
-        return {
-            "references": self.references,
-            "shadow": self.shadow,
-            "attribute": self.attribute,
-            "coins": self._at_delta_of_the_promise(),
-            "canaries": self.canaries,
-            "serve": self.defence.serve if self.defence else None,
-        }
-
-    def _at_delta_of_the_promise(self) -> Coins | None:
-        """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
-        if self.coins is None:
-            return None
-        mine = [promise.delta for promise in self.promises if promise.process.unit == self.coins.unit]
-        return replace(self.coins, delta=mine[0]) if mine else self.coins
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recorded:
-    """What a trace says about its run, in place of a model."""
+    """What a trace says about its run."""
 
+    promises: tuple[Promise, ...]  # of its defences
     weights_per_member: Mapping[str, float]
     filter_share: float
     repeated: bool  # its own attacks, and no others: that each can be run from somewhere was checked when it began
@@ -96,6 +73,7 @@ class Request:
     vantages: tuple[Vantage, ...] | None = None  # None: those of the configuration
     rounds: int | None = None  # planned; None: those of the configuration
     notices: tuple[str, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
 
@@ -104,9 +82,8 @@ class Request:
         """An audit beside somebody else's training."""
         return cls(config=config, game=game, attacks=choose(config.audit, config.audit.attacks), **known)
 
-    def under(self, defence: Defence, **known: Any) -> Request:
-        """The same once the defence is built, with what is known since. It may bend answers, and references may have to
-        train under it."""
+    def under(self, defence: Defence) -> Request:
+        """The same once the defence is built: it may bend answers, and references may have to train under it."""
         assert self.ours is not None
         references = self.ours.references
         if self.config.audit.reference.defended:
@@ -117,20 +94,33 @@ class Request:
                     "Remove it, or add a defence that does, such as dp-sgd, to [[defences]].",
                 )
             references = replace(references, gradient=defence.gradient)
-        return replace(self, ours=replace(self.ours, defence=defence, references=references, **known))
+        return replace(self, ours=replace(self.ours, references=references, defence=defence))
 
     @property
     def named(self) -> bool:
         """Were attacks asked for by name? What cannot be done is then refused, and otherwise left out."""
         return self.config.audit.attacks is not None
 
+    @property
+    def defence(self) -> Defence | None:
+        return self.ours.defence if self.ours else None
+
+    @property
+    def promises(self) -> tuple[Promise, ...]:
+        """Of the defences, as far as they are known."""
+        if self.recorded:
+            return self.recorded.promises
+        return self.defence.promises if self.defence else ()
+
     def settings(self) -> Settings:
         """All that is asked for and known, not checked yet. Nobody else makes settings."""
-        audit, federation = self.config.audit, self.config.federation
-        asked, recorded = audit.tear or Tear(), self.recorded
-        known = self.ours.fields() if self.ours else {}
-        if recorded:
-            known |= {"weights_per_member": recorded.weights_per_member, "filter_share": recorded.filter_share}
+        audit, federation, search = self.config.audit, self.config.federation, self.config.audit.tear or Tear()
+        known: dict[str, Any] = {}
+        if self.ours:
+            known |= {"references": self.ours.references, "shadow": self.ours.shadow}
+        if self.recorded:
+            weights, share = self.recorded.weights_per_member, self.recorded.filter_share
+            known |= {"weights_per_member": weights, "filter_share": share}
         return Settings(
             vantages=audit.vantages if self.vantages is None else self.vantages,
             attacks=self.attacks,
@@ -139,8 +129,10 @@ class Request:
             confidence=audit.confidence,
             seed=federation.seed,
             notices=self.notices,
-            filter=filter_options(self.config, self.ours.promises if self.ours else None),
-            search=SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds),
+            serve=self.defence.serve if self.defence else None,
+            filter=filter_options(self.config, self.promises if self.ours else None),
+            search=SearchOptions(search.queries, search.targets, search.own, search.bounds),
+            asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             **known,
         )
 
@@ -170,14 +162,13 @@ def settled(request: Request, task: TorchTask | None) -> Settings:
     lines, seconds = label_only.told(settings, task, game)
     lines += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
-        defence = request.ours.defence if request.ours else None
-        lines += [*(defence.notices if defence else ()), *unread(request.config, settings)]
+        lines += [*(request.defence.notices if request.defence else ()), *unread(request.config, settings)]
     layer = settings.filter.layer
     settings = replace(
         settings,
         notices=tuple(dict.fromkeys((*settings.notices, *lines))),
         search=replace(settings.search, seconds=seconds),
-        weights_per_member=weights_per_member(task, game, layer, settings.coins is not None),
+        weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
         filter_share=filter_share(task, layer),
     )
     if request.ours is None and not request.named:
@@ -186,6 +177,14 @@ def settled(request: Request, task: TorchTask | None) -> Settings:
 
 
 # ------------------------------------------------------------------ what follows from the configuration
+
+
+def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
+    if "coins" not in asked:
+        return asked
+    deltas = [promise.delta for promise in promises if promise.process.unit == asked["coins"].unit]
+    return {**asked, "coins": replace(asked["coins"], delta=deltas[0])} if deltas else asked
 
 
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
@@ -210,7 +209,7 @@ def unread(config: Config, settings: Settings) -> list[str]:
     readers = {
         "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
         "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
-        "canary": ("canife or one-shot", any(attack.question == "canary" for attack in settings.attacks)),
+        "canary": ("canife or one-shot", "canary" in settings.asked),
         "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
         "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
     }

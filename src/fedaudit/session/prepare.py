@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,14 @@ import numpy as np
 from fedaudit import data
 from fedaudit.adversary.shadow import References
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.settings import Coins
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import adversaries, attributes, canaries
+from fedaudit.questions.attribute import prepare as attributes
+from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions.coins import Flipped
+from fedaudit.session import adversaries
 from fedaudit.session.assemble import Ours, Request, settled
 from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records
 
@@ -89,14 +91,19 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     coins, implied = fair_coins(config)
     how = training(config, len(dataset.records))
     shadow = adversaries.shadow(config, game, own, how)
-    ours = Ours(
-        references=References(**config.audit.reference.bank(), training=how, seed=federation.seed, own=own),
-        shadow=shadow,
-        attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column) if asked and shadow else None,
-        coins=coins,
+    prepared: dict[str, Any] = {**coins}
+    if asked and shadow:
+        prepared["attribute"] = attributes.probe(dataset, shadow.game, asked.name, asked.column)
+    references = References(**config.audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    request = Request(
+        config=config,
+        game=game,
+        attacks=attacks,
+        notices=(*left_out(dataset, game), *implied, *dataset.notices),
+        asked=prepared,
+        ours=Ours(references, shadow),
     )
-    notices = (*left_out(dataset, game), *implied, *dataset.notices)
-    return Staged(dataset, own, Request(config=config, game=game, attacks=attacks, notices=notices, ours=ours))
+    return Staged(dataset, own, request)
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
@@ -107,14 +114,14 @@ def decided(config: Config, dataset: Dataset) -> Config:
     return config.splitting(split if known else None)
 
 
-def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[str, ...]]:
     """The coins of the configuration, if it has any, and a notice about what they imply."""
     federation = config.federation
     if not federation.coins:
-        return None, ()
+        return {}, ()
     if federation.partition == "subjects":
-        return Coins("subject"), ()
-    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
+        return {"coins": Flipped("subject")}, ()
+    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (COINS_SPLIT,)
 
 
 COINS_SPLIT = (
@@ -190,8 +197,8 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
         for name, source in sources.items()
     ]
     planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
-    known = {"promises": defence.promises, "canaries": planted.game if planted else None}
-    settings = settled(staged.request.under(defence, **known), task)
+    asked = {**staged.request.asked, **({"canary": planted.game} if planted else {})}
+    settings = settled(replace(staged.request.under(defence), asked=asked), task)
     isolation = None
     if config.audit.adversary == "agg-mal":
         isolation = Isolation(task=task, game=game, parties=parties, settings=settings, defence=defence, how=how)

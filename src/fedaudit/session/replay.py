@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.canaries import CanaryGame
 from fedaudit.config.code import received
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
+from fedaudit.questions.canary import plan as canaries
 from fedaudit.results.document import Document
-from fedaudit.session import canaries, label_only
+from fedaudit.session import label_only
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose
 from fedaudit.session.assemble import Recorded, Request, assemble
@@ -57,8 +57,7 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
         task = build(staged) if must_measure(store, settings) else None
         auditor = assemble(measuring(staged, task) if task else staged.request, task)
     with progress("Replaying the rounds", len(store.entries())) as step:
-        promises = staged.request.ours.promises if staged.request.ours else ()
-        about = About.configured(directory.resolve().name, staged.config, staged.dataset, promises)
+        about = About.configured(directory.resolve().name, staged.config, staged.dataset, staged.request.promises)
         session = Session(auditor, None, about, strict=True)
         session.replay(store, step)
         session.remark(released(store, staged, auditor))
@@ -70,12 +69,11 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
 
 def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store) -> Request:
     """The attacks, their vantages, and what the trace says. Refuses what it cannot show."""
-    manifest, config, ours = store.manifest, recorded, staged.request.ours
-    assert ours is not None
+    manifest, config = store.manifest, recorded
     if names:
         config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})
-    own = names or [str(name) for name in manifest.get("attacks", ())]
-    attacks = choose(config.audit, own or None)
+    own = names or manifest.get("attacks")
+    attacks = choose(config.audit, None if own is None else [str(name) for name in own])
     check(config.audit, attacks)
     told = staged.dataset.notices if names else tuple(map(str, manifest.get("notices", ())))
     if config.audit.adversary == "agg-mal":
@@ -90,18 +88,15 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
                 "Run again with this attack in audit.attacks.",
             )
     vantages, left = with_recorded_answers(config)
-    return Request(
+    return replace(
+        staged.request,
         config=config,
-        game=staged.game,
         attacks=attacks,
         vantages=vantages,
         notices=(*told, *left),
-        ours=replace(
-            ours,
-            promises=tuple(promise_from(plain) for plain in manifest.get("guarantee") or ()),
-            canaries=canary_game(staged, recorded, own),
-        ),
+        asked={**staged.request.asked, **canary_game(staged, recorded, config)},
         recorded=Recorded(
+            promises=tuple(promise_from(plain) for plain in manifest.get("guarantee") or ()),
             weights_per_member=manifest.get("weights_per_member", {}),
             filter_share=float(manifest.get("filter_share", 1.0)),
             repeated=not names,
@@ -116,18 +111,19 @@ def measuring(staged: Staged, task: TorchTask) -> Request:
     return replace(staged.request, notices=told).under(defend(staged, task))
 
 
-def canary_game(staged: Staged, recorded: Config, names: Sequence[str]) -> CanaryGame | None:
-    """Who was present when: it follows from the configuration."""
-    wanted, had = canaries.asked_for(names), canaries.asked_for(recorded.audit.attacks)
+def canary_game(staged: Staged, recorded: Config, config: Config) -> dict[str, Any]:
+    """Which canaries were present when, if they are asked about: it follows from the configuration."""
+    wanted, had = canaries.asked_for(config.audit.attacks), canaries.asked_for(recorded.audit.attacks)
     for name in wanted:
         if name not in had:
             what = f"canaries are parties of the federation, and this run had none for {name}"
             raise FedauditError("not-kept", what, "Run again with it in audit.attacks.")
     if not wanted:
-        return None
+        return {}
     task = build(staged)
     planned = canaries.plan(recorded, staged.game, task, defend(staged, task), staged.own, staged.dataset.vocabulary)
-    return planned.game if planned else None
+    assert planned is not None
+    return {"canary": replace(planned.game, names={name: planned.game.names[name] for name in wanted})}
 
 
 def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[str, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fedaudit.types.game import Vantage
-from fedaudit.types.world import ModelKind, Unit
+from fedaudit.types.world import ModelKind
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class AuditResult:
     attack: str
     vantage: VantageName
     model: ModelKind
-    unit: Unit
+    unit: Annotated[str, "whom or what it is about: record, subject, user, attribute, or as its question says"]
     party: Annotated[str | None, "null = pooled over the parties"]
     round: Count
     estimates: Estimates
@@ -127,6 +127,7 @@ class AuditResult:
         default_factory=dict
     )
     canary: Annotated[Exhibit | None, "the first canary, as it was crafted last"] = None
+    question: Annotated[str, "what the result answers; empty: a former version wrote it"] = ""
 
 
 @dataclass(frozen=True)
