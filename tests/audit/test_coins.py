@@ -87,7 +87,7 @@ def test_scores_follow_from_the_trace_and_the_calibration_records_alone(attacks:
 
 
 def test_the_choice_of_the_quoted_attack_does_not_tell_how_the_coins_fell() -> None:
-    from fedaudit.session.prepare import weights_per_member
+    from fedaudit.session.assemble import weights_per_member
 
     prepared = prepare(coins())
     other = flipped_again(prepared.game, np.random.default_rng(2))

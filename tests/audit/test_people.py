@@ -153,7 +153,7 @@ def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: P
     few = {"parties": 4, "rounds": 2, "local_epochs": 1, "split_subjects": scattered}
     prepared = prepare(people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, **few))
     settings, game = replace(prepared.settings, attacks=[ByAParty()]), prepared.game
-    prepared = replace(prepared, settings=settings, auditor=Auditor(prepared.task, game, settings))
+    prepared = replace(prepared, auditor=Auditor(prepared.task, game, settings))
     found = [r for r in watch(prepared).results if r.attack == "subject-fta"]
     trained = game.training
     assert trained is not None

@@ -71,6 +71,10 @@ class Auditor:
         observers = {name: named(name).observer(asked) for name, asked in settings.asked.items()}
         self.observers: dict[str, Observer] = {name: one for name, one in observers.items() if one is not None}
 
+    def fresh(self) -> Auditor:
+        """The same audit before its first round."""
+        return Auditor(self.task, self.game, self.settings)
+
     # ------------------------------------------------------------------ collect
 
     def observe(self, round: Round) -> Observation | None:

@@ -10,10 +10,11 @@ from fedaudit.data.game_file import load_game
 from fedaudit.data.records import classes_of
 from fedaudit.errors import FedauditError
 from fedaudit.integrations import checkpoints
-from fedaudit.integrations.options import fitted, open_session, refuse_ours, settings_of
+from fedaudit.integrations.options import open_session, refuse_ours
 from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
+from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.run import Progress
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.store import Store
@@ -62,8 +63,7 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: St
     task = build(classes=labels)
     if labels and (classes := _outputs(first, task.initial(0))) > labels:
         task = build(classes=classes)
-    settings = settings_of(config, config.audit.vantages, _count(directory, torch))
-    return Auditor(task, game, fitted(settings, task, game, config))
+    return assemble(Request.beside(config, game, rounds=_count(directory, torch)), task)
 
 
 def _outputs(model: State, like: State) -> int:

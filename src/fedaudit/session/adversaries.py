@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.attribute import Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
-from fedaudit.audit import Settings
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
 from fedaudit.config.schema import Audit, Config
@@ -21,14 +20,12 @@ from fedaudit.questions import asked_by, every
 from fedaudit.questions.canary.options import Canary
 from fedaudit.types import Dataset, Game, Records
 
-if TYPE_CHECKING:
-    from fedaudit.defences.slots import Defence
-
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
-    """The named attacks (None: the default ones), with the options that [audit] gives them."""
+    """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
+    refused in a game about records, and the other way round."""
     fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
     guessing = attacks.ATTRIBUTE in (names or ())
     if guessing and audit.attribute is None:
@@ -41,6 +38,7 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
     fit = audit.matched.fit if audit.matched else "all"
     found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
+    check_unit(audit, found)
     return [*found, Attribute()] if guessing else found
 
 
@@ -67,7 +65,6 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     are kept beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks or list(recorded) or None)
-    check_unit(audit, asked)
     check(audit, asked)
     if audit.adversary is None:
         return asked
@@ -141,19 +138,6 @@ def design_share(config: Config) -> float:
     federation, asked = config.federation, config.audit.canary or Canary()
     mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
     return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
-
-
-def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
-    """Settings in which references train under the parties' defence, if that is asked for."""
-    if not config.audit.reference.defended or settings.references is None:
-        return settings
-    if defence.gradient is None:
-        raise FedauditError(
-            "reference-undefended",
-            "audit.reference.defended is set, but no defence changes how the parties train",
-            "Remove it, or add a defence that does, such as dp-sgd, to [[defences]].",
-        )
-    return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 
 
 def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:

@@ -20,7 +20,7 @@ TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and sear
 TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[str], float]:
+def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], float]:
     """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
     long the search will take, and what a distance means where inputs are binary. Returns these lines, and the
     seconds."""
@@ -39,7 +39,7 @@ def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[st
     check_queries(settings.search, settings.rounds if every_round else 1, task.classes)
     check_bounds(settings.search.bounds, game)
     asked = int((own | ~game.of_first())[game.candidates.owner].sum())
-    per_second = speed(task, game, seed)
+    per_second = speed(task, game, settings.seed)
     line = duration(asked, settings.search.queries, per_second)
     return [line, *lines], asked * settings.search.queries / per_second
 

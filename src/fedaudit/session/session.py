@@ -242,7 +242,7 @@ class Session:
     def _start_over(self, former: Auditor) -> None:
         """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
         assert self.trace is not None
-        self.auditor = Auditor(former.task, former.game, former.settings)
+        self.auditor = former.fresh()
         for line in feed(self.trace.store, self.auditor):
             self.gap(line.rstrip("."))
 
