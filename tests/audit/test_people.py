@@ -15,12 +15,12 @@ from sklearn.datasets import load_digits
 from fedaudit.adversary.attacks import SUBJECT
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.sentences import of_former_version
-from fedaudit.audit.judge.subjects import f1, rates
 from fedaudit.audit.known import KNOWN, known, possible, usual
+from fedaudit.audit.sentences import of_former_version
 from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
 from fedaudit.config.schema import Config, parse
+from fedaudit.questions.subject.judge import f1, rates
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate

@@ -9,7 +9,7 @@ from fedaudit.adversary import attacks
 from fedaudit.adversary.attacks import about
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
-from fedaudit.audit.judge.accuracy import accuracy, useless
+from fedaudit.audit.accuracy import accuracy, useless
 from fedaudit.audit.notices import sets_differ, tied
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid

@@ -243,7 +243,7 @@ def test_a_value_of_a_type_that_has_no_words_is_refused_by_its_place() -> None:
         (("results", 0, "estimates", "auc", "value"), "secret", "results[0].estimates.auc.value: a number is"),
         (("results", 0, "estimates", "auc", "kind"), "secret", "estimates.auc.kind: 'measured', 'proved', 'model-"),
         (("results", 0, "estimates", "auc", "confidence"), 1.0, "confidence: a number below 1 is needed"),
-        (("results", 0, "unit"), "Secret", "results[0].unit: a word of lower-case letters, digits and hyphens is"),
+        (("results", 0, "unit"), 7, "results[0].unit: text is needed"),
         (("results", 0, "estimates", "tpr@0.01", "value"), [0.1], "estimates['tpr@0.01'].value: a number is needed"),
         (("results", 0, "estimates", "tpr@0.01", "value"), [math.nan], "estimates['tpr@0.01'].value: a number is"),
         (("results", 0, "estimates", "tpr@0.01", "realised_fpr_interval"), [0.1], "interval[1]: it is missing"),

@@ -70,6 +70,7 @@ AN_ESTIMATE = stored("people")["results"][0]["estimates"]["auc"]
         ("results/0/vantage", "nowhere"),
         ("results/0/model", "both"),
         ("results/0/unit", "Household"),
+        ("results/0/unit", 7),
         ("results/0/party", 0),
         ("results/0/round", -1),
         ("results/0/estimates", {}),

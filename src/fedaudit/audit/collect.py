@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
-from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
-from fedaudit.errors import OF_OTHERS, FedauditError
+from fedaudit.errors import OF_OTHERS, say
+from fedaudit.questions import named
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
@@ -272,11 +271,11 @@ def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
 
 
 def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
-    """All families of signals, including the one for a hidden attribute if the audit asks for it."""
+    """All families of signals, with those of the questions that are asked."""
     found = [*FAMILIES]
     found += [Family(needs, filtering.measure) for needs in updates.PASSES]
     found += [Family(needs, search.measure, settings.seed, settings.search.seconds) for needs in searching.PASSES]
-    found += [Family(hidden_attribute.NEEDS, settings.attribute.measure)] if settings.attribute else []
+    found += [family for name, asked in settings.asked.items() for family in named(name).signals(asked)]
     return tuple(found)
 
 
@@ -385,14 +384,3 @@ def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
         found[name] = values[spot].astype(np.float64)
         found[name][~known] = np.nan
     return found
-
-
-def say(error: BaseException) -> str:
-    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
-    if isinstance(error, FedauditError):
-        return error.what
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{place}"

@@ -124,8 +124,8 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
 
 def probes_of(staged: Staged) -> list[str]:
     """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.config.canary import Canary
-    from fedaudit.session.canaries import asked_for, claim_of, stretch
+    from fedaudit.questions.canary.options import Canary
+    from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
     from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
     from fedaudit.stats.gaussian import gaussian_epsilon

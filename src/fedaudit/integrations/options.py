@@ -24,10 +24,10 @@ from fedaudit.integrations.in_python import in_python
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
+from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About
-from fedaudit.session.adversaries import choose
-from fedaudit.session.canaries import asked_for
+from fedaudit.session.adversaries import choose, looking
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.prepare import filter_options, fitting, search_options, unread
 from fedaudit.session.recording import Recording
@@ -60,13 +60,14 @@ class PartyOptions(TypedDict, total=False):
 
 class Options(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
-    fusion: the keys of these sections of [audit], such as tear={"queries": 2000}."""
+    fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
 
     vantages: Iterable[str]
     keep: Keep
     tear: Mapping[str, Any]
     matched: Mapping[str, Any]
     fusion: Mapping[str, Any]
+    questions: Mapping[str, Mapping[str, Any]]
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
@@ -126,6 +127,7 @@ def settings_of(asked: Config, vantages: Iterable[Vantage], rounds: int) -> Sett
         asked.federation.seed,
         filter=replace(filter_options(asked, ()), adaptive=False),
         search=search_options(asked),
+        asked=looking(audit, audit.attacks),
     )
 
 

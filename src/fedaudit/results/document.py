@@ -330,7 +330,7 @@ def with_sentences(document: Document) -> Document:
             h if h.grade else replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in document.headlines
         ]
         return replace(document, headlines=graded)
-    from fedaudit.audit.judge.sentences import of_former_version
+    from fedaudit.audit.sentences import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
 

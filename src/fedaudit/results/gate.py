@@ -32,8 +32,9 @@ from typing import Literal
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.privacy.statement import Statement
+from fedaudit.questions import Against, of_membership
+from fedaudit.questions import every as every_question
 from fedaudit.results import document as results
-from fedaudit.results.against import Against, against
 from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
@@ -205,8 +206,15 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> 
     found = []
     for each in (claim, *claim.further):
         of = (each.defence, "", each.unit or "unit not said", None)
-        found.append(_of_a_claim(rule, each, of, against(each, document), doubts))
+        found.append(_of_a_claim(rule, each, of, _against(each, document), doubts))
     return found
+
+
+def _against(claim: Statement, document: Document) -> Against | None:
+    """The strongest evidence that the run itself found against one of its claims, if there is any. A claim that the
+    audit has refuted is no ground for a verdict."""
+    found = [one for question in every_question().values() for one in question.against(claim, document)]
+    return max(found, key=lambda one: one.at_least, default=None)
 
 
 def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Finding:
@@ -254,7 +262,7 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
         if rule.vantage in (None, ANY, vantage):
             for entry in (e for e in entries if sees(vantage, e) and _of(rule.party, e)):
                 named = _attacks(rule.attack or attack, entry)
-                if named or (rule.attack is None and attack is not None and _is_about_members(entry)):
+                if named or (rule.attack is None and attack is not None and of_membership(entry)):
                     before = found.get(_place(entry))
                     found[_place(entry)] = Selected(entry, named or (before is not None and before.named))
     measured = sorted({name for one in found.values() for name in one.entry.estimates} or _measured(entries))
@@ -266,11 +274,6 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
 
 def _measured(entries: Sequence[AuditResult]) -> set[str]:
     return {name for entry in entries for name in entry.estimates}
-
-
-def _is_about_members(entry: AuditResult) -> bool:
-    """Is it an attack on who was trained on? Guesses of attributes and canaries have figures of their own."""
-    return entry.attack != "blind" and entry.unit in ("record", "subject")
 
 
 def _asked_for(document: Document) -> list[str]:

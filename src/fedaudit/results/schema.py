@@ -22,7 +22,6 @@ SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 NEEDED = {  # by the types of pydantic's errors
     "missing": "it is missing",
     "string_type": "text is needed",
-    "string_pattern_mismatch": "a word of lower-case letters, digits and hyphens is needed",
     "bool_type": "true or false is needed",
     "int_type": "a whole number is needed",
     "float_type": "a number is needed",

@@ -12,11 +12,13 @@ from fedaudit.adversary.attacks.attribute import Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Settings
+from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
-from fedaudit.config.canary import Canary
 from fedaudit.config.schema import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
+from fedaudit.questions import asked_by, every
+from fedaudit.questions.canary.options import Canary
 from fedaudit.types import Dataset, Game, Records
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [_asked(audit, name) for name in names if name != attacks.ATTRIBUTE]
+    no_attacks = {attacks.ATTRIBUTE, *asked_by()}
+    others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
     fit = audit.matched.fit if audit.matched else "all"
     found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
     return [*found, Attribute()] if guessing else found
@@ -45,6 +48,18 @@ def _asked(audit: Audit, name: str) -> str:
     """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
     return next((asked for asked in own if plugins.made(asked).name == name), name)
+
+
+def looking(audit: Audit, names: Sequence[str] | None) -> dict[str, Asked]:
+    """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
+    found: dict[str, Asked] = {}
+    for question in every().values():
+        by_name = [name for name in names or () if name in question.asked_by]
+        given = (audit.questions or {}).get(question.name)
+        if by_name or given is not None:
+            asked = question.ask(by_name, given or {})
+            found |= {} if asked is None else {question.name: asked}
+    return found
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
@@ -67,7 +82,7 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
     """Refuses attacks on records in a game about people, and the other way round."""
     people = audit.unit == "subject"
     for attack in asked:
-        if attack.question == "canary" or (attack.question == "subject") == people:
+        if (attack.question == "subject") == people:
             continue
         if people:
             suited = ", ".join(attacks.SUBJECT)
@@ -108,7 +123,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
     """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
-    crafting = any(attack.name == "canife" for attack in using)
+    crafting = "canife" in (config.audit.attacks or ())
     if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation
@@ -121,7 +136,7 @@ def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> t
 def design_share(config: Config) -> float:
     """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
     that is too much, mock parties have records in common."""
-    from fedaudit.federation.canary import OUTSIDE
+    from fedaudit.questions.canary.parties import OUTSIDE
 
     federation, asked = config.federation, config.audit.canary or Canary()
     mine = (federation.member_subjects or federation.members) / (federation.parties + 1)

@@ -16,9 +16,9 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.accuracy import clusters, right_on, share_right
+from fedaudit.audit.case import estimates
 from fedaudit.audit.costs import each
-from fedaudit.audit.judge.accuracy import clusters, right_on, share_right
-from fedaudit.audit.judge.case import estimates
 from fedaudit.audit.notices import below_chance
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.defences.slots import Defence

@@ -19,14 +19,17 @@ from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings, patience
-from fedaudit.audit.settings import Coins, reference_half
+from fedaudit.audit.settings import reference_half
 from fedaudit.config.attacks import Matched
 from fedaudit.config.schema import Config
 from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import adversaries, attributes, canaries, label_only
+from fedaudit.questions.attribute import prepare as attributes
+from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions.coins import Flipped
+from fedaudit.session import adversaries, label_only
 from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, Role, Task, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
@@ -81,6 +84,7 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     patience.allow(audit.patience)
     chosen = adversaries.chosen(config, recorded)
     settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
+    settings = replace(settings, asked=adversaries.looking(audit, audit.attacks))
     dataset, asked = data.load(data.as_before(config.data) if former else config.data), audit.attribute
     config = decided(config, dataset)
     federation = config.federation
@@ -90,14 +94,15 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng, audit.unit or "record", named=not former)
     coins, implied = fair_coins(config)
-    settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
+    settings = replace(settings, notices=(*left_out(dataset, game), *implied), asked={**settings.asked, **coins})
     how = training(config, len(dataset.records))
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
     settings = replace(settings, references=references, shadow=shadow, notices=(*settings.notices, *dataset.notices))
     settings = replace(settings, search=search_options(config))
     if asked and shadow:
-        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
+        probe = attributes.probe(dataset, shadow.game, asked.name, asked.column)
+        settings = replace(settings, asked={**settings.asked, "attribute": probe})
     return Staged(config, dataset, game, settings, own=own)
 
 
@@ -109,22 +114,24 @@ def decided(config: Config, dataset: Dataset) -> Config:
     return config.splitting(split if known else None)
 
 
-def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[str, ...]]:
     """The coins of the configuration, if it has any, and a notice about what they imply."""
     federation = config.federation
     if not federation.coins:
-        return None, ()
+        return {}, ()
     if federation.partition == "subjects":
-        return Coins("subject"), ()
-    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
+        return {"coins": Flipped("subject")}, ()
+    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (COINS_SPLIT,)
 
 
 def at_delta_of(settings: Settings, promises: Sequence[Promise]) -> Settings:
     """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
-    if settings.coins is None:
+    coins = settings.asked.get("coins")
+    if coins is None:
         return settings
-    mine = [promise.delta for promise in promises if promise.process.unit == settings.coins.unit]
-    return replace(settings, coins=replace(settings.coins, delta=mine[0])) if mine else settings
+    mine = [promise.delta for promise in promises if promise.process.unit == coins.unit]
+    same = {"coins": replace(coins, delta=mine[0])} if mine else {}
+    return replace(settings, asked={**settings.asked, **same})
 
 
 COINS_SPLIT = (
@@ -214,7 +221,7 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
     planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
     if planted:
         parties += planted.parties
-        settings = replace(settings, canaries=planted.game)
+        settings = replace(settings, asked={**settings.asked, "canary": planted.game})
     auditor = Auditor(task, game, settings)
     return Prepared(config, dataset, game, task, parties, settings, auditor, defence, isolation, canaries=planted)
 
@@ -226,7 +233,7 @@ def unread(config: Config, settings: Settings) -> list[str]:
     readers = {
         "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
         "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
-        "canary": ("canife or one-shot", any(attack.question == "canary" for attack in settings.attacks)),
+        "canary": ("canife or one-shot", "canary" in settings.asked),
         "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
         "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
     }
@@ -261,7 +268,7 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     lines, seconds = label_only.told(suited, task, game, seed)
     told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
     suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
-    layer, by_coins = settings.filter.layer, settings.coins is not None
+    layer, by_coins = settings.filter.layer, "coins" in settings.asked
     weights = weights_per_member(task, game, layer, by_coins)
     return replace(suited, weights_per_member=weights, filter_share=filter_share(task, layer))
 

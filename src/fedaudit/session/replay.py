@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.canaries import CanaryGame
 from fedaudit.config.code import received
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
+from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions.canary.watch import CanaryGame
 from fedaudit.results.document import Document
-from fedaudit.session import canaries, label_only
+from fedaudit.session import adversaries, label_only
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
 from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, fitting, stage
@@ -89,8 +90,10 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
                 f"{attack.name!r} needs data that was set aside for an outside adversary, and this run set none aside",
                 "Run again with this attack in audit.attacks.",
             )
-    if canaries.asked_for(names):
-        staged = replace(staged, settings=replace(staged.settings, canaries=canary_game(staged)))
+    looking = {**staged.settings.asked, **adversaries.looking(audit, asked_for or audit.attacks)}
+    if "canary" in looking:
+        looking["canary"] = canary_game(staged)
+    staged = replace(staged, settings=replace(staged.settings, asked=looking))
     options = filter_options(staged.config, staged.promises)
     weights, share = store.manifest.get("weights_per_member", {}), float(store.manifest.get("filter_share", 1.0))
     settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)

@@ -11,13 +11,13 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 from fedaudit.types.game import Vantage
 from fedaudit.types.stored import (
     METRIC,
+    WORD,
     Count,
     Many,
     Number,
     OrNull,
     Positive,
     Whole,
-    Word,
     if_any,
     if_known,
     sometimes,
@@ -141,7 +141,13 @@ class AuditResult:
     attack: str
     vantage: VantageName
     model: ModelKind
-    unit: Word
+    unit: Annotated[
+        str,
+        Field(
+            description="whom or what it is about: record, subject, user, attribute, or as its question says",
+            json_schema_extra={"pattern": f"^{WORD}$"},
+        ),
+    ]
     party: Annotated[str | None, Field(description="null = pooled over the parties")]
     round: Count
     estimates: Estimates
@@ -155,6 +161,7 @@ class AuditResult:
         if_any("minus the primary attack, on the same records"),
     ] = field(default_factory=dict)
     canary: Annotated[Exhibit | None, if_known("the first canary, as it was crafted last")] = None
+    question: Annotated[str, if_any("what the result answers; empty: a former version wrote it")] = ""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from pydantic_core import PydanticKnownError, to_jsonable_python
 
 T = TypeVar("T")
 LARGEST = sys.float_info.max
-METRIC = r"[a-z][a-z0-9]*(-[a-z0-9]+)*(@[0-9.e-]+)?"  # the shape of a metric's name: auc, epsilon-one-run, tpr@0.01
+WORD = "[a-z][a-z0-9]*(-[a-z0-9]+)*"  # the shape of a unit: record, class-share
+METRIC = f"{WORD}(@[0-9.e-]+)?"  # the shape of a metric's name: auc, epsilon-one-run, tpr@0.01
 
 
 def _of_usual_size(value: int) -> int:
@@ -65,7 +66,6 @@ Whole = Annotated[int, Field(strict=True), AfterValidator(_of_usual_size), Plain
 Count = Annotated[int, Field(strict=True, ge=0), AfterValidator(_of_usual_size), PlainSerializer(int)]
 Positive = Annotated[int, Field(strict=True, ge=1), AfterValidator(_of_usual_size), PlainSerializer(int)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False), PlainSerializer(float)]
-Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$")]
 Anything = Annotated[Any, PlainSerializer(_write_anything)]
 # A number or an interval, or null: NaN and infinity become null.
 OrNull = Annotated[T | None, WrapValidator(_read_known), WrapSerializer(_write_known)]

@@ -6,7 +6,6 @@ from functools import partial
 
 from fedaudit.adversary.attacks import plugins
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.canary import Canife, OneShot
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import GradientNorm as GradientNormAll
 from fedaudit.adversary.attacks.gradients import LayerAttack
@@ -154,12 +153,6 @@ SHADOW: dict[str, Entry] = {
     ),
 }
 
-# Attacks on parties of the auditor's own; they need the vantage `secagg-server`, and are set in [audit.canary].
-CANARIES: dict[str, Entry] = {
-    "canife": Entry("a crafted canary party: whether the noisy sum tells that it took part", Canife, False),
-    "one-shot": Entry("random canary parties in one training run: how far the model moves their way", OneShot, False),
-}
-
 # Attacks on people, from several records of each; they need a game about subjects.
 SUBJECT: dict[str, Entry] = {
     "subject-loss": Entry("share of the person's records with a low loss under the last model", SubjectLoss),
@@ -237,13 +230,13 @@ def about(name: str) -> str:
     """What an attack does, in a line; nothing is known of attacks from outside."""
     if name == ATTRIBUTE:
         return ATTRIBUTE_ABOUT
-    entry = (REGISTRY | SHADOW | SUBJECT | CANARIES).get(name)
+    entry = (REGISTRY | SHADOW | SUBJECT).get(name)
     return entry.about if entry else ""
 
 
 def _made(name: str) -> BaseAttack:
     """One of ours, of a plug-in, or named as "package.module:name". Nobody else may take a name of ours."""
-    ours = REGISTRY | SHADOW | SUBJECT | CANARIES
+    ours = REGISTRY | SHADOW | SUBJECT
     if name in ours:
         return ours[name].make()
     found, broken = plugins.plugged()

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import special
 
-from fedaudit.adversary.attacks.base import Evidence, OneSignal, Question
+from fedaudit.adversary.attacks.base import Evidence, OneSignal
 from fedaudit.adversary.attacks.series import train_classifier
 from fedaudit.adversary.reductions import Table
 from fedaudit.adversary.signals.attribute import SIGNAL
@@ -35,7 +35,7 @@ class Attribute(OneSignal):
     signal: ClassVar[str] = SIGNAL
     trained: Classifier | None = field(default=None, compare=False, repr=False)
     learns: ClassVar[bool] = True
-    question: ClassVar[Question] = "attribute"
+    question: ClassVar[str] = "attribute"
 
     @property
     def name(self) -> str:

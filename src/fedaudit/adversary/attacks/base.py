@@ -9,7 +9,6 @@ from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.types import Floats, Grant, Vantage
 
-Question = Literal["membership", "subject", "source", "attribute", "canary"]
 Gather = Literal["mean", "sorted", "count"]
 
 
@@ -35,7 +34,7 @@ class Evidence:
 class BaseAttack:
     """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
 
-    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    question: ClassVar[str] = "record"  # the name of the question (`fedaudit.questions`) that judges its scores
     every_round: ClassVar[bool] = True  # False: it needs only the last model
     probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together

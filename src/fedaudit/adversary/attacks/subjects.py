@@ -28,7 +28,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Gather, OneSignal, Question
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Gather, OneSignal
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.neighbourhood import NEIGHBOURHOOD
 from fedaudit.stats import balanced_accuracy
@@ -40,7 +40,7 @@ LAMBDAS = 200  # values that are tried
 class OfSubjects(BaseAttack):
     """What all attacks on subjects share."""
 
-    question: ClassVar[Question] = "subject"
+    question: ClassVar[str] = "subject"
     tunes: ClassVar[bool] = True
 
 
