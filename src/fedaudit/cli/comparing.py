@@ -27,7 +27,7 @@ def compare(
     marks a run that no other run beats in both accuracy and risk.
     """
     from fedaudit.results.compare import compare as compared
-    from fedaudit.results.plain import plain
+    from fedaudit.results.schema import plain
 
     found = compared(runs)
     if not printed_as_json(plain(found)):
