@@ -177,7 +177,7 @@ def test_lists_are_read_as_tuples_and_any_sequence_is_written() -> None:
     values = {"x": [1, 2.5], "value": [0.5, None], "low": [], "high": [math.nan, math.inf], "method": "m"}
     found = read(Curve, values)
     assert found == Curve((1.0, 2.5), (0.5, None), (), (None, None), "m")
-    given = Curve(range(2), (np.float32(0.5), None), [], (math.nan, 1), "m")
+    given = Curve(range(2), (float(np.float32(0.5)), None), [], (math.nan, 1), "m")
     assert plain(given) == {"x": [0.0, 1.0], "value": [0.5, None], "low": [], "high": [None, 1.0], "method": "m"}
     assert all(type(number) is float for number in plain(given)["x"])
 

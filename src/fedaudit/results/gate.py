@@ -371,10 +371,10 @@ def _corrected(
 ) -> float | None:
     """The lower (0) or upper (1) end at another confidence; None if it cannot be computed."""
     stored = entry.estimates[metric]
-    if not of_membership(entry) and stored.kind == "measured":
-        again = at_confidence(stored, confidence)
-        return (again.low, again.high)[end]
-    if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
+    if not (metric == "auc" or metric.startswith("tpr@")):  # of another question: from the interval alone
+        again = at_confidence(stored, confidence) if stored.kind == "measured" else None
+        return None if again is None else (again.low, again.high)[end]
+    if scores is None:
         return None
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     if not blocks:
