@@ -3,8 +3,7 @@
 import copy
 import json
 import pickle
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from fedaudit.integrations.flower.server import trace_strategy
 from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
+from tests.command import fedaudit
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, games, mean, net, part, train
 from tests.worlds import silent
@@ -281,10 +281,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     as_mlp(saved(tmp_path / "checkpoints"))
     save_game(joined(*games()), tmp_path / "game.npz")
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fedaudit", "import", "checkpoints", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
+    run = partial(fedaudit, "import", "checkpoints", cwd=tmp_path)
     done = run("--out", "traced")
     assert (done.returncode, "Trace: traced" in done.stdout) == (0, True), done.stderr
     done = run(

@@ -50,7 +50,7 @@ def _of_others() -> tuple[dict[str, Question], dict[str, str]]:
             broken[name] = f"it cannot be made ({type(error).__name__}: {error})"
             continue
         if not isinstance(question, Question) or question.name != name:
-            broken[name] = "it is no Question of that name: derive it from fedaudit.Question and set `name`"
+            broken[name] = "it is no Question of that name: derive it from fedaudit.questions.Question and set `name`"
         elif name in ROOMS:
             broken[name] = "fedaudit has a question of that name: rename it"
         elif clash := next((m.name for m in question.metrics if _differs(m)), None):

@@ -28,7 +28,7 @@ from fedaudit.questions import named
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
-from fedaudit.results.plain import plain, read
+from fedaudit.results.schema import plain, read
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
 from fedaudit.session.recording import Recording, feed, unbroken

@@ -37,8 +37,8 @@ from fedaudit.integrations.options import Model, PartyOptions, as_task, checked
 from fedaudit.integrations.states import matched
 from fedaudit.results.document import Withheld
 from fedaudit.results.limits import UndecidableError, left_out, party_rule, rates
-from fedaudit.results.plain import plain, read
 from fedaudit.results.rules import Rule
+from fedaudit.results.schema import plain, read
 from fedaudit.session.assemble import Request, settled
 from fedaudit.session.session import in_words
 from fedaudit.stats.wording import fpr_of
