@@ -18,10 +18,10 @@ from fedaudit.config.schema import parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results.advice import Advice
 from fedaudit.results.compare import Comparison
-from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, ExposedUnit, load, save
+from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, ExposedUnit, Withheld, load, save
 from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.results.score_file import Scored
-from fedaudit.results.study import StudyFile
+from fedaudit.results.study import Entry, StudyFile
 from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
@@ -177,9 +177,26 @@ def test_lists_are_read_as_tuples_and_any_sequence_is_written() -> None:
     values = {"x": [1, 2.5], "value": [0.5, None], "low": [], "high": [math.nan, math.inf], "method": "m"}
     found = read(Curve, values)
     assert found == Curve((1.0, 2.5), (0.5, None), (), (None, None), "m")
-    given = Curve(range(2), (float(np.float32(0.5)), None), [], (math.nan, 1), "m")
+    given = Curve(range(2), (0.5, None), [], (math.nan, 1), "m")
     assert plain(given) == {"x": [0.0, 1.0], "value": [0.5, None], "low": [], "high": [None, 1.0], "method": "m"}
     assert all(type(number) is float for number in plain(given)["x"])
+
+
+def test_numbers_of_numpy_are_written_as_numbers() -> None:
+    whole: Any = np.int64(3)
+    number: Any = np.float32(0.5)
+    yes: Any = np.True_
+    nan: Any = np.float32(math.nan)
+    assert json.dumps(plain(DataInfo("d", whole, whole, whole, (whole,)))).count("3") == 4
+    assert plain(Cost(number, number, nan)) == {"epochs": 0.5, "queries": 0.5}
+    assert plain(Withheld(1, "not audited", yes))["onwards"] is True
+
+
+def test_in_a_configuration_null_stands_for_what_json_cannot_hold() -> None:
+    entry = Entry("a1", {"lr": math.nan, "of": (1, math.inf), "model": {"hidden": (4, 2), "scale": -math.inf}})
+    written = {"lr": None, "of": [1, None], "model": {"hidden": [4, 2], "scale": None}}
+    assert plain(entry) == {"cell": "a1", "overrides": written}
+    assert read(Entry, plain(entry)) == Entry("a1", written)
 
 
 def test_what_says_nothing_is_left_out_and_what_is_0_is_not() -> None:

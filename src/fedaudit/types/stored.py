@@ -4,9 +4,10 @@ A field is stored under its own name. One marked `if_any` or `if_known` is left 
 field is always written. A number is never read from text or from true, and a text never from a number.
 """
 
+import math
 import operator
-import sys
 from collections.abc import Sequence
+from numbers import Real
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -23,7 +24,6 @@ from pydantic import (
 from pydantic_core import PydanticKnownError, to_jsonable_python
 
 T = TypeVar("T")
-LARGEST = sys.float_info.max
 WORD = "[a-z][a-z0-9]*(-[a-z0-9]+)*"  # the shape of a unit: record, class-share
 METRIC = f"{WORD}(@[0-9.e-]+)?"  # the shape of a metric's name: auc, epsilon-one-run, tpr@0.01
 
@@ -37,7 +37,7 @@ def _of_usual_size(value: int) -> int:
 def _unknown(value: Any) -> bool:
     """None, or a number that JSON cannot hold: NaN or infinity; also as an end of an interval."""
     numbers = value if isinstance(value, list | tuple) else (value,)
-    return value is None or any(isinstance(n, int | float) and not -LARGEST <= n <= LARGEST for n in numbers)
+    return value is None or any(isinstance(n, Real) and not math.isfinite(n) for n in numbers)
 
 
 def _read_known(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
