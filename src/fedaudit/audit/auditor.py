@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.attacks import BLIND, about
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.canaries import CanaryWatch
@@ -28,6 +27,7 @@ from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import NO_RECORDS, Settings
 from fedaudit.audit.shadows import SHADOW
+from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.stats.strongest import Heard
 from fedaudit.types import (
@@ -183,8 +183,9 @@ class Auditor:
         warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
         warnings += [warning for result in results for warning in result.warnings]
         worth = self.accuracy()
-        glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, glossary)
+        glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
+        brief = {name: ATTACKS.brief(name) for name in glossary}
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
         bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []

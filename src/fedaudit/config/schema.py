@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.code import found_in
@@ -41,6 +42,7 @@ def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Once = AfterValidator(_once)
+Attack = Annotated[str, BeforeValidator(ATTACKS.named)]  # a name, or a table with a name and options
 
 
 # Keys that have no effect under a choice: giving one is an error, and they are not stored.
@@ -173,7 +175,7 @@ class Federation(Section):
 class Fusion(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
-    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = Field(
+    attacks: Annotated[tuple[Attack, ...], Field(min_length=2), Once] = Field(
         ("gradient-cosine", "fta-confidence"), description="whose scores are added up"
     )
     weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
@@ -197,7 +199,7 @@ class Audit(Section):
     vantages: Annotated[tuple[Vantage, ...], Field(min_length=1), Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
-    attacks: Annotated[tuple[str, ...], Once] | None = Field(
+    attacks: Annotated[tuple[Attack, ...], Once] | None = Field(
         None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(

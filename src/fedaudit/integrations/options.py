@@ -29,7 +29,7 @@ from fedaudit.session.about import About
 from fedaudit.session.adversaries import choose
 from fedaudit.session.canaries import asked_for
 from fedaudit.session.events import Event, Finished, Listener
-from fedaudit.session.prepare import filter_options, fitting, search_options, unread
+from fedaudit.session.prepare import fitting, unread, with_options
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, in_words, nobody, sentences
 from fedaudit.stats import needed_for_value
@@ -45,12 +45,12 @@ Keep = Literal["signals", "snapshots"]
 class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
-    attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
+    attacks: by name, or as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
     every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
     `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
     """
 
-    attacks: Iterable[str] | None
+    attacks: Iterable[str | Mapping[str, Any]] | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int
@@ -116,17 +116,12 @@ def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantag
 
 def settings_of(asked: Config, vantages: Iterable[Vantage], rounds: int) -> Settings:
     """The settings of an audit of somebody else's training, of which it is not known whether parties use Adam."""
-    audit = asked.audit
-    return Settings(
-        tuple(vantages),
-        choose(audit, audit.attacks),
-        rounds,
-        audit.fpr or None,
-        audit.confidence,
-        asked.federation.seed,
-        filter=replace(filter_options(asked, ()), adaptive=False),
-        search=search_options(asked),
-    )
+    audit, attacks = asked.audit, choose(asked.audit, asked.audit.attacks)
+    seed = asked.federation.seed
+    settings = Settings(tuple(vantages), attacks, rounds, audit.fpr or None, audit.confidence, seed)
+    settings = with_options(settings, asked)
+    filters = {variant: replace(options, adaptive=False) for variant, options in settings.filters.items()}
+    return replace(settings, filter=replace(settings.filter, adaptive=False), filters=filters)
 
 
 def fitted(settings: Settings, task: TorchTask, game: Game, asked: Config) -> Settings:
@@ -140,10 +135,10 @@ def _that_calibrate(settings: Settings, game: Game) -> Settings:
     """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
     needed = max(map(needed_for_value, settings.fpr or (1.0,)))
     left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
-    kept = [attack for attack in settings.attacks if not attack.fits]
+    kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]
     if left >= needed or not kept or len(kept) == len(settings.attacks):
         return settings
-    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
+    names = ", ".join(attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on)
     notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
     return replace(settings, attacks=kept, notices=(*settings.notices, notice))
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks import plugins
-from fedaudit.adversary.attacks.attribute import Attribute
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Settings
@@ -22,29 +21,28 @@ from fedaudit.types import Dataset, Game, Records
 if TYPE_CHECKING:
     from fedaudit.defences.slots import Defence
 
+SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     """The named attacks (None: the default ones), with the options that [audit] gives them."""
-    fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
-    guessing = attacks.ATTRIBUTE in (names or ())
+    guessing = ATTRIBUTE in (names or ())
     if guessing and audit.attribute is None:
         raise FedauditError(
             "no-attribute",
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [_asked(audit, name) for name in names if name != attacks.ATTRIBUTE]
-    fit = audit.matched.fit if audit.matched else "all"
-    found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
+    others = None if names is None else [_asked(audit, name) for name in names if name != ATTRIBUTE]
+    found = attacks.choose(others, audit)
     return [*found, Attribute()] if guessing else found
 
 
 def _asked(audit: Audit, name: str) -> str:
     """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
-    return next((asked for asked in own if plugins.made(asked).name == name), name)
+    return next((asked for asked in own if attacks.made(asked).name == name), name)
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
@@ -56,10 +54,10 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     check(audit, asked)
     if audit.adversary is None:
         return asked
-    series = [attack for attack in asked if attack.learns and not isinstance(attack, Attribute)]
-    others = [attack for attack in asked if not attack.learns]
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, Attribute)]
+    others = [attack for attack in asked if "shadow" not in attack.fitted_on]
     if not series and not (audit.attacks and audit.attribute):
-        series = [entry.make() for entry in attacks.SHADOW.values()]
+        series = attacks.choose(SERIES, audit)
     return [*others, *series, *([Attribute()] if audit.attribute else [])]
 
 
@@ -70,7 +68,7 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
         if attack.question == "canary" or (attack.question == "subject") == people:
             continue
         if people:
-            suited = ", ".join(attacks.SUBJECT)
+            suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
         todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
@@ -89,7 +87,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
             'Set audit.adversary to "agg-sh" or "do-sh".',
         )
     if audit.adversary is None:
-        if learning := [attack.name for attack in asked if attack.learns]:
+        if learning := [attack.name for attack in asked if "shadow" in attack.fitted_on]:
             raise FedauditError(
                 "no-adversary",
                 f"{learning[0]} needs an adversary with a shadow model, but none is set",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedaudit import data
 from fedaudit.adversary.attacks.fusion import Fusion
@@ -18,10 +19,13 @@ from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
+from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.settings import Coins, reference_half
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import Matched
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import Config, explain
+from fedaudit.config.section import Section
 from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
@@ -95,7 +99,6 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
     settings = replace(settings, references=references, shadow=shadow, notices=(*settings.notices, *dataset.notices))
-    settings = replace(settings, search=search_options(config))
     if asked and shadow:
         settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
     return Staged(config, dataset, game, settings, own=own)
@@ -197,7 +200,7 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
     defence = defend(staged, task)
-    settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
+    settings = with_options(replace(staged.settings, serve=defence.serve), config, defence.promises)
     settings = at_delta_of(settings, defence.promises)
     settings = fitting(settings, task, game, federation.seed, asked)
     notices = (*settings.notices, *defence.notices, *unread(config, settings))
@@ -208,9 +211,10 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
     ]
     isolation = None
     if config.audit.adversary == "agg-mal":
-        learning = [attack for attack in settings.attacks if attack.learns]
+        learning = [attack for attack in settings.attacks if "shadow" in attack.fitted_on]
         isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
-        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
+        others = [attack for attack in settings.attacks if attack not in learning]
+        settings = replace(settings, attacks=others, shadow=None)
     planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
     if planted:
         parties += planted.parties
@@ -222,7 +226,7 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
 def unread(config: Config, settings: Settings) -> list[str]:
     """Notices about sections of [audit] that were set and that no attack reads."""
     given = config.audit.model_dump(exclude_defaults=True)
-    signals = {signal for attack in settings.attacks for signal in attack.signals}
+    signals = set(map(plain, settings.signals))
     readers = {
         "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
         "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
@@ -241,17 +245,38 @@ def unread(config: Config, settings: Settings) -> list[str]:
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
 
 
-def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptions:
+def with_options(settings: Settings, config: Config, promises: tuple[Promise, ...] = ()) -> Settings:
+    """The settings with how its signals are measured: as [audit] says, and as single attacks have it set."""
+    filters = {v: filter_options(config, promises, v) for v in variants(settings.signals, OF_UPDATES) if v}
+    searches = {v: search_options(config, v) for v in variants(settings.signals, OF_LABELS) if v}
+    settings = replace(settings, filter=filter_options(config, promises), search=search_options(config))
+    return replace(settings, filters=filters, searches=searches)
+
+
+Asked = TypeVar("Asked", bound=Section)
+
+
+def _asked(section: Asked, variant: str) -> Asked:
+    """A section of [audit], with what a variant of the signals sets."""
+    if not variant:
+        return section
+    try:
+        return type(section).model_validate(section.model_dump() | options_of(variant))
+    except ValidationError as error:
+        raise explain(error, f"an attack with the options {variant[1:]}") from None
+
+
+def filter_options(config: Config, promises: tuple[Promise, ...], variant: str = "") -> FilterOptions:
     """The matched filter's options. What is not set follows from the configuration, never from a result."""
-    asked, federation = config.audit.matched or Matched(), config.federation
+    asked, federation = _asked(config.audit.matched or Matched(), variant), config.federation
     noisy = [DAMPING[promise.process.unit] for promise in promises if promise.process.unit in DAMPING]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = federation.algorithm == "fedavg" and federation.optimizer == "adam"
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
-def search_options(config: Config) -> SearchOptions:
-    asked = config.audit.tear or Tear()
+def search_options(config: Config, variant: str = "") -> SearchOptions:
+    asked = _asked(config.audit.tear or Tear(), variant)
     return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
 
 
@@ -260,7 +285,9 @@ def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) 
     suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
     lines, seconds = label_only.told(suited, task, game, seed)
     told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
-    suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
+    searches = {v: replace(options, seconds=seconds.get(v, 0.0)) for v, options in suited.searches.items()}
+    search = replace(suited.search, seconds=seconds.get("", 0.0))
+    suited = replace(suited, notices=tuple(told), search=search, searches=searches)
     layer, by_coins = settings.filter.layer, settings.coins is not None
     weights = weights_per_member(task, game, layer, by_coins)
     return replace(suited, weights_per_member=weights, filter_share=filter_share(task, layer))
@@ -275,7 +302,7 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
 
     parties = [game.candidates.of_party(party) for party in game.parties]
     panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
-    known = settings.filter.fit == "nonmembers"
+    known = any("nonmembers" in attack.fitted_on for attack in filters)
     fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
     if fewest >= FEWEST:
         return []

@@ -19,7 +19,7 @@ from fedaudit.results.document import Document
 from fedaudit.session import canaries, label_only
 from fedaudit.session.about import About
 from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, fitting, stage
+from fedaudit.session.prepare import Staged, at_delta_of, build, defend, fitting, stage, with_options
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
@@ -79,7 +79,7 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
     attacks = choose(audit, names or None)
     check(audit, attacks)
     if audit.adversary == "agg-mal":
-        if any(attack.learns for attack in attacks) or not names:
+        if any("shadow" in attack.fitted_on for attack in attacks) or not names:
             raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
         told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
     for attack in attacks:
@@ -91,10 +91,9 @@ def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
             )
     if canaries.asked_for(names):
         staged = replace(staged, settings=replace(staged.settings, canaries=canary_game(staged)))
-    options = filter_options(staged.config, staged.promises)
     weights, share = store.manifest.get("weights_per_member", {}), float(store.manifest.get("filter_share", 1.0))
-    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)
-    settings = replace(settings, weights_per_member=weights, filter_share=share)
+    settings = replace(staged.settings, attacks=attacks, notices=told, weights_per_member=weights, filter_share=share)
+    settings = with_options(settings, staged.config, staged.promises)
     settings = at_delta_of(settings, staged.promises)
     settings = without_served_answers(settings, staged.config).without_idle_vantages()
     return settings.checked(asked=bool(asked_for))
@@ -143,7 +142,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
     again = False
     for attack in settings.attacks:
-        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        there = stored(rounds if attack.deferred else earlier)
         lacking = [signal for signal in attack.signals if signal not in there]
         if lacking and not any(entry.kept for entry in rounds):
             when = "" if attack.deferred else " of every round"

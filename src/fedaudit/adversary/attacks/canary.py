@@ -30,6 +30,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack, Question
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.vantage import View
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.types import Floats, Grant, Moment
 
 
@@ -47,7 +48,6 @@ class Nothing(Kept):
 
 class CanaryAttack(BaseAttack):
     question: ClassVar[Question] = "canary"
-    crafted: ClassVar[bool] = False  # True: its canaries are crafted records; else they are random directions
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -61,18 +61,20 @@ class CanaryAttack(BaseAttack):
         return Nothing(n)
 
 
-class Canife(CanaryAttack):
-    crafted: ClassVar[bool] = True
+@ATTACKS.register(
+    "canife",
+    "a crafted canary party: whether the noisy sum tells that it took part",
+    brief="a crafted canary party",
+)
+class Canife(CanaryAttack): ...
 
-    @property
-    def name(self) -> str:
-        return "canife"
 
-
-class OneShot(CanaryAttack):
-    @property
-    def name(self) -> str:
-        return "one-shot"
+@ATTACKS.register(
+    "one-shot",
+    "random canary parties in one training run: how far the model moves their way",
+    brief="random canary parties in one training run",
+)
+class OneShot(CanaryAttack): ...
 
 
 def summed(view: View, order: list[str], denominator: float) -> Floats | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks import BLIND
+from fedaudit.config.attack_registry import BLIND
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.collect import gather
 from fedaudit.audit.costs import load_learners
