@@ -22,10 +22,10 @@ def test_sections_reach_the_attacks_that_read_them() -> None:
     assert search.search == SearchOptions(240, 2, 120)
     matched = made(attacks=["matched-filter"], matched={"damping": 0.5, "fit": "nonmembers"})
     assert matched.filter == FilterOptions("nonmembers", 0.5)
-    assert matched.attacks[0].fits
+    assert matched.attacks[0].fitted_on == ("nonmembers",)
     (fusion,) = made(attacks=["fusion"], fusion={"attacks": ["loss", "fta-loss"], "weights": [2, 1]}).attacks
     assert isinstance(fusion, Fusion)
-    assert (fusion.parts[0].name, fusion.weights) == ("loss", (2.0, 1.0))
+    assert (fusion.parts[0].name, fusion.shares) == ("loss", (2.0, 1.0))
 
 
 def test_a_section_that_no_attack_reads_is_told() -> None:

@@ -18,7 +18,7 @@ from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
 from fedaudit.adversary.signals import attribute as hidden_attribute
-from fedaudit.adversary.signals.variants import needs_of, of_variant, varied, variants
+from fedaudit.adversary.signals.variants import needs_of, of_variant, variants, varied
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long

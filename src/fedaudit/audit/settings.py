@@ -16,7 +16,7 @@ from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.trial import Trial
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
-from fedaudit.adversary.signals.variants import needs_of, varied, variants
+from fedaudit.adversary.signals.variants import needs_of, variants, varied
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.schema import DEFAULT_FPR

@@ -14,8 +14,8 @@ made of letters, digits and `+=~%._-`, and can be read again.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
 from dataclasses import Field as DataclassField
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote, unquote
@@ -51,22 +51,29 @@ def option_of(section: type[Section], key: str) -> Any:
     where = (section.__doc__ or "").partition("]")[0]
     about = (info.description or "").partition("; not set")[0]
     described = Field(None, description=f"{about}; not set: as {where}] says")
-    return field(default=None, metadata={_OPTION: described, _KEY: key, _TYPE: info.rebuild_annotation()})
+    return field(default=None, metadata={_OPTION: described, _KEY: key, _TYPE: info.rebuild_annotation() | None})
+
+
+def fields_of(make: Any) -> Mapping[str, "DataclassField[Any]"]:
+    """The fields that are options, by their key in TOML; none of what is not a class of attacks."""
+    return _fields(make) if isinstance(make, type) else {}
 
 
 @cache
-def fields_of(make: Any) -> dict[str, "DataclassField[Any]"]:
-    """The fields that are options, by their key in TOML; none of what is not a class of attacks."""
-    found = fields(make) if isinstance(make, type) and is_dataclass(make) else ()
+def _fields(kind: Any) -> Mapping[str, "DataclassField[Any]"]:
+    found = fields(kind) if is_dataclass(kind) else ()
     return {each.metadata.get(_KEY, each.name): each for each in found if _OPTION in each.metadata}
 
 
-@cache
 def options_of(make: Any) -> type[Options]:
     """The keys that a configuration may set for this attack, and what they may hold."""
     mine = fields_of(make)
-    hints = get_type_hints(make, include_extras=True) if mine else {}
-    kinds = {key: each.metadata[_TYPE] | None if _TYPE in each.metadata else hints[each.name] for key, each in mine.items()}
+    try:
+        hints = get_type_hints(make, include_extras=True) if mine else {}
+    except (NameError, TypeError) as error:
+        what = f"the types of {make.__name__}'s options cannot be read: {error}"
+        raise FedauditError("attack-options", what, "Import them at the top of its module.") from error
+    kinds = {key: each.metadata.get(_TYPE, hints[each.name]) for key, each in mine.items()}
     keys: Any = {key: (kinds[key], each.metadata[_OPTION]) for key, each in mine.items()}
     return create_model(f"{getattr(make, '__name__', 'Attack')}Options", __base__=Options, **keys)
 
@@ -79,8 +86,7 @@ def arguments(make: Any, options: Options) -> dict[str, Any]:
 
 def set_on(attack: Any) -> dict[str, Any]:
     """The options of an attack that differ from their defaults, by key."""
-    kind: Any = type(attack)
-    mine = {key: (getattr(attack, each.name), each.default) for key, each in fields_of(kind).items()}
+    mine = {key: (getattr(attack, each.name), each.default) for key, each in fields_of(type(attack)).items()}
     return {key: value for key, (value, default) in mine.items() if value != default}
 
 

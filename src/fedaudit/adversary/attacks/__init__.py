@@ -3,7 +3,7 @@ name."""
 
 from collections.abc import Iterable
 
-from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.attacks.base import BaseAttack, Question
 from fedaudit.adversary.attacks.making import made
 from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.config.schema import Audit
@@ -29,7 +29,7 @@ def choose(names: Iterable[str] | None, audit: Audit | None = None) -> list[Base
     runs it itself."""
     audit = audit or Audit()
     wanted = DEFAULTS[audit.unit or "record"] if names is None else tuple(dict.fromkeys(names))
-    chosen = [made(name).configured(audit) for name in wanted if name != BLIND]
+    chosen = [made(name, audit) for name in wanted if name != BLIND]
     called = [attack.name for attack in chosen]
     if twice := next((name for name in called if called.count(name) > 1), None):
         what = f"two attacks are called {twice!r}"
@@ -37,6 +37,7 @@ def choose(names: Iterable[str] | None, audit: Audit | None = None) -> list[Base
     return chosen
 
 
-def every(question: str = "membership") -> list[str]:
-    """All short forms of attacks on this question, in the order of their names."""
-    return [name for name, (entry, _) in ATTACKS.short_forms.items() if getattr(entry.make, "question", "") == question]
+def every(*questions: Question) -> list[str]:
+    """All short forms of attacks on these questions."""
+    mine = {name: getattr(entry.make, "question", None) for name, (entry, _) in ATTACKS.short_forms.items()}
+    return [name for name, question in mine.items() if question in questions]

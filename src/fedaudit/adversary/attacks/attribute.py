@@ -29,7 +29,6 @@ from fedaudit.adversary.signals.attribute import SIGNAL
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.types import Floats, Ints
 
-
 ATTRIBUTE = "attribute"  # `[audit.attribute]` asks for this attack
 
 

@@ -15,19 +15,19 @@ from fedaudit.config.attack_registry import (
     STAND_IN,
     OwnOptions,
     arguments,
-    fields_of,
     options_of,
 )
 from fedaudit.config.code import imported
 from fedaudit.config.registry import Options
-from fedaudit.config.schema import explain
+from fedaudit.config.schema import Audit, explain
 from fedaudit.errors import OF_OTHERS, FedauditError
 
 ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnOptions)(imported)
 
 
-def made(name: str) -> BaseAttack:
-    """The attack that a name stands for: a short form, or a name with options. Nobody may take a name of ours."""
+def made(name: str, audit: Audit | None = None) -> BaseAttack:
+    """The attack that a name stands for: a short form, or a name with options. What these do not set is as [audit]
+    says, or as it is by default. Nobody may take a name of ours."""
     try:
         entry, options = ATTACKS.understood(name)
         make = entry.make
@@ -36,16 +36,15 @@ def made(name: str) -> BaseAttack:
             options = options_of(make).model_validate({**options.options, "name": options.name})
     except ValidationError as error:
         raise explain(error, f"attack {name}") from None
-    if make.__module__.startswith(f"{ATTACKS.package}."):
-        attack: BaseAttack = make(**arguments(make, options))
-        return attack
-    attack = _of_others(name, make, options)
-    if attack.name in ATTACKS.short_forms and attack.name != entry.name:
+    attack = _checked(name, make, options)
+    owner, _ = ATTACKS.short_forms.get(attack.name, (entry, None))
+    if owner is not entry:
         raise FedauditError("attack-name", f"{name!r} is called {attack.name!r}, like one of ours", "Rename it.")
-    return attack
+    return attack.configured(audit or Audit())
 
 
-def _of_others(name: str, make: Any, options: Options) -> BaseAttack:
+def _checked(name: str, make: Any, options: Options) -> BaseAttack:
+    """What others wrote may raise anything, or be anything."""
     try:
         attack: object = make(**arguments(make, options))
     except FedauditError:

@@ -33,10 +33,11 @@ from fedaudit.config.attacks import Matched
 from fedaudit.config.schema import Audit
 from fedaudit.types import Floats, Moment
 
+
 @dataclass(frozen=True)
 class UpdateAttack(OneSignal):
-    """One signal of the update, mean over the rounds. `whitened_on`: what the whitening is fitted on; records that are
-    known to be non-members for it set no threshold."""
+    """One signal of the update, mean over the rounds. Known non-members that the whitening is fitted on set no
+    threshold. `whitened_on`: what [audit.matched] says about that."""
 
     fit_on: Fit | None = option_of(Matched, "fit")
     damping: Literal["auto"] | float | None = option_of(Matched, "damping")
@@ -44,11 +45,11 @@ class UpdateAttack(OneSignal):
     whitened_on: Fit = "all"
 
     def configured(self, audit: Audit) -> Self:
-        return replace(self, whitened_on=self.fit_on or (audit.matched.fit if audit.matched else "all"))
+        return replace(self, whitened_on=audit.matched.fit) if audit.matched else self
 
     @property
     def fitted_on(self) -> tuple[FittedOn, ...]:
-        return ("nonmembers",) if self.whitened_on == "nonmembers" else ()
+        return ("nonmembers",) if (self.fit_on or self.whitened_on) == "nonmembers" else ()
 
     @property
     def signals(self) -> tuple[str, ...]:

@@ -155,22 +155,22 @@ def gaussian(values: Floats, chosen: Bools, variance: Variance) -> tuple[Floats,
 
 @dataclass(frozen=True)
 class Gaussians(ReferenceAttack):
-    """IN against OUT where both are known, else how far beyond OUT on the members' side. `spread` is the variance that
-    was decided on."""
+    """IN against OUT where both are known, else how far beyond OUT on the members' side. `spread`: the variance that
+    [audit.reference] says."""
 
     outside: bool = option(False, OUTSIDE)
     variance: Variance | None = option_of(Reference, "variance")
     spread: Variance = "shared"
 
     def configured(self, audit: Audit) -> Self:
-        return replace(self, spread=self.variance or audit.reference.spread)
+        return replace(self, spread=audit.reference.spread)
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
-        mean_out, sd_out = gaussian(references, ~inside, self.spread)
+        mean_out, sd_out = gaussian(references, ~inside, self.variance or self.spread)
         above_out = (target - mean_out) / sd_out
         if self.outside:
             return SIGN[self.metric] * above_out
-        mean_in, sd_in = gaussian(references, inside, self.spread)
+        mean_in, sd_in = gaussian(references, inside, self.variance or self.spread)
         above_in = (target - mean_in) / sd_in
         return (above_out**2 - above_in**2) / 2 + np.log(sd_out / sd_in)
 
@@ -236,13 +236,13 @@ class Distillation(ReferenceAttack):
             raise FedauditError("attack-options", "distillation: a fraction has no variance", "Leave out one of them.")
 
     def configured(self, audit: Audit) -> Self:
-        return replace(self, spread=self.variance or audit.reference.spread)
+        return replace(self, spread=audit.reference.spread)
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         if self.fraction:
             larger_loss = (references < target[:, None]) & ~inside  # a smaller logit
             return np.asarray(larger_loss.sum(axis=1) / (~inside).sum(axis=1))
-        mean, sd = gaussian(references, ~inside, self.spread)
+        mean, sd = gaussian(references, ~inside, self.variance or self.spread)
         return (target - mean) / sd
 
 

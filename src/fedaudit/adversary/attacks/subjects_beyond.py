@@ -56,7 +56,7 @@ class SubjectCosine(OfSubjects, LayerAttack):
 class SubjectMatched(OfSubjects, MatchedFilter):
     @property
     def fitted_on(self) -> tuple[FittedOn, ...]:
-        return ("known", "nonmembers") if self.whitened_on == "nonmembers" else ("known",)
+        return ("known", "nonmembers") if (self.fit_on or self.whitened_on) == "nonmembers" else ("known",)
 
 
 # ------------------------------------------------------------------ beside reference models
@@ -72,9 +72,7 @@ class BesideReferences(OfSubjects, ReferenceAttack):
         return "loss"
 
 
-@ATTACKS.register(
-    "subject-corrected", "loss of the person's records, less that under reference models on other people"
-)
+@ATTACKS.register("subject-corrected", "loss of the person's records, less that under reference models on other people")
 class SubjectCorrected(BesideReferences):
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         return np.asarray(references.mean(axis=1) - target)

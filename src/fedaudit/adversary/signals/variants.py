@@ -1,5 +1,5 @@
-"""Signals that an attack has measured in its own way: `boundary+targets=1` is the signal `boundary`, with targets = 1 in
-place of what [audit] says. All that is known of a signal is known of its variants, and they are stored by their names.
+"""Signals that an attack has measured in its own way: `boundary+targets=1` is the signal `boundary` with targets = 1,
+whatever [audit] says. All that is known of a signal is known of its variants, and they are stored by their names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
