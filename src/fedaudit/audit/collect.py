@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
-from fedaudit.adversary.signals import attribute as hidden_attribute
-from fedaudit.adversary.signals.variants import needs_of, of_variant, variants, varied
+from fedaudit.adversary.signals import Family, measure, searching, updates
+from fedaudit.adversary.signals.variants import of_variant, variants
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
@@ -66,7 +65,7 @@ class Sight:
         numbers = taught | {options.own for options in searches.values()}
         self._own = {many: own_records(game, index, many) for many in numbers}
         self.searches = {v: self._searching(v, options, settings.rounds) for v, options in searches.items()}
-        self.families = families(settings, self.filters, self.searches)
+        self.families = settings.families(self.filters, self.searches)
         self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
@@ -87,7 +86,7 @@ class Sight:
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
 
     def own(self, many: int | None) -> Bools:
-        """The records of the first party's own that it learns from, so many of them (None: as [audit.tear] says)."""
+        """Records of the first party's own that it learns from: so many, or as many as [audit.tear] says."""
         return self._own[many or self.usual_own]
 
     def _searching(self, variant: str, options: searching.SearchOptions, rounds: int) -> searching.Searching:
@@ -139,11 +138,7 @@ class Sight:
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:
-        layers = {
-            f"{signal}{variant}": filtering.layer
-            for variant, filtering in self.filters.items()
-            for signal in updates.OF_ONE_LAYER
-        }
+        layers = {f"{s}{variant}": one.layer for variant, one in self.filters.items() for s in updates.OF_ONE_LAYER}
         return {name: layer for name, layer in layers.items() if layer is not None and name in found.values}
 
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
@@ -283,21 +278,6 @@ class Sight:
 def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
     """Did a signal of this attack take too long? Then there is no point in waiting for the last model."""
     return any(too_long(measured.failed.get(signal, "")) for signal in attack.signals)
-
-
-def families(
-    settings: Settings, filters: Mapping[str, updates.Filtering], searches: Mapping[str, searching.Searching]
-) -> tuple[Family, ...]:
-    """All families of signals, including the one for a hidden attribute if the audit asks for it."""
-    found = [*FAMILIES]
-    for variant, filtering in filters.items():
-        measured = varied(filtering.measure, variant)
-        found += [Family(needs_of(needs, variant), measured) for needs in updates.PASSES]
-    for variant, search in searches.items():
-        measured, seconds = varied(search.measure, variant), settings.search_of(variant).seconds
-        found += [Family(needs_of(needs, variant), measured, settings.seed, seconds) for needs in searching.PASSES]
-    found += [Family(hidden_attribute.NEEDS, settings.attribute.measure)] if settings.attribute else []
-    return tuple(found)
 
 
 class Attempt:

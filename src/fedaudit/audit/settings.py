@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import FAMILIES, Family
+from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
+from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.trial import Trial
-from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
-from fedaudit.adversary.signals.variants import needs_of, variants, varied
+from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.schema import DEFAULT_FPR
@@ -199,7 +198,10 @@ class Settings:
         former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
-        trial = Trial(task, state, rows, (*FAMILIES, *self._to_try()))
+        filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
+        searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
+        short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
+        trial = Trial(task, state, rows, self.families(filters, short))
         for attack in self.attacks:
             reason = trial.why_not(attack.signals)
             cost = None if reason else trial.slow(attack.signals)
@@ -217,16 +219,17 @@ class Settings:
         notices += (f"{dear}.",) if dear and asked else ()
         return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
 
-    def _to_try(self) -> list[Family]:
-        """What is measured by objects that a sight keeps, in all the ways that the attacks have it set."""
-        found = []
-        for variant in variants(self.signals, OF_UPDATES):
-            measure = Filtering(self.filter_of(variant)).measure
-            found.append(Family(needs_of(OF_UPDATES, variant), varied(measure, variant)))
-        for variant in variants(self.signals, OF_LABELS):
-            measure = Searching(replace(self.search_of(variant), queries=200)).measure
-            found.append(Family(needs_of(OF_LABELS, variant), varied(measure, variant)))
-        return found
+    def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
+        """All families of signals, including the one for a hidden attribute if the audit asks for it. `filters` and
+        `searches`: what a sight keeps from round to round, by variant."""
+        found = [*FAMILIES]
+        for variant, one in filters.items():
+            found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
+        for variant, search in searches.items():
+            seconds = self.search_of(variant).seconds
+            found += [family_of(needs, search.measure, variant, self.seed, seconds) for needs in searching.PASSES]
+        found += [Family(hidden_attribute.NEEDS, self.attribute.measure)] if self.attribute else []
+        return tuple(found)
 
     @property
     def signals(self) -> list[str]:

@@ -4,15 +4,17 @@ A family returns values for the signals that could be observed. A signal that it
 round; that is neither a zero nor a failure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedaudit.adversary.signals import attribute, merlin, neighbourhood, outputs, references, searching, updates
-from fedaudit.adversary.signals.variants import Measure
 from fedaudit.adversary.vantage import View
 from fedaudit.types import Bools, Floats, Grant, Moment, Records
+
+# (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
+Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], dict[str, Floats]]
 
 
 @dataclass(frozen=True)

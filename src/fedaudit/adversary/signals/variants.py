@@ -2,18 +2,16 @@
 whatever [audit] says. All that is known of a signal is known of its variants, and they are stored by their names.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.adversary.signals import Family, Measure
 from fedaudit.adversary.vantage import View
 from fedaudit.config.attack_registry import plain, read_word, written
 from fedaudit.types import Bools, Floats, Grant, Records
-
-# (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
-Measure = Callable[[Iterable[str], View, Records, Bools, np.random.Generator], dict[str, Floats]]
 
 
 def variant_of(signal: str, options: Mapping[str, Any]) -> str:
@@ -37,21 +35,18 @@ def variants(signals: Iterable[str], among: Iterable[str]) -> list[str]:
     return sorted({variant(signal) for signal in signals if plain(signal) in known})
 
 
-def needs_of(needs: Mapping[str, frozenset[Grant]], variant: str) -> dict[str, frozenset[Grant]]:
-    """What the signals of a pass need, by the names of this variant."""
-    return {f"{name}{variant}": grants for name, grants in needs.items()}
+def family_of(
+    needs: Mapping[str, frozenset[Grant]], measure: Measure, variant: str, salt: int = 0, expected: float = 0.0
+) -> Family:
+    """The signals of one pass in this variant, measured by what measures the plain ones."""
 
-
-def varied(measure: Measure, variant: str) -> Measure:
-    """Measures the signals of a variant by what measures the plain ones."""
-
-    def by_its_names(
+    def varied(
         names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
     ) -> dict[str, Floats]:
         found = measure([plain(name) for name in names], view, rows, known, rng)
         return {f"{name}{variant}": values for name, values in found.items()}
 
-    return by_its_names if variant else measure
+    return Family({f"{name}{variant}": grants for name, grants in needs.items()}, varied, salt, expected)
 
 
 def of_variant(values: Mapping[str, NDArray[Any]], wanted: str) -> dict[str, NDArray[Any]]:
