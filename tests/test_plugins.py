@@ -94,13 +94,20 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     assert "the distance between two values that may be sent" in (installed / "all.toml").read_text()
     done = fedaudit(installed, "run", "source/halves.toml")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "rounds at the beginning that do not count" in fedaudit(installed, "list", "attacks").stdout
     found = results(installed / "runs" / "halves")
-    assert found["lowest-loss"]["low"] < found["lowest-loss"]["value"] < found["lowest-loss"]["high"]
+    for name in ("lowest-loss", "lowest-loss+skip=1"):
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+    assert found["lowest-loss"] != found["lowest-loss+skip=1"]
     again = fedaudit(installed, "audit", "runs/halves")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert results(installed / "runs" / "halves" / "audit")["lowest-loss"] == found["lowest-loss"]
+    assert results(installed / "runs" / "halves" / "audit") == found
     wrong = fedaudit(installed, "run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong")
     assert (wrong.returncode, "model.width" in wrong.stderr) == (2, True)
+    for options, says in (("skp = 1", "Did you mean 'skip'"), ("skip = -1", "audit.attacks.0.skip")):
+        change = f'audit.attacks=[{{ name = "lowest-loss", {options} }}]'
+        wrong = fedaudit(installed, "run", "source/halves.toml", "--set", change, "--out", "wrong")
+        assert (wrong.returncode, says in " ".join(wrong.stderr.split())) == (2, True), wrong.stderr
 
 
 def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from tests.worlds import config, of_records
 def every_attack() -> dict[str, Any]:
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
-    return {"attacks": of_records(), "vantages": vantages, "reference": {"models": 4}, "tear": tear}
+    options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
+    return {"attacks": [*of_records(), *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:

@@ -114,7 +114,8 @@ class Settings:
         ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
         usable = [attack for attack in self.on(vantage, MODELS[vantage]) if attack.question not in NO_RECORDS]
-        return sorted(usable, key=lambda attack: order.get(attack.name, order.get(plain(attack.name), len(order))))
+        # One with options of its own comes after the plain one.
+        return sorted(usable, key=lambda attack: (order.get(plain(attack.name), len(order)), attack.name not in order))
 
     def shares(self, attacks: int, limits: int) -> Shares:
         """How the error is shared where so many attacks are looked at after every round. Each limit may have a leading
