@@ -1,6 +1,7 @@
 """An attack with an option of its own, from the configuration to the page: real processes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_it_can_be_gated_compared_and_reported(folder: Path) -> None:
     for limit, expected in ((0.1, 1), (1, 0)):
         gate = fedaudit("gate", "runs/small", "--fail-if", f"auc[attack={LONG}, vantage=server] >= {limit}", cwd=folder)
         assert (gate.returncode, LONG in gate.stdout) == (expected, True), gate.stdout + gate.stderr
-    compared = fedaudit("compare", "runs/small", "runs/small", cwd=folder)
+    shutil.copytree(folder / "runs/small", folder / "runs/copy")
+    compared = fedaudit("compare", "runs/small", "runs/copy", cwd=folder)
     assert compared.returncode == 0, compared.stderr
     assert f"{LONG}, server, local models" in compared.stdout
     assert fedaudit("report", "runs/small", cwd=folder).returncode == 0

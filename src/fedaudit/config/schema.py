@@ -200,7 +200,9 @@ class Audit(Section):
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
     attacks: Annotated[tuple[Attack, ...], Once] | None = Field(
-        None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
+        None,
+        description='see `fedaudit list attacks`; options: { name = "fta", degree = 2 } or [[audit.attacks]]; '
+        "not set: all that cost at most one local epoch a round",
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
