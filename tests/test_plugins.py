@@ -142,6 +142,9 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
     assert re.search(r"classes told rightly +\d", ran.out)
     assert "class-shares" in found[0]["glossary"]
+    assert re.search(
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+    )
     assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
     assert "lies between 0 and 1" in percent.err
     assert "class-shares, server, local models: classes told rightly" in compared.out
