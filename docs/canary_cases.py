@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedaudit.audit.canaries import CRAFTED
 from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
-from fedaudit.federation.canary import Canaries, Design
+from fedaudit.questions.canary.parties import Canaries, Design
+from fedaudit.questions.canary.watch import CRAFTED
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats.canary import one_shot_bound, one_shot_epsilon, probes_needed

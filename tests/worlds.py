@@ -34,7 +34,7 @@ def config(**sections: dict[str, Any]) -> Config:
 
 def of_records() -> list[str]:
     """All attacks on records, but for those that need an adversary with a shadow model."""
-    return [name for name in every("membership", "source") if "shadow" not in made(name).fitted_on]
+    return [name for name in every("record", "source") if "shadow" not in made(name).fitted_on]
 
 
 def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]]:

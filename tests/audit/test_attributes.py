@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.signals.attribute import Probe
-from fedaudit.audit.judge.attribute import Guesses, conclusion, difference, told_apart
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
+from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, told_apart
+from fedaudit.questions.attribute.prepare import one_hot
 from fedaudit.report.html import render
 from fedaudit.results import document as results
 from fedaudit.session.about import About
-from fedaudit.session.attributes import one_hot
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Estimate, Records
 from tests.worlds import config, null_world, watch
@@ -117,7 +117,7 @@ def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) ->
         watch(prepared), About.foreign("a", prepared.auditor).info(prepared.auditor, "complete", 1.0)
     )
     jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
-    assert "EXCESS-OVER-BLIND" in render(document).upper()
+    assert "AUC over the blind guess" in render(document)
 
 
 def test_a_column_is_set_to_the_mean_of_each_value() -> None:
@@ -126,7 +126,7 @@ def test_a_column_is_set_to_the_mean_of_each_value() -> None:
         audit={"adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": "area", "column": 3}},
     )  # fmt: skip
     prepared = prepare(settings)
-    probe, shadow = prepared.settings.attribute, prepared.settings.shadow
+    probe, shadow = prepared.settings.asked["attribute"], prepared.settings.shadow
     assert probe is not None
     assert shadow is not None
     own = shadow.game.candidates.rows

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedaudit.adversary.attacks import DEFAULTS, choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.judge.blind import blind_block, blind_scores
+from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.notices import below_chance
 from fedaudit.config.schema import Config
 from fedaudit.data.partition import game, iid

@@ -10,13 +10,13 @@ import pytest
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge import canary_sentences
-from fedaudit.audit.judge.canary import Trials, figures, norm_of
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.federation.canary import OUTSIDE
+from fedaudit.questions.canary import words as canary_sentences
+from fedaudit.questions.canary.judge import Trials, figures, norm_of
+from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.session.engines import rounds

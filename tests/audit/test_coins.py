@@ -9,10 +9,10 @@ import pytest
 
 from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.coins import NAME, _played
 from fedaudit.config.schema import Config
 from fedaudit.data.outsiders import split_people
-from fedaudit.results.coins import refuted
+from fedaudit.questions.coins.claims import refuted
+from fedaudit.questions.coins.judge import NAME, _played
 from fedaudit.results.document import load
 from fedaudit.results.score_file import estimate
 from fedaudit.session.engines import rounds
@@ -87,7 +87,7 @@ def test_scores_follow_from_the_trace_and_the_calibration_records_alone(attacks:
 
 
 def test_the_choice_of_the_quoted_attack_does_not_tell_how_the_coins_fell() -> None:
-    from fedaudit.session.prepare import weights_per_member
+    from fedaudit.session.assemble import weights_per_member
 
     prepared = prepare(coins())
     other = flipped_again(prepared.game, np.random.default_rng(2))
@@ -179,8 +179,7 @@ def test_the_bound_is_at_the_delta_of_the_claim_about_the_same_unit_and_below_it
     settings = coins(["loss"], rounds=2, local_epochs=1)
     guarded = Config.model_validate(settings.as_dict() | {"defences": [noisy]})
     prepared = prepare(guarded)
-    assert prepared.settings.coins is not None
-    assert prepared.settings.coins.delta == 1e-4
+    assert prepared.settings.asked["coins"].delta == 1e-4
     from fedaudit.privacy.accounting import stated
 
     audit, claim = watch(prepared), stated(prepared.promises, 2)

@@ -12,8 +12,8 @@ from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
 from fedaudit.audit.shadows import SHADOW, Shadow
 from fedaudit.config.schema import Config
-from fedaudit.federation.canary import Canaries
 from fedaudit.federation.simulate import federate
+from fedaudit.questions.canary.parties import Canaries
 from fedaudit.session import isolation
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare

@@ -300,7 +300,7 @@ def test_one_record_without_a_number_rescales_nobody() -> None:
 
 
 def test_a_tiny_party_is_left_out_of_the_pooled_rate_and_said() -> None:
-    from fedaudit.audit.judge.case import estimates as judged
+    from fedaudit.audit.case import estimates as judged
     from fedaudit.stats import Block, tpr_at_fpr
 
     rng = np.random.default_rng(0)

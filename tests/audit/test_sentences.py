@@ -8,7 +8,7 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
-from fedaudit.audit.judge.accuracy import accuracy, useless
+from fedaudit.audit.accuracy import accuracy, useless
 from fedaudit.audit.notices import sets_differ, tied
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.data.partition import game as split

@@ -80,7 +80,14 @@ def with_null_parties(prepared: Prepared, settings: Config) -> Prepared:
         null = replace(null, auditor=Auditor(null.task, null.game, replace(null.settings, shadow=shadow)))
     if prepared.isolation:
         of = prepared.isolation
-        alone = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
+        alone = Isolation(
+            task=null.task,
+            game=null.game,
+            parties=null.parties,
+            settings=of.settings,
+            defence=of.defence,
+            how=of.shadow.training,
+        )
         null = replace(null, isolation=alone)
     return null
 

@@ -1,4 +1,4 @@
-"""An attack with an option of its own, from the configuration to the page: real processes."""
+"""An attack with an option of its own, from the configuration to the page."""
 
 import json
 import shutil
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import SMALL, fedaudit
+from tests.cli.test_cli import SMALL
+from tests.command import fedaudit
 
 ASKED = """
 [audit]

@@ -12,23 +12,23 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit.canaries import CanaryWatch
-from fedaudit.audit.collect import Sight, say
-from fedaudit.audit.judge import JUDGES, Case, coins
-from fedaudit.audit.judge.accuracy import accuracy, packed, right_answers, unpacked, useless
-from fedaudit.audit.judge.blind import Blind
-from fedaudit.audit.judge.case import Estimates
-from fedaudit.audit.judge.quoted import compared_parties, headlines, in_words, unseen_parties
-from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
+from fedaudit.audit.blind import Blind
+from fedaudit.audit.case import Case, Estimates
+from fedaudit.audit.collect import Sight
 from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
+from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
+from fedaudit.audit.quoted import compared_parties, headlines, in_words, unseen_parties
 from fedaudit.audit.score import Scores, spent
-from fedaudit.audit.settings import NO_RECORDS, Settings
+from fedaudit.audit.sentences import Scene, worded
+from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.config.attack_registry import ATTACKS, BLIND
-from fedaudit.errors import OF_OTHERS, FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError, say
+from fedaudit.questions import named
 from fedaudit.stats.strongest import Heard
 from fedaudit.types import (
     Audit,
@@ -68,7 +68,12 @@ class Auditor:
         self.blind = Blind(game, settings.seed)
         self.right: Bools | None = None  # which candidates the released model classifies correctly, if known
         self.last_round = 0
-        self.canaries = CanaryWatch(settings.canaries) if settings.canaries else None
+        observers = {name: named(name).observer(asked) for name, asked in settings.asked.items()}
+        self.observers: dict[str, Observer] = {name: one for name, one in observers.items() if one is not None}
+
+    def fresh(self) -> Auditor:
+        """The same audit before its first round."""
+        return Auditor(self.task, self.game, self.settings)
 
     # ------------------------------------------------------------------ collect
 
@@ -92,7 +97,9 @@ class Auditor:
         shadow, own = self.settings.shadow, self.panels.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
             of[SHADOW] = seen
-        of |= self.canaries.measure(round, self.task) if self.canaries else {}
+        shown = Shown(round, self.task, self.settings.watched(), self.game.parties, self.settings.serve)
+        for observer in self.observers.values():
+            of |= observer.measure(shown)
         return Observation(round.index, of, round.probe)
 
     def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
@@ -105,8 +112,8 @@ class Auditor:
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
-        if self.canaries:
-            costed |= self.canaries.absorb(seen.moment, seen.of)
+        for observer in self.observers.values():
+            costed |= observer.absorb(seen.moment, seen.of)
         if not seen.probe:
             self.released = (round.aggregate or round.broadcast) if round else None
             self.right, self.last_round = None, seen.round
@@ -158,7 +165,7 @@ class Auditor:
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.panels, settings.shadow.party if settings.shadow else None)
         seen = scores, self.fprs, self.last_round
-        return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history, self.canaries)
+        return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history)
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -170,7 +177,12 @@ class Auditor:
         for vantage, model in case.settings.watched():
             for attack in case.alive(vantage, model):
                 with case.blamed_on(attack.name):
-                    verdict = JUDGES[attack.question](case, attack, vantage, model)
+                    verdict = named(attack.question).judge(case, attack, vantage, model)
+                    results += verdict.results
+                    concluded += verdict.notices
+            for result_name, observer in self._looking(vantage, model):
+                with case.blamed_on(result_name):
+                    verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
                     concluded += verdict.notices
         warnings: list[str] = []
@@ -185,10 +197,11 @@ class Auditor:
         worth = self.accuracy()
         glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
         brief = {name: ATTACKS.brief(name) for name in glossary}
+        glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
         scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
-        bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
+        bounds = [line for name, asked in self.settings.asked.items() for line in named(name).told(asked, quoted)]
         notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *map(in_words, uneven)]
         notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
         notices += [note for _, sight in self.panels for note in sight.notes]
@@ -196,6 +209,15 @@ class Auditor:
         worthless = useless(self.game, worth)
         found = Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary)
         return replace(found, useless=worthless, more_exposed=uneven)
+
+    def _looking(self, vantage: Vantage, model: ModelKind) -> list[tuple[str, Observer]]:
+        """What questions that look for themselves find from there, by the names of their results."""
+        return [
+            (name, self.observers[question])
+            for question, asked in self.settings.looking().items()
+            if asked.can_be_seen(vantage, model)
+            for name in asked.names
+        ]
 
     def accuracy(self) -> Estimates:
         """The accuracy of the released model on members and on outsiders."""
@@ -227,7 +249,7 @@ class Auditor:
         for vantage, model in case.settings.watched():
             leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
             shares = self.settings.shares(len(self.settings.ranked(vantage)), len(limits))
-            for attack in (a for a in case.alive(vantage, model) if a.question not in NO_RECORDS):
+            for attack in (a for a in case.alive(vantage, model) if of_membership(a)):
                 if attack.name in leading:
                     self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
                 elif limits or round in self.thinned:
@@ -279,7 +301,7 @@ class Auditor:
         plain = self.panels.sights
         ordered = sorted(panels, key=lambda p: (p.model == "local", p.sight is not plain.get(p.party)))
         for panel in ordered:
-            for attack in (a for a in panel.attacks if a.name not in case.failed and a.question not in NO_RECORDS):
+            for attack in (a for a in panel.attacks if a.name not in case.failed and of_membership(a)):
                 place = attack.name, panel.model, panel.party
                 if place in written:
                     continue
@@ -322,7 +344,7 @@ class Auditor:
             "last_round": self.last_round,
             "right": packed(right),
             "blind": self.blind.state(),
-            **({"canaries": self.canaries.state()} if self.canaries else {}),
+            "observers": {name: observer.state() for name, observer in self.observers.items()},
         }
 
     def restore(self, state: Stored) -> None:
@@ -342,8 +364,8 @@ class Auditor:
         self.last_round = state["last_round"]
         self.released, self.right = None, unpacked(state.get("right"))
         self.blind.restore(state["blind"])
-        if self.canaries:
-            self.canaries.restore(state["canaries"])
+        for name, observer in self.observers.items():
+            observer.restore(state["observers"][name])
 
 
 def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:

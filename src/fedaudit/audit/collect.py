@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
-from fedaudit.errors import OF_OTHERS, FedauditError
+from fedaudit.errors import OF_OTHERS, say
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
@@ -383,14 +382,3 @@ def in_order(measured: Measured, ids: Strings) -> Mapping[str, Any]:
         found[name] = values[spot].astype(np.float64)
         found[name][~known] = np.nan
     return found
-
-
-def say(error: BaseException) -> str:
-    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
-    if isinstance(error, FedauditError):
-        return error.what
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{place}"

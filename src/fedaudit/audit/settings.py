@@ -4,35 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
-from fedaudit.adversary.signals import attribute as hidden_attribute
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.trial import Trial
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
+from fedaudit.audit.observer import Asked
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
+from fedaudit.questions import named
 from fedaudit.stats import hash_order, needed_for_value, random_half
 from fedaudit.stats.strongest import Shares
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Unit, Vantage
+from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
-    from fedaudit.adversary.signals.attribute import Probe
     from fedaudit.adversary.vantage import Serve
-    from fedaudit.audit.canaries import CanaryGame
     from fedaudit.audit.shadows import Shadow
 
 HEADLINE_FPR = 0.01
-NO_RECORDS = ("attribute", "canary")  # questions that are not about single records: no score of each, no headline
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
 # of these, the first that was asked for.
 FILTERS = ("matched-filter", "subject-matched")
@@ -49,14 +47,6 @@ SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
 
 
 @dataclass(frozen=True)
-class Coins:
-    """A fair coin decided about each unit whether it was trained on, except those that calibrate."""
-
-    unit: Unit  # record or subject
-    delta: float = 1e-5  # at which epsilon is bounded
-
-
-@dataclass(frozen=True)
 class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
@@ -67,7 +57,6 @@ class Settings:
     notices: tuple[str, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
-    attribute: Probe | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
@@ -79,8 +68,8 @@ class Settings:
     filter_share: float = 1.0  # of all the model's weights, those of that layer
     # By the text of a party's limit: the attacks that cannot decide it.
     left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    canaries: CanaryGame | None = None  # parties of the auditor's own, and when they are present
-    coins: Coins | None = None
+    # By name: the questions for which something was prepared, and what that is.
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ who can run what
 
@@ -103,6 +92,10 @@ class Settings:
         """The attacks that this vantage can run on this kind of model, in the order in which they were asked for."""
         return [attack for attack in self.attacks if self.feeds(vantage, model, attack)]
 
+    def looking(self) -> dict[str, Asked]:
+        """The questions that look for themselves, by name."""
+        return {name: asked for name, asked in self.asked.items() if isinstance(asked, Asked)}
+
     def primary(self, vantage: Vantage, failed: Collection[str] = ()) -> BaseAttack | None:
         """Never chosen by its result. One that failed is replaced by the next kind."""
         return next((attack for attack in self.ranked(vantage) if attack.name not in failed), None)
@@ -113,7 +106,7 @@ class Settings:
         last = FILTERS if self.filter_share < SMALL_HEAD and few else ()
         ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
-        usable = [attack for attack in self.on(vantage, MODELS[vantage]) if attack.question not in NO_RECORDS]
+        usable = [attack for attack in self.on(vantage, MODELS[vantage]) if of_membership(attack)]
         # One with options of its own comes after the plain one.
         return sorted(usable, key=lambda attack: (order.get(plain(attack.name), len(order)), attack.name not in order))
 
@@ -141,13 +134,22 @@ class Settings:
         nobody = [a for a in self.attacks if not any(self.feeds(vantage, model, a) for vantage, model in pairs)]
         if nobody and asked:
             raise self._cannot_be_run(nobody[0])
+        for question in self.looking().values():
+            if not any(question.can_be_seen(vantage, model) for vantage, model in pairs):
+                raise self._not_seen(next(iter(question.names)), question.needs)
         for vantage in self.vantages:
-            if not self.on(vantage, MODELS[vantage]):
+            if not self._can_look(vantage):
                 bent = ", which answers as a defence has bent them" if self.bent(vantage) else ""
                 what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
                 raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
         kept = [attack for attack in self.attacks if attack not in nobody]
         return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
+
+    def _can_look(self, vantage: Vantage) -> bool:
+        """Is there an attack, or a question that looks for itself, to be run from there?"""
+        questions = self.looking().values()
+        seen = any(question.can_be_seen(vantage, MODELS[vantage]) for question in questions)
+        return seen or bool(self.on(vantage, MODELS[vantage]))
 
     def _cannot_be_run(self, attack: BaseAttack) -> FedauditError:
         if _has_references(attack) and self.references is None:
@@ -158,15 +160,21 @@ class Settings:
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
         lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
         if all(lacking.values()):
-            short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
-            why = f"needs {_and(attack.needs)}: {short}"
-        elif attack.vantage:  # others see what it needs, and are not whom it stands for
+            return self._not_seen(attack.name, attack.needs)
+        if attack.vantage:  # others see what it needs, and are not whom it stands for
             why = f"is run from the vantage {attack.vantage.value!r} alone, which this audit does not have"
         else:
             why = "needs answers that no defence has changed, and no vantage of this audit has them"
-        others = " or ".join(name for name in _who_feeds(attack) if name not in self.vantages) or "none"
-        todo = f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
-        return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
+        return FedauditError("vantage", f"attack {attack.name!r} {why}", self._elsewhere(attack.needs, attack.vantage))
+
+    def _not_seen(self, name: str, needs: frozenset[Grant]) -> FedauditError:
+        lacking = {vantage: needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
+        return FedauditError("vantage", f"attack {name!r} needs {_and(needs)}: {short}", self._elsewhere(needs))
+
+    def _elsewhere(self, needs: frozenset[Grant], only: Vantage | None = None) -> str:
+        others = " or ".join(name for name in _who_grants(needs, only) if name not in self.vantages) or "none"
+        return f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
 
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
@@ -187,7 +195,7 @@ class Settings:
 
     def without_idle_vantages(self) -> Settings:
         """Without the vantages that can run none of the attacks. For a trace, whose vantages were chosen for others."""
-        idle = [vantage for vantage in self.vantages if not self.on(vantage, MODELS[vantage])]
+        idle = [vantage for vantage in self.vantages if not self._can_look(vantage)]
         if not idle or len(idle) == len(self.vantages):
             return self
         notice = f"Left out (none of the attacks can run from there): {', '.join(idle)}."
@@ -221,15 +229,15 @@ class Settings:
         return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
 
     def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
-        """All families of signals, including the one for a hidden attribute if the audit asks for it. `filters` and
-        `searches`: what a sight keeps from round to round, by variant."""
+        """All families of signals, with those of the questions that are asked. `filters` and `searches`: what a sight
+        keeps from round to round, by variant."""
         found = [*FAMILIES]
         for variant, one in filters.items():
             found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
         for variant, search in searches.items():
             seconds = self.search_of(variant).seconds
             found += [family_of(needs, search.measure, variant, self.seed, seconds) for needs in searching.PASSES]
-        found += [Family(hidden_attribute.NEEDS, self.attribute.measure)] if self.attribute else []
+        found += [family for name, asked in self.asked.items() for family in named(name).signals(asked)]
         return tuple(found)
 
     @property
@@ -312,9 +320,14 @@ def _and(words: Sequence[str] | frozenset[Grant]) -> str:
     return " and ".join(sorted(words))
 
 
-def _who_feeds(attack: BaseAttack) -> list[str]:
-    able = {vantage for (vantage, _), grants in GRANTS.items() if attack.needs <= grants}
-    return sorted(vantage.value for vantage in able if attack.vantage in (None, vantage))
+def _who_grants(needs: frozenset[Grant], only: Vantage | None) -> list[str]:
+    able = {vantage for (vantage, _), grants in GRANTS.items() if needs <= grants}
+    return sorted(vantage.value for vantage in able if only in (None, vantage))
+
+
+def of_membership(attack: BaseAttack) -> bool:
+    """Does it ask who was trained on? Then every candidate has a score, and the headline may quote it."""
+    return named(attack.question).of_membership
 
 
 def _once(notices: Sequence[str]) -> tuple[str, ...]:

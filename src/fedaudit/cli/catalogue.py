@@ -7,6 +7,7 @@ from fedaudit.cli.template import explained
 from fedaudit.config.attack_registry import ATTACKS, BLIND, BLIND_ABOUT
 from fedaudit.config.registry import FAMILIES, Entry, Family
 from fedaudit.errors import FedauditError, suggest
+from fedaudit.questions import every
 from fedaudit.toml import toml
 
 
@@ -14,9 +15,13 @@ def catalogue(what: str) -> list[tuple[str, list[str]]]:
     """Each name, with the lines that explain it."""
     if what == "attacks":
         named = [(name, [*_attack(name, entry), *_options(entry)]) for name, entry in ATTACKS.entries.items()]
+        named += [(name, [line]) for question in every().values() for name, line in question.asked_by.items()]
         return [*named, (BLIND, [BLIND_ABOUT]), *_broken(ATTACKS.broken)]
+    if what == "questions":
+        return [(name, [question.about]) for name, question in every().items()]
     if what not in FAMILIES:
-        raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, ["attacks", *FAMILIES]))
+        lists = ["attacks", "questions", *FAMILIES]
+        raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, lists))
     return _entries(FAMILIES[what])
 
 

@@ -78,7 +78,7 @@ def score(
     The scores.parquet of a run says itself who set thresholds and who was reported on: name an attack of it, and what
     comes out is what its results.json says.
     """
-    from fedaudit.results.plain import plain
+    from fedaudit.results.schema import plain
     from fedaudit.results.score_file import estimate
 
     if delta is not None and not epsilon:

@@ -75,9 +75,9 @@ def write_report(document: "Document", directory: Path, name: str = "report.html
 def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.values import cleaned
     from fedaudit.report.words import (
-        ATTRIBUTE_TITLES,
-        attribute_rows,
         details,
+        figures_of,
+        others,
         spread,
         summary,
         verdict,
@@ -86,10 +86,10 @@ def say(document: "Document", written: Path | None) -> None:
 
     results, notes = cleaned(document), Notes()
     say_attacks(results, notes)
-    if guessed := attribute_rows(results):
-        values = [notes.short(value) for value in guessed[0]]
-        rest = list(zip(ATTRIBUTE_TITLES, values, strict=True))[1:]
-        show_table([("hidden attribute, all parties", "AUC"), *rest])
+    for entry in others(results):
+        whose = f"{entry.vantage}, {entry.model} models, {entry.party or 'all parties'}"
+        figures = [(title, notes.short(value)) for title, value in figures_of(entry)]
+        show_table([(entry.attack, whose), *figures])
     notes.show()
     for line in [*warnings(results), *results.notices]:
         console.print(f"[yellow]![/yellow] {escape(line)}")

@@ -245,8 +245,9 @@ class Attacks(Family):
         """One of the attacks in a configuration: a table becomes the word for it, and a word stays as it is."""
         if not isinstance(given, Mapping):
             return given
-        if dict(given) == {"name": BLIND}:
-            return BLIND
+        name = given.get("name")
+        if len(given) == 1 and isinstance(name, str) and name not in self.short_forms and self.entry(name) is None:
+            return name  # `blind`, and what asks a question: that it is known is checked when attacks are chosen
         options = self.read(self._at_length(given))
         if isinstance(options, OwnOptions):
             return written(options.name, options.options)

@@ -9,15 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from fedaudit import questions
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.attacks import Attribute, Matched, Reference
-from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
-from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
+from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
 from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
+from fedaudit.questions.canary.options import Canary, looking_at_the_sum
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
@@ -43,6 +44,20 @@ def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 Once = AfterValidator(_once)
 Attack = Annotated[str, BeforeValidator(ATTACKS.named)]  # a name, or a table with a name and options
+
+
+def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each section is read by the question that it names."""
+    for name, options in asked.items():
+        try:
+            questions.named(name).options(options)
+        except FedauditError as error:
+            raise refused("unknown-question", name, error.what, error.todo) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            told, key = first.get("ctx", {}), ".".join(map(str, (name, *first["loc"])))
+            raise refused("bad-value", key, told.get("what", first["msg"]), told.get("todo", "Correct it.")) from error
+    return asked
 
 
 # Keys that have no effect under a choice: giving one is an error, and they are not stored.
@@ -223,6 +238,9 @@ class Audit(Section):
     matched: Matched | None = None
     tear: Tear | None = None
     canary: Canary | None = None
+    questions: Annotated[dict[str, dict[str, Any]], AfterValidator(_askable)] | None = Field(
+        None, description="questions from other packages, each with its options: [audit.questions.NAME]"
+    )
 
 
 class Config(Section):

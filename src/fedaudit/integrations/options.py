@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -14,28 +13,26 @@ import torch
 from torch import nn
 
 from fedaudit import __version__
-from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.settings import calibrating
+from fedaudit.audit import Auditor
 from fedaudit.config.schema import Audit, Config, parse
 from fedaudit.data.records import classes_of
+from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign
 from fedaudit.integrations.in_python import in_python
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
+from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About
-from fedaudit.session.adversaries import choose
-from fedaudit.session.canaries import asked_for
+from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
-from fedaudit.session.prepare import fitting, unread, with_options
 from fedaudit.session.recording import Recording
 from fedaudit.session.session import Session, in_words, nobody, sentences
-from fedaudit.stats import needed_for_value
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
-from fedaudit.types import Game, Vantage
+from fedaudit.types import Game
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
 Model = TorchTask | nn.Module | Callable[..., nn.Module] | str
@@ -61,13 +58,14 @@ class PartyOptions(TypedDict, total=False):
 
 class Options(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
-    fusion: the keys of these sections of [audit], such as tear={"queries": 2000}."""
+    fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
 
     vantages: Iterable[str]
     keep: Keep
     tear: Mapping[str, Any]
     matched: Mapping[str, Any]
     fusion: Mapping[str, Any]
+    questions: Mapping[str, Mapping[str, Any]]
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
@@ -103,45 +101,19 @@ def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | Non
     """Everything that can be refused is refused here."""
     with in_python():
         task = as_task(model, game, forward)
-        return Auditor(task, game, suited(task, game, asked, asked.audit.vantages))
+        return assemble(Request.beside(asked, game), task)
 
 
-def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantage]) -> Settings:
-    """What was asked for, with attacks that the task can feed."""
-    named = asked.audit.attacks is not None
-    settings = settings_of(asked, vantages, asked.federation.rounds)
-    settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
-    fit = fitted(settings, task, game, asked)
-    return fit if named else _that_calibrate(fit, game)
-
-
-def settings_of(asked: Config, vantages: Iterable[Vantage], rounds: int) -> Settings:
-    """The settings of an audit of somebody else's training, of which it is not known whether parties use Adam."""
-    audit, attacks = asked.audit, choose(asked.audit, asked.audit.attacks)
-    seed = asked.federation.seed
-    settings = Settings(tuple(vantages), attacks, rounds, audit.fpr or None, audit.confidence, seed)
-    settings = with_options(settings, asked)
-    filters = {variant: replace(options, adaptive=False) for variant, options in settings.filters.items()}
-    return replace(settings, filter=replace(settings.filter, adaptive=False), filters=filters)
-
-
-def fitted(settings: Settings, task: TorchTask, game: Game, asked: Config) -> Settings:
-    """The same with attacks that the task can feed, and with what is to be told about them."""
-    task.check(task.initial(0), game.candidates.rows)
-    fit = fitting(settings, task, game, 0, asked.audit.attacks is not None)
-    return replace(fit, notices=(*fit.notices, *unread(asked, fit)))
-
-
-def _that_calibrate(settings: Settings, game: Game) -> Settings:
-    """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
-    needed = max(map(needed_for_value, settings.fpr or (1.0,)))
-    left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
-    kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]
-    if left >= needed or not kept or len(kept) == len(settings.attacks):
-        return settings
-    names = ", ".join(attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on)
-    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
-    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
+def audited(
+    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
+) -> Session:
+    """A session that audits a whole federation, of which these are the parties' games, and records it in `out`."""
+    with in_python():
+        games: Any = game if isinstance(game, Iterable) else [game]
+        whole = game if isinstance(game, Game) else joined(*games)
+        asked = checked(rounds, **options)
+        auditor = make_auditor(model, whole, asked, options.get("forward"))
+        return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
 
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
@@ -164,7 +136,22 @@ def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Wit
     """Results that only say why there are none."""
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None, withheld=withheld)
+    run = RunInfo(
+        name=name,
+        fedaudit=__version__,
+        created=now,
+        status=NOT_AUDITED,
+        config={},
+        config_hash="",
+        seed=0,
+        versions={},
+        rounds=rounds,
+        seconds=0.0,
+        data=nothing,
+        parties=(),
+        guarantee=None,
+        withheld=withheld,
+    )
     told = sentences(lines)
     return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
 

@@ -6,6 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedaudit.questions import metric, of, of_membership
 from fedaudit.report import withheld
 from fedaudit.report.values import Results
 from fedaudit.stats import wording
@@ -15,6 +16,7 @@ from fedaudit.stats.wording import (
     fpr_of,
     full_text,
     interval_text,
+    number_text,
     rate,
     several_kinds,
     share,
@@ -67,37 +69,41 @@ def measure(name: str) -> str:
 
 
 def pooled(results: Results) -> list[AuditResult]:
-    """The pooled results of attacks on membership. For guesses of attributes see `attributes`; canaries, whose unit is
-    the user, have a panel of their own."""
-    whole = [r for r in results.results if r.party is None and r.attack != "blind"]
-    return [r for r in whole if not guesses_attribute(r) and r.unit != "user"]
+    """The pooled results of attacks on membership; other questions have sections of their own."""
+    return [r for r in results.results if r.party is None and of_membership(r)]
 
 
-def guesses_attribute(entry: AuditResult) -> bool:
-    return entry.attack == "attribute"
+def others(results: Results) -> list[AuditResult]:
+    """The pooled results of all other questions; without a pooled one, those of the parties."""
+    found = [r for r in results.results if r.attack != "blind" and not of_membership(r)]
+    whole = {r.attack for r in found if r.party is None}
+    return [r for r in found if r.party is None or r.attack not in whole]
 
 
-def attributes(results: Results) -> list[AuditResult]:
-    """The results for a hidden attribute: pooled first, then by party."""
-    return [r for r in results.results if guesses_attribute(r)]
+def summed_up(results: Results) -> list[str]:
+    """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
+    told = []
+    for entry in others(results):
+        question = of(entry)
+        names = question.main if question else ()
+        name = next((one for one in names if value_of(entry.estimates.get(one)) is not None), None)
+        if question is None or name is None:
+            continue
+        figure, about = entry.estimates[name], metric(name)
+        place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
+        if about.chance is not None:
+            end, sign = (figure.high, -1) if about.worse == "lower" else (figure.low, 1)
+            beyond = end is not None and sign * (end - about.chance) > 0
+            guess = number_text(name, about.chance)
+            said += f"; guessing gives {guess}, " + ("which this exceeds" if beyond else "which is not excluded")
+        told.append(f"{said}.")
+    return told
 
 
-ATTRIBUTE_TITLES = ("party", "excess over blind", "members minus non-members", "AUC members", "non-members", "blind")
-
-
-def attribute_rows(results: Results) -> list[list[str]]:
-    """Rows under `ATTRIBUTE_TITLES`. The two differences that matter come first, each with its interval."""
-    names = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
-    return [
-        [entry.party or "all", *(_signed(name, entry.estimates.get(name)) for name in names)]
-        for entry in attributes(results)
-    ]
-
-
-def _signed(name: str, est: Estimate | None) -> str:
-    if name.endswith("auc") or est is None or est.value is None or est.low is None or est.high is None:
-        return full_text(name, est)
-    return f"{est.value:+.3f} ({est.low:+.3f} to {est.high:+.3f})"
+def figures_of(entry: AuditResult) -> list[tuple[str, str]]:
+    """Each figure of a result by its title, with its interval."""
+    return [(metric(name).title, full_text(name, estimate)) for name, estimate in entry.estimates.items()]
 
 
 def about_people(results: Results) -> bool:
@@ -135,7 +141,8 @@ def main_tpr(results: Results) -> str | None:
 
 def verdict(results: Results) -> list[str]:
     """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
-    return [*preface(results), *(f"{_graded(f)}{f.sentence}" for f in findings(results))]
+    quoted = [f"{_graded(f)}{f.sentence}" for f in findings(results)]
+    return [*preface(results), *quoted, *summed_up(results)]
 
 
 def _graded(found: Finding) -> str:
@@ -184,14 +191,14 @@ def preface(results: Results) -> list[str]:
     if results.useless:
         parts.append(results.useless)
     if not headlines(results):
-        canaries = any(entry.unit == "user" for entry in results.results)
+        asked = dict.fromkeys(entry.attack for entry in others(results))
         parts.append(
             "No attack on membership has a result, so there is no statement about who was trained on."
-            if attributes(results) or canaries
+            if asked
             else "No attack has a result, so there is no statement about what this federation gives away."
         )
-        if canaries:
-            parts.append("What canaries show about one party is a section of its own.")
+        if asked:
+            parts.append(f"What was found by {' and '.join(asked)} is a section of its own.")
     return parts
 
 

@@ -8,7 +8,7 @@ than another is settled by the interval of their difference on the same records 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import PerPerson
@@ -18,7 +18,8 @@ from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.stats.allowed import allowed
 from fedaudit.trace.checksums import unchecked
-from fedaudit.types import ALWAYS, AuditResult, Estimate, Headline
+from fedaudit.types import AuditResult, Estimate, Headline
+from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
 
 RISK = "tpr@0.01"
 COMPARED = (RISK, "auc")  # a run may be safer by either: few stand out, or all a little
@@ -27,9 +28,9 @@ CHANCE = 0.01
 
 @dataclass(frozen=True)
 class Span:
-    value: float
-    low: float
-    high: float
+    value: Number
+    low: Number
+    high: Number
 
     def text(self, percent: bool = True) -> str:
         scale, unit = (100, " %") if percent else (1, "")
@@ -48,24 +49,24 @@ class Row:
     whose: str  # vantage and attack of that headline
     risks: Mapping[str, Span]  # by vantage
     unit: str | None
-    epsilon: float | None
-    delta: float | None
-    allowed: float | None  # the largest TPR at 1 % FPR that the guarantee permits anybody
-    best: bool = field(default=False, metadata=ALWAYS)  # not dominated
-    grades: Mapping[str, str] = field(default_factory=dict)  # the verdict by vantage, in two words
-    per_person: PerPerson | None = None  # what the claim means for one person, where that is known
+    epsilon: OrNull[Number]
+    delta: OrNull[Number]
+    allowed: OrNull[Number]  # the largest TPR at 1 % FPR that the guarantee permits anybody
+    best: Flag = False  # not dominated
+    grades: Annotated[Mapping[str, str], if_any("the verdict by vantage, in two words")] = field(default_factory=dict)
+    per_person: Annotated[PerPerson | None, if_known("what the claim means for one person, where that is known")] = None
 
 
 @dataclass(frozen=True)
 class Comparison:
     """The table, what differs besides the defences, and what the comparison cannot say."""
 
-    schema: int
+    schema: Whole
     risk: str
-    rows: Sequence[Row]
-    notes: Sequence[str]
-    differences: Sequence[Difference] = ()
-    alike: Sequence[Like] = ()
+    rows: Many[Row]
+    notes: Many[str]
+    differences: Annotated[Many[Difference], if_any()] = ()
+    alike: Annotated[Many[Like], if_any()] = ()
 
 
 def compare(directories: Sequence[Path]) -> Comparison:

@@ -11,39 +11,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from pydantic import Field
+
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
-from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
+from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.stats.strongest import grade
 from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
-from fedaudit.types import (
-    ALWAYS,
-    Audit,
-    AuditResult,
+from fedaudit.types import Audit, AuditResult, ByName, Estimates, Headline, ModelKind, MoreExposed, VantageName
+from fedaudit.types.stored import (
+    Anything,
     Count,
-    Estimate,
-    Estimates,
-    Headline,
-    ModelKind,
-    MoreExposed,
-    Rule,
-    VantageName,
+    Flag,
+    Many,
+    Number,
+    OrNull,
+    Positive,
+    Whole,
+    if_any,
+    if_known,
+    sometimes,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 1
-SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
 REDACTED = "report-redacted.html"  # for passing on
 MAX_BYTES = 512 * 2**20
-LATER = {**ALWAYS, "later": True}  # always written now, but not by the first versions, so the schema cannot require it
 
 
 # ------------------------------------------------------------------ the tree
@@ -53,9 +55,9 @@ LATER = {**ALWAYS, "later": True}  # always written now, but not by the first ve
 class DataInfo:
     name: str
     records: Count
-    classes: Annotated[int, Rule("minimum", 0), "0 for regression"]
-    subjects: Annotated[int | None, Rule("minimum", 0), "null where records belong to nobody"]
-    input_shape: Sequence[int]
+    classes: Annotated[Count, Field(description="0 for regression")]
+    subjects: Annotated[Count | None, Field(description="null where records belong to nobody")]
+    input_shape: Many[Whole]
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class PartyInfo:
 class Repeat:
     """The headlines of another training run, which differs in its seed alone."""
 
-    seed: int
-    headlines: Sequence[Headline]
+    seed: Whole
+    headlines: Many[Headline]
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,13 @@ class Withheld:
 
     round: Count
     because: Literal["limit crossed", "limit undecidable", "not audited"]
-    onwards: bool = False
-    rule: Annotated[str | None, "the party's limit"] = None
-    attack: Annotated[str | None, "which crossed the limit"] = None
+    onwards: Annotated[Flag, if_any()] = False
+    rule: Annotated[str | None, if_known("the party's limit")] = None
+    attack: Annotated[str | None, if_known("which crossed the limit")] = None
     estimates: Annotated[
-        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds and attacks"
+        ByName, if_any("of this attack after this round, the error shared among all planned rounds and attacks")
     ] = field(default_factory=dict)
-    reason: Annotated[str, "why it was not audited, or why no attack can decide the limit, and what to do"] = ""
+    reason: Annotated[str, if_any("why it was not audited, or why no attack can decide the limit, and what to do")] = ""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,10 @@ class AttackOverRuns:
     attack: str
     vantage: VantageName
     model: ModelKind
-    runs: Annotated[int, Rule("minimum", 1), "that have a result of it"]
+    runs: Annotated[Positive, Field(description="that have a result of it")]
     estimates: Estimates
-    smallest: Mapping[str, float]
-    largest: Mapping[str, float]
+    smallest: Mapping[str, Number]
+    largest: Mapping[str, Number]
 
 
 @dataclass(frozen=True)
@@ -121,24 +123,29 @@ class RunInfo:
     fedaudit: str
     created: str
     status: str
-    config: Mapping[str, Any]
+    config: Mapping[str, Anything]
     config_hash: str
-    seed: int
+    seed: Whole
     versions: Mapping[str, str]
     rounds: Count
-    seconds: float
+    seconds: Number
     data: DataInfo
-    parties: Sequence[PartyInfo]
+    parties: Many[PartyInfo]
     guarantee: Statement | None
-    accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
-    repeats: Sequence[Repeat] = ()
-    over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
-    attacks_over_runs: Annotated[Sequence[AttackOverRuns], "every attack; the results are those of the first run"] = ()
+    accuracy: ByName = field(default_factory=dict)
+    repeats: Annotated[Many[Repeat], if_any()] = ()
+    over_runs: Annotated[Many[OverRuns], if_any("beside the headlines, which quote the first run alone")] = ()
+    attacks_over_runs: Annotated[
+        Many[AttackOverRuns], if_any("every attack; the results are those of the first run")
+    ] = ()
     weights_per_member: Annotated[
-        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+        Mapping[str, Number], if_any("by model: of the layer that matched-filter looks at, for each member in the sum")
     ] = field(default_factory=dict)
-    filter_share: Annotated[float, "of all weights of the model, those of that layer"] = 1.0
-    withheld: Annotated[Sequence[Withheld], "what a party that audits itself did not send"] = ()
+    filter_share: Annotated[
+        Number,
+        Field(exclude_if=lambda share: share == 1, description="of all weights of the model, those of that layer"),
+    ] = 1.0
+    withheld: Annotated[Many[Withheld], if_any("what a party that audits itself did not send")] = ()
 
 
 @dataclass(frozen=True)
@@ -147,8 +154,8 @@ class ExposedUnit:
 
     id_hash: str
     party: str
-    score: float | None
-    share_of_calibration_above: float
+    score: OrNull[Number]
+    share_of_calibration_above: Number
 
 
 @dataclass(frozen=True)
@@ -157,8 +164,8 @@ class Exposed:
 
     attack: str
     vantage: VantageName
-    records: Sequence[ExposedUnit]
-    subjects: Sequence[ExposedUnit] | None = None
+    records: Many[ExposedUnit]
+    subjects: Annotated[Many[ExposedUnit] | None, if_known()] = None
 
 
 @dataclass(frozen=True)
@@ -171,23 +178,21 @@ class Failure:
 class Document:
     """All results of a run, except the scores."""
 
-    schema: Annotated[int, Rule("const", SCHEMA)] = field(default=SCHEMA, metadata=ALWAYS, kw_only=True)
+    schema: Annotated[Whole, Field(json_schema_extra={"const": SCHEMA})] = field(default=SCHEMA, kw_only=True)
     run: RunInfo
-    headlines: Sequence[Headline]
-    results: Sequence[AuditResult]
-    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
-    notices: Sequence[str] = field(default=(), metadata=ALWAYS)
-    failed: Annotated[Sequence[Failure], "attacks that raised and have no result; the others are not affected"] = field(
-        default=(), metadata=LATER
-    )
-    exposed: Annotated[Exposed | None, "membership data: the hashed ids of the most exposed"] = field(
-        default=None, metadata=LATER
-    )
-    degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
-    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
-    useless: Annotated[str, "why the model itself is worth nothing; empty if it is worth something"] = ""
-    more_exposed: Annotated[Sequence[MoreExposed], "parties that are more exposed than the others"] = ()
-    glossary: Annotated[Mapping[str, str], "what each attack does, in a line"] = field(default_factory=dict)
+    headlines: Many[Headline]
+    results: Many[AuditResult]
+    warnings: Many[str] = ()
+    notices: Many[str] = ()
+    failed: Annotated[
+        Many[Failure], sometimes("attacks that raised and have no result; the others are not affected")
+    ] = ()
+    exposed: Annotated[Exposed | None, sometimes("membership data: the hashed ids of the most exposed")] = None
+    degraded: Annotated[Many[str], sometimes("what is missing; not empty = exit code 4")] = ()
+    understates: Annotated[Many[str], if_any("why the risk may exceed what was found: nothing is safe beside it")] = ()
+    useless: Annotated[str, if_any("why the model itself is worth nothing; empty if it is worth something")] = ""
+    more_exposed: Annotated[Many[MoreExposed], if_any("parties that are more exposed than the others")] = ()
+    glossary: Annotated[Mapping[str, str], if_any("what each attack does, in a line")] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -236,7 +241,7 @@ class Document:
 def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:
     """Writes results.json. `seal` keeps its checksum (default: in the folder's journal, which nobody may hold)."""
     path = directory / RESULTS
-    blob = (json.dumps(document.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    blob = as_text(document).encode()
     (seal or partial(checksums.seal, directory))({RESULTS: checksum(blob)})
     write_atomically(path, blob)
     return path
@@ -325,7 +330,7 @@ def with_sentences(document: Document) -> Document:
             h if h.grade else replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in document.headlines
         ]
         return replace(document, headlines=graded)
-    from fedaudit.audit.judge.sentences import of_former_version
+    from fedaudit.audit.sentences import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
 
@@ -334,7 +339,7 @@ def with_sentences(document: Document) -> Document:
 class Version:
     """The only key that every version has."""
 
-    schema: Annotated[int, Rule("minimum", 1)]
+    schema: Positive
 
 
 def _newer(path: Path, schema: int) -> FedauditError:

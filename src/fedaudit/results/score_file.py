@@ -28,7 +28,8 @@ from fedaudit.stats.levels import check_levels
 from fedaudit.stats.onerun import by_unit
 from fedaudit.stats.pooled import pooled_tpr
 from fedaudit.trace.checksums import checksum_of, unchecked, verify
-from fedaudit.types import Bools, Estimate, Floats, Role, Strings
+from fedaudit.types import Bools, ByName, Estimate, Floats, Role, Strings
+from fedaudit.types.stored import Many, Whole
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
@@ -42,12 +43,12 @@ SAVED_AS: Mapping[str, str] = {kind: INSTEAD[kind] for kind in ("xlsx", "xls", "
 class Scored:
     """The estimates for a file of scores; `epsilons` only if asked for."""
 
-    schema: int
+    schema: Whole
     file: str
-    estimates: Mapping[str, Estimate]
-    epsilons: Mapping[str, Estimate]
-    warnings: Sequence[str]
-    notices: Sequence[str]
+    estimates: ByName
+    epsilons: ByName
+    warnings: Many[str]
+    notices: Many[str]
 
 
 @dataclass(frozen=True)

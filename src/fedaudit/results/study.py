@@ -15,10 +15,11 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic, write_atomically
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.schema import UnreadableError, as_text, read
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
-from fedaudit.types import ALWAYS, Estimate
+from fedaudit.types import Estimate
+from fedaudit.types.stored import Anything, Many, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,19 +36,19 @@ class Entry:
     """A cell as study.json lists it."""
 
     cell: str
-    overrides: Mapping[str, Any]
+    overrides: Mapping[str, Anything]
 
 
 @dataclass(frozen=True)
 class StudyFile:
     """study.json."""
 
-    schema: int
-    base: Mapping[str, Any]
-    grid: Mapping[str, Sequence[Any]]
-    cells: Sequence[Entry]
-    groups: Sequence[Sequence[str]]  # cells that are trained together
-    failed: Mapping[str, str] = field(default_factory=dict, metadata=ALWAYS)
+    schema: Whole
+    base: Mapping[str, Anything]
+    grid: Mapping[str, Many[Anything]]
+    cells: Many[Entry]
+    groups: Many[Many[str]]  # cells that are trained together
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Outcome:
 
 def save_file(file: StudyFile, directory: Path) -> None:
     """Whoever calls this holds the folder, or nobody does."""
-    blob = (json.dumps(plain(file), indent=1) + "\n").encode()
+    blob = as_text(file).encode()
     checksums.append(directory, {STUDY: checksum(blob)})
     write_atomically(directory / STUDY, blob)
 

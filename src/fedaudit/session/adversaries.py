@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,23 +10,22 @@ from fedaudit.adversary import attacks
 from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
-from fedaudit.audit import Settings
+from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
-from fedaudit.config.canary import Canary
 from fedaudit.config.schema import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
+from fedaudit.questions import asked_by, every
+from fedaudit.questions.canary.options import Canary
 from fedaudit.types import Dataset, Game, Records
-
-if TYPE_CHECKING:
-    from fedaudit.defences.slots import Defence
 
 SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
-    """The named attacks (None: the default ones), with the options that [audit] gives them."""
+    """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
+    refused in a game about records, and the other way round."""
     guessing = ATTRIBUTE in (names or ())
     if guessing and audit.attribute is None:
         raise FedauditError(
@@ -34,8 +33,10 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [_asked(audit, name) for name in names if name != ATTRIBUTE]
+    no_attacks = {ATTRIBUTE, *asked_by()}
+    others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
     found = attacks.choose(others, audit)
+    check_unit(audit, found)
     return [*found, Attribute()] if guessing else found
 
 
@@ -45,12 +46,23 @@ def _asked(audit: Audit, name: str) -> str:
     return next((asked for asked in own if attacks.made(asked).name == name), name)
 
 
+def looking(audit: Audit, names: Sequence[str] | None) -> dict[str, Asked]:
+    """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
+    found: dict[str, Asked] = {}
+    for question in every().values():
+        by_name = [name for name in names or () if name in question.asked_by]
+        given = (audit.questions or {}).get(question.name)
+        if by_name or given is not None:
+            asked = question.ask(by_name, given or {})
+            found |= {} if asked is None else {question.name: asked}
+    return found
+
+
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings attacks of its own, and series attacks need an adversary; all others
     are kept beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks or list(recorded) or None)
-    check_unit(audit, asked)
     check(audit, asked)
     if audit.adversary is None:
         return asked
@@ -65,7 +77,7 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
     """Refuses attacks on records in a game about people, and the other way round."""
     people = audit.unit == "subject"
     for attack in asked:
-        if attack.question == "canary" or (attack.question == "subject") == people:
+        if (attack.question == "subject") == people:
             continue
         if people:
             suited = ", ".join(attacks.every("subject"))
@@ -106,7 +118,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
     """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
-    crafting = any(attack.name == "canife" for attack in using)
+    crafting = "canife" in (config.audit.attacks or ())
     if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation
@@ -119,24 +131,11 @@ def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> t
 def design_share(config: Config) -> float:
     """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
     that is too much, mock parties have records in common."""
-    from fedaudit.federation.canary import OUTSIDE
+    from fedaudit.questions.canary.parties import OUTSIDE
 
     federation, asked = config.federation, config.audit.canary or Canary()
     mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
     return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
-
-
-def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
-    """Settings in which references train under the parties' defence, if that is asked for."""
-    if not config.audit.reference.defended or settings.references is None:
-        return settings
-    if defence.gradient is None:
-        raise FedauditError(
-            "reference-undefended",
-            "audit.reference.defended is set, but no defence changes how the parties train",
-            "Remove it, or add a defence that does, such as dp-sgd, to [[defences]].",
-        )
-    return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 
 
 def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:

@@ -21,7 +21,7 @@ TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and sear
 TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[str], dict[str, float]]:
+def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], dict[str, float]]:
     """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
     long the search will take, and what a distance means where inputs are binary. Returns these lines, and the seconds
     of each search, by variant."""
@@ -38,7 +38,7 @@ def told(settings: Settings, task: Task, game: Game, seed: int) -> tuple[list[st
         every_round = any(distance in attack.signals and not attack.deferred for attack in settings.attacks)
         check_queries(options, settings.rounds if every_round else 1, task.classes)
         check_bounds(options.bounds, game)
-    per_second = speed(task, game, seed) if searches else 0.0
+    per_second = speed(task, game, settings.seed) if searches else 0.0
     lines, seconds = list[str](), dict[str, float]()
     for variant, options in searches.items():
         asked = own_records(game, everyone, options.own) | ~game.of_first()

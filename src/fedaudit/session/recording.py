@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedaudit.audit import Auditor
-from fedaudit.audit.collect import say
 from fedaudit.config.schema import Config, parse
-from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.errors import REFUSED, FedauditError, say
 from fedaudit.federation.sampling import START
 from fedaudit.results import document as results
 from fedaudit.results.advice import ADVICE

@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
-from fedaudit.audit.collect import say
 from fedaudit.data.outsiders import understated
-from fedaudit.errors import DEGRADED, OF_OTHERS, FedauditError, printable
+from fedaudit.errors import DEGRADED, OF_OTHERS, FedauditError, printable, say
 from fedaudit.federation.sampling import START
+from fedaudit.questions import named
 from fedaudit.results import document as results
-from fedaudit.results.coins import refuted
 from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
-from fedaudit.results.plain import plain, read
+from fedaudit.results.schema import plain, read
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
 from fedaudit.session.recording import Recording, feed, unbroken
@@ -243,7 +242,7 @@ class Session:
     def _start_over(self, former: Auditor) -> None:
         """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
         assert self.trace is not None
-        self.auditor = Auditor(former.task, former.game, former.settings)
+        self.auditor = former.fresh()
         for line in feed(self.trace.store, self.auditor):
             self.gap(line.rstrip("."))
 
@@ -314,8 +313,9 @@ class Session:
         info = replace(
             about.info(auditor, status, max(0.0, time.perf_counter() - self.started)), withheld=tuple(self.withheld)
         )
-        if coins := auditor.settings.coins:
-            found = replace(found, warnings=[*refuted(coins.unit, found.headlines, info.guarantee), *found.warnings])
+        for name, asked in auditor.settings.asked.items():
+            told = named(name).warned(asked, found.headlines, info.guarantee)
+            found = replace(found, warnings=[*told, *found.warnings])
         return Document.of(found, info, missing, exposed, understates)
 
     def _salt(self, out: Path | None) -> str:
@@ -342,7 +342,7 @@ class Session:
 
 def flipped_about(auditor: Auditor) -> str | None:
     """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
-    coins = auditor.settings.coins
+    coins = auditor.settings.asked.get("coins")
     tuned = any("known" in attack.fitted_on for attack in auditor.settings.attacks)
     return None if coins is None else results.TOLD if tuned else coins.unit
 

@@ -4,13 +4,10 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 """
 
 from fedaudit.types.findings import (
-    ALWAYS,
-    AS_KEY,
-    WITH_N_CAL,
     Audit,
     AuditResult,
+    ByName,
     Cost,
-    Count,
     Curve,
     Estimate,
     Estimates,
@@ -19,7 +16,6 @@ from fedaudit.types.findings import (
     Headline,
     Kind,
     MoreExposed,
-    Rule,
     Tone,
     VantageName,
 )
@@ -58,18 +54,15 @@ from fedaudit.types.world import (
 )
 
 __all__ = [
-    "ALWAYS",
     "APART",
-    "AS_KEY",
     "UNDIVIDED",
     "UNSEEN",
-    "WITH_N_CAL",
     "Audit",
     "AuditResult",
     "Bools",
+    "ByName",
     "Candidates",
     "Cost",
-    "Count",
     "Curve",
     "Dataset",
     "Estimate",
@@ -93,7 +86,6 @@ __all__ = [
     "Records",
     "Role",
     "Round",
-    "Rule",
     "State",
     "Stored",
     "Strings",

@@ -7,8 +7,9 @@ import pytest
 
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.errors import FedauditError
+from fedaudit.session.assemble import filter_options
 from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import filter_options, prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit
 from tests.worlds import config, null_world, watch
 

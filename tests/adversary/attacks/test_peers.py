@@ -9,8 +9,8 @@ import pytest
 
 from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.attacks.peers import FedMIA, Source
-from fedaudit.audit.judge.source import naming
 from fedaudit.errors import FedauditError
+from fedaudit.questions.source.judge import naming
 from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.session.about import About
 from fedaudit.session.engines import rounds

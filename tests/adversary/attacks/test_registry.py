@@ -66,7 +66,7 @@ ROWS = {
 
 
 def test_every_attack_has_a_row() -> None:
-    of_records = {name: made(name) for name in every("membership", "source")}
+    of_records = {name: made(name) for name in every("record", "source")}
     assert set(ROWS) == {name for name, attack in of_records.items() if "shadow" not in attack.fitted_on}
 
 

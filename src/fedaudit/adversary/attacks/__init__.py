@@ -3,7 +3,7 @@ name."""
 
 from collections.abc import Iterable
 
-from fedaudit.adversary.attacks.base import BaseAttack, Question
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.making import made
 from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.config.schema import Audit
@@ -37,7 +37,7 @@ def choose(names: Iterable[str] | None, audit: Audit | None = None) -> list[Base
     return chosen
 
 
-def every(*questions: Question) -> list[str]:
+def every(*questions: str) -> list[str]:
     """All short forms of attacks on these questions."""
     mine = {name: getattr(entry.make, "question", None) for name, (entry, _) in ATTACKS.short_forms.items()}
     return [name for name, question in mine.items() if question in questions]

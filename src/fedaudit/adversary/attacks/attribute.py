@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import Evidence, FittedOn, OneSignal, Question
+from fedaudit.adversary.attacks.base import Evidence, FittedOn, OneSignal
 from fedaudit.adversary.attacks.series import train_classifier
 from fedaudit.adversary.reductions import Table
 from fedaudit.adversary.signals.attribute import SIGNAL
@@ -43,7 +43,7 @@ class Attribute(OneSignal):
     signal: ClassVar[str] = SIGNAL
     trained: Classifier | None = field(default=None, compare=False, repr=False)
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("shadow",)
-    question: ClassVar[Question] = "attribute"
+    question: ClassVar[str] = "attribute"
 
     def reduce(self, n: int) -> Table:
         return Table(self.signal, n)

@@ -11,7 +11,6 @@ from fedaudit.config.attack_registry import called, plain
 from fedaudit.config.schema import Audit
 from fedaudit.types import Floats, Grant, Vantage
 
-Question = Literal["membership", "subject", "source", "attribute", "canary"]
 Gather = Literal["mean", "sorted"]
 FittedOn = Literal["nonmembers", "known", "own", "shadow"]
 
@@ -48,7 +47,7 @@ class BaseAttack:
     What is a property here may be a class variable in a subclass: `every_round: ClassVar[bool] = False`.
     """
 
-    question: ClassVar[Question] = "membership"  # which judge evaluates its scores
+    question: ClassVar[str] = "record"  # the name of the question (`fedaudit.questions`) that judges its scores
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
 

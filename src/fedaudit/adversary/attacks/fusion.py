@@ -95,7 +95,7 @@ def known(scores: Floats) -> Floats:
 def _part(name: str, audit: schema.Audit) -> BaseAttack:
     """One of the attacks that are added up. It must be able to score known non-members after any round."""
     part = made(name, audit)
-    if isinstance(part, Fusion) or part.question not in ("membership", "source"):
+    if isinstance(part, Fusion) or part.question not in ("record", "source"):
         known = [each for each, (entry, _) in ATTACKS.short_forms.items() if entry.make is not Fusion]
         raise FedauditError("unknown-attack", f"audit.fusion cannot use {name!r}", suggest(name, known))
     if "shadow" in part.fitted_on:

@@ -28,7 +28,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn, Question
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.attacks.gradients import least_varying
 from fedaudit.adversary.reductions import Kept
 from fedaudit.config.attack_registry import ATTACKS
@@ -122,7 +122,7 @@ class AbovePeers(Kept):
 class Source(PeerAttack):
     """By how much the target's mean cosine exceeds the largest of the others'."""
 
-    question: ClassVar[Question] = "source"
+    question: ClassVar[str] = "source"
 
     def reduce(self, n: int) -> "MeanByParty":
         return MeanByParty(n)

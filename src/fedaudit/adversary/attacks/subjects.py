@@ -28,7 +28,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn, Gather, OneSignal, Question
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn, Gather, OneSignal
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.neighbourhood import NEIGHBOURHOOD
 from fedaudit.config.attack_registry import ATTACKS
@@ -41,7 +41,7 @@ LAMBDAS = 200  # values that are tried
 class OfSubjects(BaseAttack):
     """What all attacks on subjects share."""
 
-    question: ClassVar[Question] = "subject"
+    question: ClassVar[str] = "subject"
 
     @property
     def fitted_on(self) -> tuple[FittedOn, ...]:
