@@ -150,8 +150,10 @@ CLIPPED: dict[str, Any] = {"defences": [{"name": "dp-fedavg", "clip": 1.0, "nois
 
 
 def clipped(*attacks: str) -> Config:
-    asked = config(federation={"rounds": 2}, audit={"attacks": [*attacks], "vantages": ["secagg-server"]})
-    return parse(asked.as_dict() | CLIPPED)
+    audit: dict[str, Any] = {"attacks": [*attacks], "vantages": ["secagg-server"]}
+    if "canife" in attacks:
+        audit["canary"] = {"pool": 8, "steps": 5, "probes": 16, "every": 2}
+    return parse(config(federation={"rounds": 2}, audit=audit).as_dict() | CLIPPED)
 
 
 @pytest.mark.parametrize("name", ["canife", "one-shot"])
@@ -164,14 +166,15 @@ def test_a_run_without_canaries_is_not_asked_about_them(name: str, tmp_path: Pat
 
 def test_a_run_with_canaries_is_asked_about_them_or_about_records(tmp_path: Path) -> None:
     run(clipped("one-shot"), tmp_path / "run", silent, tell=lambda _: None)
-    run(clipped("one-shot", "loss"), tmp_path / "both", silent, tell=lambda _: None)
+    run(clipped("one-shot", "canife", "loss"), tmp_path / "both", silent, tell=lambda _: None)
     for folder, names, found in (
         ("run", [], "one-shot"),
         ("both", ["one-shot"], "one-shot"),
         ("both", ["loss"], "loss"),
     ):
         again = replay(tmp_path / folder, names, tmp_path / f"{folder}-{found}", silent)
-        assert {result.attack for result in again.results} - {"blind"} == {found}
+        told = [*(result.attack for result in again.results), *(failure.attack for failure in again.failed)]
+        assert set(told) - {"blind"} == {found}
 
 
 def test_the_patience_of_one_audit_is_not_that_of_the_next(tmp_path: Path) -> None:
