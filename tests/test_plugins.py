@@ -84,7 +84,7 @@ class Done(NamedTuple):
 def fedaudit(site: Path | None, *commands: Sequence[str], cwd: Path) -> list[Done]:
     """The commands, one after the other, where the packages of a folder are installed."""
     places = [str(site) if site else "", str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "COLUMNS": "200"}
     program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
     done = subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -137,11 +137,14 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     )
     assert (ran.code, other.code, again.code) == (0, 0, 0), ran
     found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
-    entries = [[r for r in document["results"] if r["question"] == "class-shares"] for document in found]
+    entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
     assert [entry["unit"] for entry in entries[0]] == ["party"]
     assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
     assert re.search(r"classes told rightly +\d", ran.out)
     assert "class-shares" in found[0]["glossary"]
+    assert re.search(
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+    )
     assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
     assert "lies between 0 and 1" in percent.err
     assert "class-shares, server, local models: classes told rightly" in compared.out
