@@ -5,9 +5,10 @@ Run it with `python examples/numpy_loop.py FOLDER`. docs/architecture.md explain
 
 import sys
 
-import fedaudit
 import numpy as np
 from sklearn.datasets import load_digits
+
+import fedaudit
 
 PARTIES, ROUNDS, EPOCHS, BATCH, RATE = ("north", "south", "west"), 10, 5, 16, 0.5
 

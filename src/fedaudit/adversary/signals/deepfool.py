@@ -35,7 +35,7 @@ def distances(task: Any, state: State, rows: Records, targets: int | Literal["al
     import torch
 
     if not hasattr(task, "fresh"):
-        what = "this task offers no gradients of its outputs, along which the way to a boundary is found"
+        what = "a model that is given without torch offers no gradients"
         raise FedauditError("no-gradients", what, "Take tear-deepfool out of audit.attacks; tear needs labels alone.")
     module = task.fresh(state).eval()
     for parameter in module.parameters():
