@@ -84,7 +84,7 @@ class Done(NamedTuple):
 def fedaudit(site: Path | None, *commands: Sequence[str], cwd: Path) -> list[Done]:
     """The commands, one after the other, where the packages of a folder are installed."""
     places = [str(site) if site else "", str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "COLUMNS": "200"}
     program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
     done = subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -119,6 +119,39 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     assert again.code == 0, again
     assert results(installed / "runs" / "halves" / "audit")["lowest-loss"] == found["lowest-loss"]
     assert (wrong.code, "model.width" in wrong.err) == (2, True)
+
+
+def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:
+    """One folder and one entry point: nothing in fedaudit names it."""
+    config = str(installed / "source" / "halves.toml")
+    ran, other, again, within, beyond, percent, compared = fedaudit(
+        installed / "site",
+        ["run", config, "--out", "one"],
+        ["run", config, "--out", "two", "--set", "federation.seed=1"],
+        ["audit", "one"],
+        ["gate", "one", "--fail-if", "rightly-told > 0.9999"],
+        ["gate", "one", "--fail-if", "rightly-told > 0.1"],
+        ["gate", "one", "--fail-if", "rightly-told > 60"],
+        ["compare", "one", "two"],
+        cwd=tmp_path,
+    )
+    assert (ran.code, other.code, again.code) == (0, 0, 0), ran
+    found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
+    entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
+    assert [entry["unit"] for entry in entries[0]] == ["party"]
+    assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
+    assert re.search(r"classes told rightly +\d", ran.out)
+    assert "class-shares" in found[0]["glossary"]
+    assert re.search(
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+    )
+    assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
+    assert "lies between 0 and 1" in percent.err
+    assert "class-shares, server, local models: classes told rightly" in compared.out
+    assert 'id="question-class-shares"' in (tmp_path / "one" / "report.html").read_text()
+    lost, gated = fedaudit(None, ["report", "one"], ["gate", "one", "--fail-if", "rightly-told > 0.1"], cwd=tmp_path)
+    assert (lost.code, gated.code) == (0, 1)
+    assert "rightly-told" in (tmp_path / "one" / "report.html").read_text()
 
 
 def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Path) -> None:

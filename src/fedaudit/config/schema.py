@@ -13,7 +13,7 @@ from fedaudit import questions
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
-from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
+from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
 from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
@@ -47,7 +47,14 @@ Once = AfterValidator(_once)
 def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Each section is read by the question that it names."""
     for name, options in asked.items():
-        questions.named(name).options(options)
+        try:
+            questions.named(name).options(options)
+        except FedauditError as error:
+            raise refused("unknown-question", name, error.what, error.todo) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            told, key = first.get("ctx", {}), ".".join(map(str, (name, *first["loc"])))
+            raise refused("bad-value", key, told.get("what", first["msg"]), told.get("todo", "Correct it.")) from error
     return asked
 
 
