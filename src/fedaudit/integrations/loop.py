@@ -72,7 +72,8 @@ class Recording:
     ) -> None:
         """The global model after the round, and each party's model as it was sent (its weights, not the change).
 
-        Round 0 is the model before the first round; it need not be given when `record` was given the model itself.
+        Round 0 is the model that the first round starts from or, after a restart, the next one. It need not be given
+        when `record` was given a module with these weights.
         """
         elapsed = time.perf_counter() - self.clock
         with apart(), self.session.guard(f"round {round} is missing"):

@@ -37,8 +37,8 @@ from fedaudit.trace.manifest import RUN
 from fedaudit.types import Game, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
-# Or a model of another framework, in plain arrays.
-Model = TorchTask | nn.Module | Callable[..., nn.Module] | PlainModel | str
+# Or a model of another framework, in plain arrays, and its class.
+Model = TorchTask | nn.Module | Callable[..., nn.Module] | PlainModel | type[PlainModel] | str
 Keep = Literal["signals", "snapshots"]
 
 
