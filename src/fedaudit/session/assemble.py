@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -39,13 +39,12 @@ from fedaudit.privacy.statement import Promise
 from fedaudit.session import label_only
 from fedaudit.session.adversaries import choose, looking
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Role, Task, Vantage
+from fedaudit.types import Game, Records, Role, State, Task, Vantage
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
     from fedaudit.audit.shadows import Shadow
     from fedaudit.defences.slots import Defence
-    from fedaudit.learn.tasks import TorchTask
 
 
 @dataclass(frozen=True)
@@ -151,12 +150,18 @@ class Request:
         return settings.without_idle_vantages().checked(self.named and not self.recorded.repeated)
 
 
-def assemble(request: Request, task: TorchTask | None) -> Auditor:
+class Checkable(Task, Protocol):
+    def check(self, state: State, records: Records) -> None:
+        """Refuses, before training, a model that does not fit the records or whose answers are not reproducible."""
+        ...
+
+
+def assemble(request: Request, task: Checkable | None) -> Auditor:
     """A checked audit. Without a task, it can only be given what was recorded."""
     return Auditor(task, request.game, settled(request, task))
 
 
-def settled(request: Request, task: TorchTask | None) -> Settings:
+def settled(request: Request, task: Checkable | None) -> Settings:
     """The settings of an audit that may begin."""
     patience.allow(request.config.audit.patience)
     settings = request.checked()

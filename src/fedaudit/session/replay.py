@@ -46,6 +46,13 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress, tru
 
 def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> Document:
     directory = store.directory
+    if not store.manifest.get("config"):
+        raise FedauditError(
+            "not-ours",
+            f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
+            "program, not in this folder",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`.",
+        )
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
         # The recorded attacks decide which data were set aside before the rest was dealt out.
