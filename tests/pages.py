@@ -1,11 +1,12 @@
 """Follows a page of the documentation as a reader would: saves its files, and runs its commands in order."""
 
-import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.command import fedaudit
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXITS = re.compile(r"\s+# exits (\d(?: or \d)*)$")
@@ -27,9 +28,10 @@ def command(line: str, folder: Path) -> str:
     exits = EXITS.search(line)
     allowed = {int(code) for code in exits[1].split(" or ")} if exits else {0}
     program, *arguments = shlex.split(EXITS.sub("", line))
-    ours = {"fedaudit": [sys.executable, "-m", "fedaudit"], "python": [sys.executable]}[program]
-    done = subprocess.run(
-        [*ours, *arguments], cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"}
-    )
+    if program == "fedaudit":
+        done = fedaudit(*arguments, cwd=folder, columns=80)
+    else:
+        assert program == "python", line
+        done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode in allowed, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -62,16 +64,31 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fedaudit(installed: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    found = os.pathsep.join(filter(None, [str(installed / "site"), os.environ.get("PYTHONPATH", "")]))
-    return subprocess.run(
-        [sys.executable, "-m", "fedaudit", *arguments],
-        cwd=cwd or installed,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": found, "COLUMNS": "200"},
-    )
+# Entry points are looked up once in a process: commands that find the same ones share it.
+IN_TURN = """
+import json, sys
+from pathlib import Path
+from tests.command import fedaudit
+for command in json.loads(sys.argv[1]):
+    done = fedaudit(*command, cwd=Path.cwd())
+    print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def fedaudit(site: Path | None, *commands: Sequence[str], cwd: Path) -> list[Done]:
+    """The commands, one after the other, where the packages of a folder are installed."""
+    places = [str(site) if site else "", str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "COLUMNS": "200"}
+    program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
+    done = subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def results(path: Path) -> dict[str, dict[str, float]]:
@@ -83,32 +100,71 @@ def results(path: Path) -> dict[str, dict[str, float]]:
 
 
 def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> None:
-    for what, name in (
-        ("attacks", "lowest-loss"),
-        ("data", "half-digits"),
-        ("defences", "rounding"),
-        ("models", "two-towers"),
-    ):
-        assert re.search(rf"^{name}$", fedaudit(installed, "list", what).stdout, re.MULTILINE), what
-    fedaudit(installed, "init", "all.toml")
+    names = {"attacks": "lowest-loss", "data": "half-digits", "defences": "rounding", "models": "two-towers"}
+    options = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
+    changes = [f'audit.attacks=[{{ name = "lowest-loss", {option} }}]' for option in options]
+    *listed, _, done, again, wrong, unknown, negative = fedaudit(
+        installed / "site",
+        *(["list", what] for what in names),
+        ["init", "all.toml"],
+        ["run", "source/halves.toml"],
+        ["audit", "runs/halves"],
+        ["run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong"],
+        *(["run", "source/halves.toml", "--set", change, "--out", "wrong"] for change in changes),
+        cwd=installed,
+    )
+    for said, name in zip(listed, names.values(), strict=True):
+        assert re.search(rf"^{name}$", said.out, re.MULTILINE), name
     assert "the distance between two values that may be sent" in (installed / "all.toml").read_text()
-    done = fedaudit(installed, "run", "source/halves.toml")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, done
     found = results(installed / "runs" / "halves")
-    assert found["lowest-loss"]["low"] < found["lowest-loss"]["value"] < found["lowest-loss"]["high"]
-    again = fedaudit(installed, "audit", "runs/halves")
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert results(installed / "runs" / "halves" / "audit")["lowest-loss"] == found["lowest-loss"]
-    wrong = fedaudit(installed, "run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong")
-    assert (wrong.returncode, "model.width" in wrong.stderr) == (2, True)
+    assert "rounds at the beginning that do not count" in listed[0].out
+    for name in ("lowest-loss", "lowest-loss+skip=1"):
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+    assert found["lowest-loss"] != found["lowest-loss+skip=1"]
+    assert again.code == 0, again
+    assert results(installed / "runs" / "halves" / "audit") == found
+    assert (wrong.code, "model.width" in wrong.err) == (2, True)
+    for refused, says in zip((unknown, negative), options.values(), strict=True):
+        assert (refused.code, says in " ".join(refused.err.split())) == (2, True), refused
+
+
+def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:
+    """One folder and one entry point: nothing in fedaudit names it."""
+    config = str(installed / "source" / "halves.toml")
+    ran, other, again, within, beyond, percent, compared = fedaudit(
+        installed / "site",
+        ["run", config, "--out", "one"],
+        ["run", config, "--out", "two", "--set", "federation.seed=1"],
+        ["audit", "one"],
+        ["gate", "one", "--fail-if", "rightly-told > 0.9999"],
+        ["gate", "one", "--fail-if", "rightly-told > 0.1"],
+        ["gate", "one", "--fail-if", "rightly-told > 60"],
+        ["compare", "one", "two"],
+        cwd=tmp_path,
+    )
+    assert (ran.code, other.code, again.code) == (0, 0, 0), ran
+    found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
+    entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
+    assert [entry["unit"] for entry in entries[0]] == ["party"]
+    assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
+    assert re.search(r"classes told rightly +\d", ran.out)
+    assert "class-shares" in found[0]["glossary"]
+    assert re.search(
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+    )
+    assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
+    assert "lies between 0 and 1" in percent.err
+    assert "class-shares, server, local models: classes told rightly" in compared.out
+    assert 'id="question-class-shares"' in (tmp_path / "one" / "report.html").read_text()
+    lost, gated = fedaudit(None, ["report", "one"], ["gate", "one", "--fail-if", "rightly-told > 0.1"], cwd=tmp_path)
+    assert (lost.code, gated.code) == (0, 1)
+    assert "rightly-told" in (tmp_path / "one" / "report.html").read_text()
 
 
 def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedaudit", "run", str(installed / "source" / "halves.toml")],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, "unknown data set 'half-digits'" in " ".join(done.stderr.split())) == (2, True)
+    (done,) = fedaudit(None, ["run", str(installed / "source" / "halves.toml")], cwd=tmp_path)
+    assert (done.code, "unknown data set 'half-digits'" in " ".join(done.err.split())) == (2, True)
 
 
 @pytest.mark.evidence
@@ -116,23 +172,28 @@ def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Pat
     (tmp_path / "mine.py").write_text(MINE)
     (printed,) = re.findall(r"^```toml\n(\[data\].*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "my.toml").write_text(printed + "\n[federation]\nparties = 2\nrounds = 3\n")
-    done = fedaudit(installed, "run", "my.toml", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    wrong = {
+        'audit.attacks=["mine:Taken"]': "is called 'loss', like one of ours",
+        'audit.attacks=["mine:records"]': "the attack 'mine:records' cannot be made",
+        'audit.attacks=["mine:Net"]': "BaseAttack",
+        'audit.attacks=["nobody:Net"]': "cannot import 'nobody:Net'",
+        "model.forward=mine:Net": "model",
+    }
+    done, again, *refused = fedaudit(
+        installed / "site",
+        ["run", "my.toml"],
+        ["audit", "runs/my"],
+        *(["run", "my.toml", "--out", "refused", "--set", change] for change in wrong),
+        cwd=tmp_path,
+    )
+    assert done.code == 0, done
     found = results(tmp_path / "runs" / "my")
     assert set(found) >= {"my-lowest-loss", "loss"}
-    again = fedaudit(installed, "audit", "runs/my", cwd=tmp_path)
-    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.code == 0, again
     assert results(tmp_path / "runs" / "my" / "audit") == found
-    for change, says in (
-        ('audit.attacks=["mine:Taken"]', "is called 'loss', like one of ours"),
-        ('audit.attacks=["mine:records"]', "the attack 'mine:records' cannot be made"),
-        ('audit.attacks=["mine:Net"]', "BaseAttack"),
-        ('audit.attacks=["nobody:Net"]', "cannot import 'nobody:Net'"),
-        ("model.forward=mine:Net", "model"),
-    ):
-        refused = fedaudit(installed, "run", "my.toml", "--out", "refused", "--set", change, cwd=tmp_path)
-        assert refused.returncode == 2, change + refused.stderr
-        assert says in " ".join(refused.stderr.split()), change
+    for one, (change, says) in zip(refused, wrong.items(), strict=True):
+        assert one.code == 2, change + one.err
+        assert says in " ".join(one.err.split()), change
 
 
 def test_a_plug_in_that_cannot_be_loaded_stops_nobody_else(installed: Path, tmp_path: Path) -> None:
@@ -142,19 +203,18 @@ def test_a_plug_in_that_cannot_be_loaded_stops_nobody_else(installed: Path, tmp_
     (broken / "entry_points.txt").write_text(
         "[fedaudit.data]\nlost = nowhere:load\nsilent = json:loads\n[fedaudit.attacks]\ngone = nowhere:Attack\n"
     )
-    path = os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
-    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"}
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fedaudit", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
-
-    listed = call("list", "data").stdout
-    assert "nowhere:load cannot be loaded (ModuleNotFoundError" in listed
-    assert "it registers no data set 'silent'" in listed
-    assert "nowhere:Attack cannot be loaded" in call("list", "attacks").stdout
-    (tmp_path / "my.toml").write_text('[data]\nname = "lost"\n')
-    refused = call("plan", "my.toml")
-    assert (refused.returncode, "the plug-in 'lost' cannot be used" in " ".join(refused.stderr.split())) == (2, True)
+    (tmp_path / "lost.toml").write_text('[data]\nname = "lost"\n')
     (tmp_path / "my.toml").write_text('[data]\nname = "digits"\n')
-    assert call("plan", "my.toml").returncode == 0
+    data, attacks, refused, planned = fedaudit(
+        tmp_path / "site",
+        ["list", "data"],
+        ["list", "attacks"],
+        ["plan", "lost.toml"],
+        ["plan", "my.toml"],
+        cwd=tmp_path,
+    )
+    assert "nowhere:load cannot be loaded (ModuleNotFoundError" in data.out
+    assert "it registers no data set 'silent'" in data.out
+    assert "nowhere:Attack cannot be loaded" in attacks.out
+    assert (refused.code, "the plug-in 'lost' cannot be used" in " ".join(refused.err.split())) == (2, True)
+    assert planned.code == 0, planned

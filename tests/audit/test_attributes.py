@@ -117,7 +117,7 @@ def test_results_with_an_attribute_are_valid_and_can_be_shown(tmp_path: Path) ->
         watch(prepared), About.foreign("a", prepared.auditor).info(prepared.auditor, "complete", 1.0)
     )
     jsonschema.validate(document.to_json(), json.loads(results.SCHEMA_FILE.read_text()))
-    assert "EXCESS-OVER-BLIND" in render(document).upper()
+    assert "AUC over the blind guess" in render(document)
 
 
 def test_a_column_is_set_to_the_mean_of_each_value() -> None:

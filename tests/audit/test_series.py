@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import SHADOW as SERIES
 from fedaudit.adversary.reductions import Table
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadows import own_game
@@ -15,6 +14,7 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
+from fedaudit.session.adversaries import SERIES
 from fedaudit.session.engines import rounds
 from fedaudit.session.isolation import Isolation
 from fedaudit.session.prepare import Prepared, prepare
@@ -80,7 +80,14 @@ def with_null_parties(prepared: Prepared, settings: Config) -> Prepared:
         null = replace(null, auditor=Auditor(null.task, null.game, replace(null.settings, shadow=shadow)))
     if prepared.isolation:
         of = prepared.isolation
-        alone = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
+        alone = Isolation(
+            task=null.task,
+            game=null.game,
+            parties=null.parties,
+            settings=of.settings,
+            defence=of.defence,
+            how=of.shadow.training,
+        )
         null = replace(null, isolation=alone)
     return null
 

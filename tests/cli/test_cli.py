@@ -1,15 +1,16 @@
-"""The command line as a user meets it: real processes, exit codes, messages, files."""
+"""The command line as a user meets it: exit codes, messages, files."""
 
 import json
-import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from fedaudit.results.document import SCHEMA_FILE
+from tests.command import fedaudit
 
 SMALL = """
 [data]
@@ -20,13 +21,6 @@ rounds = 3
 [model]
 hidden = [16]
 """
-
-
-def fedaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fedaudit", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
-    )
 
 
 @pytest.fixture(scope="module")
@@ -167,17 +161,14 @@ def test_missing_file_and_empty_folder(tmp_path: Path) -> None:
 
 def with_a_broken(function: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command, with one function of ours that raises."""
-    module, name = function.rsplit(".", 1)
-    code = (
-        f"import sys, {module}, fedaudit.cli.commands\n"
-        "def broken(*arguments): raise ValueError('secret')\n"
-        f"{module}.{name} = broken\n"
-        "sys.argv[0] = 'fedaudit'\n"
-        "fedaudit.cli.commands.main()"
-    )
-    command = [sys.executable, "-c", code, *arguments]
-    environment = os.environ | {"TMPDIR": str(cwd), "COLUMNS": "400"}
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+
+    def broken(*arguments: object) -> None:
+        raise ValueError("secret")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(function, broken)
+        patch.setattr(tempfile, "tempdir", str(cwd))
+        return fedaudit(*arguments, cwd=cwd, columns=400)
 
 
 def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ import fcntl
 import hashlib
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +24,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.trace.manifest import load_manifest
 from tests import sealed
+from tests.command import fedaudit
 from tests.worlds import config, silent
 
 SMALL = config(federation={"rounds": 4}, audit={"attacks": ["fta-confidence", "loss"]})
@@ -44,12 +42,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copied(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-def fedaudit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"COLUMNS": "100", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "fedaudit", *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def flips(path: Path) -> Iterator[int]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -19,6 +20,7 @@ from fedaudit import __version__
 from fedaudit.cli.commands import COMMANDS
 from fedaudit.stats import Block
 from fedaudit.stats.paired import tpr_difference
+from tests.command import fedaudit as command
 
 SMALL = """
 [data]
@@ -34,12 +36,7 @@ fpr = [0.01]
 """
 
 
-def fedaudit(*arguments: str, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    """As in a CI log: no terminal, so that 80 columns are assumed."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")}
-    environment |= {} if columns == 80 else {"COLUMNS": str(columns)}
-    command = [sys.executable, "-m", "fedaudit", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+fedaudit = partial(command, columns=80)
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +103,20 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
-    """What pip put on the path, which the other tests start as `python -m fedaudit`."""
-    installed = Path(sys.executable).with_name("fedaudit")
-    for arguments in (["version"], ["list", "attacks"], ["report", "nowhere"]):
-        found = subprocess.run([installed, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
-        module = fedaudit(*arguments, cwd=tmp_path)
-        assert (found.returncode, found.stdout, found.stderr) == (module.returncode, module.stdout, module.stderr)
+    """What pip put on the path, `python -m fedaudit`, and what the other tests call in their own process. As in a CI
+    log: no terminal, so that 80 columns are assumed."""
+    installed, module = [str(Path(sys.executable).with_name("fedaudit"))], [sys.executable, "-m", "fedaudit"]
+    log = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")}
+    for program, *arguments in (
+        (installed, "list", "attacks"),
+        (installed, "report", "nowhere"),
+        (module, "list", "attacks"),
+        (module, "version"),
+    ):
+        typed = [*program, *arguments]
+        found = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, check=False, env=log)
+        here = fedaudit(*arguments, cwd=tmp_path)
+        assert (found.returncode, found.stdout, found.stderr) == (here.returncode, here.stdout, here.stderr)
 
 
 # ------------------------------------------------------------------ gate

@@ -42,7 +42,7 @@ def test_a_candidate_is_a_person_and_fresh_records_are_nobodys(tmp_path: Path) -
     assert candidates.unit == "subject"
     assert records.subject is not None
     assert len(candidates) == 99  # who has a single record is left out, and the audit says so
-    assert any("1 of 100 people have a single record" in line for line in staged.settings.notices)
+    assert any("1 of 100 people have a single record" in line for line in staged.request.notices)
     trained, by_party = trained_rows(game)
     assert not trained & set(candidates.rows.id.tolist())
     assert sum(map(len, by_party.values())) == len(trained)  # none in two

@@ -3,8 +3,7 @@
 import copy
 import json
 import pickle
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.data.game_file import load_game, save_game
 from fedaudit.data.set_aside import joined, set_aside
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.checkpoints import rounds
+from fedaudit.integrations.checkpoints import import_checkpoints, rounds
 from fedaudit.integrations.flower.server import trace_strategy
-from fedaudit.integrations.importing import import_checkpoints
 from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
+from tests.command import fedaudit
 from tests.integrations.flower_world import LocalGrid, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, games, mean, net, part, train
 from tests.worlds import silent
@@ -214,6 +213,8 @@ def test_the_sections_of_audit_reach_an_import_or_are_refused(tmp_path: Path) ->
         return list(document.notices)
 
     assert any("[audit.tear] has no effect" in line for line in imported("told", tear={"queries": 240}))
+    told = imported("few", attacks=None, fpr=[0.004])
+    assert any(line.startswith("Left out (fitted on half of the calibration records") for line in told)
     with pytest.raises(FedauditError, match=r"audit\.adversary .*fedaudit run"):
         imported("refused", adversary="agg-sh")
 
@@ -280,10 +281,7 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     as_mlp(saved(tmp_path / "checkpoints"))
     save_game(joined(*games()), tmp_path / "game.npz")
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "fedaudit", "import", "checkpoints", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
+    run = partial(fedaudit, "import", "checkpoints", cwd=tmp_path)
     done = run("--out", "traced")
     assert (done.returncode, "Trace: traced" in done.stdout) == (0, True), done.stderr
     done = run(

@@ -111,7 +111,7 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
         return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
 
     grid = LocalGrid(client_app([only_north]))
-    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party_of)
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party=party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
     sent = {when.round: set(json.loads(whole)[1]) for when, whole in strategy.session.seen.items()}
     assert sent == {number: {"south"} for number in (1, 2, 3, 4)}

@@ -1,7 +1,5 @@
 """`fedaudit score --epsilon`: four figures, four labels, and nothing that depends on the order of rows."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from fedaudit.results.document import save_scores
 from fedaudit.results.schema import plain
 from fedaudit.results.score_file import estimate
 from fedaudit.stats.gaussian import gaussian_epsilon
+from tests.command import fedaudit
 
 
 def write(path: Path, order: np.ndarray) -> Path:
@@ -61,10 +60,8 @@ def test_delta_zero_has_no_gaussian_figure_and_all_others(tmp_path: Path) -> Non
 
 
 def test_delta_without_epsilon_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", np.arange(400))
-    code = f"import sys; sys.argv = ['fedaudit', 'score', {str(path)!r}, '--delta', '1e-6']\n"
-    code += "from fedaudit.cli.commands import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    write(tmp_path / "a.csv", np.arange(400))
+    done = fedaudit("score", "a.csv", "--delta", "1e-6", cwd=tmp_path)
     assert done.returncode == 2
     assert "--epsilon" in done.stdout + done.stderr
 

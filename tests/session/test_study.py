@@ -1,4 +1,4 @@
-"""Studies: small real federations on handwritten digits, audited cell by cell, in processes of their own."""
+"""Studies: small real federations on handwritten digits, audited cell by cell."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedaudit.session import study as studies
 from fedaudit.session.prepare import Prepared
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
+from fedaudit.session.workers import Kind, News, Work, reason
 from fedaudit.trace import journal
 from tests.worlds import silent
 
@@ -62,6 +64,24 @@ def audited(path: Path, out: Path, workers: int = 1) -> list[Outcome]:
 def table(out: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(out / TABLE).to_pylist()
     return rows
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces one after another in this process: starting others takes longer than the cells."""
+
+    def work(pieces: Sequence[Piece], do: Work, workers: int) -> Iterator[News]:
+        for number, piece in enumerate(pieces):
+            told: list[tuple[Kind, str, str]] = []
+            try:
+                do(piece, lambda *news, told=told: told.append(news))
+            except Exception as error:
+                told.append(("failed", "", reason(error)))
+            else:
+                told.append(("done", "", ""))
+            yield from (News(number, *news) for news in told)
+
+    monkeypatch.setattr(studies, "work", work)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +147,7 @@ def test_a_study_that_is_finished_trains_nothing(whole: Path, monkeypatch: pytes
     assert (whole / TABLE).read_bytes() == before
 
 
+@pytest.mark.usefixtures("here")
 def test_a_larger_grid_keeps_what_is_there(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "out")
     kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / CELLS).glob("*")}
@@ -135,6 +156,7 @@ def test_a_larger_grid_keeps_what_is_there(whole: Path, tmp_path: Path) -> None:
     assert all((tmp_path / "out" / CELLS / name).stat().st_mtime_ns == when for name, when in kept.items())
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("number", [0, 1], ids=["in a group", "alone"])
 def test_a_cell_of_which_a_part_is_missing_is_audited_again(whole: Path, tmp_path: Path, number: int) -> None:
     out, path, cell = copied(whole, tmp_path, number)
@@ -149,6 +171,7 @@ def test_a_cell_of_which_a_part_is_missing_is_audited_again(whole: Path, tmp_pat
     assert table(out) == table(whole)
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("file", ["results.json", "scores.parquet"])
 @pytest.mark.parametrize("number", [0, 1], ids=["in a group", "alone"])
 def test_F3_a_damaged_cell_is_named_and_made_again(whole: Path, tmp_path: Path, number: int, file: str) -> None:
@@ -173,6 +196,7 @@ def copied(whole: Path, folder: Path, number: int) -> tuple[Path, Path, str]:
     return folder / "out", path, load_study(path).cells[number].name
 
 
+@pytest.mark.usefixtures("here")
 def test_F8_another_base_is_refused_and_names_the_field(whole: Path, tmp_path: Path) -> None:
     path = write(tmp_path, MIXED, BASE.replace("lr = 3e-3", "lr = 1e-2"))
     with pytest.raises(FedauditError, match=r"another base: federation.lr was 0.003 and is now 0.01") as error:
@@ -180,6 +204,7 @@ def test_F8_another_base_is_refused_and_names_the_field(whole: Path, tmp_path: P
     assert error.value.exit_code == 2
 
 
+@pytest.mark.usefixtures("here")
 def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     """1,500 parties leave some of them without a record; the cells beside it are audited."""
     path = write(tmp_path, '"federation.parties" = [4, 1500, 5]')
@@ -193,6 +218,7 @@ def test_a_failed_cell_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert rows[0]["value"] is None
 
 
+@pytest.mark.usefixtures("here")
 def test_a_group_that_begins_again_leaves_its_complete_cells_alone(tmp_path: Path) -> None:
     """Three cells that are trained together, one of them without results: broken off or not, the two others stay."""
     path, out = write(tmp_path, '"federation.parties" = [4, 5, 6]'), tmp_path / "out"
@@ -219,6 +245,7 @@ def contents(out: Path, cells: list[str]) -> dict[Path, tuple[int, bytes]]:
     return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
 
 
+@pytest.mark.usefixtures("here")
 def test_a_cell_that_fails_again_costs_its_neighbours_nothing(tmp_path: Path) -> None:
     path, out = write(tmp_path, '"federation.parties" = [4, 1500, 5]'), tmp_path / "out"
     cells = [outcome.cell for outcome in audited(path, out)]
@@ -246,6 +273,7 @@ def test_a_process_that_dies_takes_only_its_cell(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     "grid", [GRID, '"federation.parties" = [2, 3]\ndefences = [[{ name = "l2", strength = 1e-3 }]]']
 )

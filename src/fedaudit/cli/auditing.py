@@ -105,7 +105,7 @@ def import_(
     Without --game only the trace is made. Roles in the game: member (trained on), evaluation and calibration (never).
     """
     from fedaudit.config.schema import load_config, parse
-    from fedaudit.integrations.importing import import_checkpoints
+    from fedaudit.integrations.checkpoints import import_checkpoints
 
     settings = parse({}, set_ or ()) if config is None else load_config(config, set_ or ())
     with heard(f"Stopping. {SO_FAR}"):

@@ -97,9 +97,9 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
 def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     """The tables for the game that a configuration describes: with its own sizes, counted in people where it knows
     them, and with what is left of the calibration records if attacks are fitted on half of them."""
-    game, settings = staged.game, staged.settings
-    fprs, confidence = settings.fpr or FPRS, settings.confidence
-    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits or attack.tunes)
+    game, request = staged.game, staged.request
+    fprs, confidence = staged.config.audit.fpr or FPRS, staged.config.audit.confidence
+    fitted = ", ".join(attack.name for attack in request.attacks if attack.calibrates_less)
     people = game.candidates.unit == "subject" or game.candidates.subject is not None
     who = "people" if people else "records"
     parties = [game.candidates.of_party(party) for party in game.parties]

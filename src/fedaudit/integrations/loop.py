@@ -17,12 +17,10 @@ from typing import Any, Self, Unpack
 
 from torch import nn
 
-from fedaudit.audit import Auditor
-from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.apart import apart
 from fedaudit.integrations.in_python import in_python
-from fedaudit.integrations.options import Model, Options, checked, make_auditor, not_audited, open_session
+from fedaudit.integrations.options import Model, Options, audited, not_audited
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -41,17 +39,13 @@ def record(
     """
     forward = options.get("forward")
     with in_python(), apart():
-        games: Any = [game] if isinstance(game, Game) or not isinstance(game, Iterable) else game
-        whole = joined(*games)
-        asked = checked(rounds, **options)
         if not isinstance(out, str | Path):
             raise FedauditError("bad-value", f"out={out!r}: a folder is needed", "Give its path.")
         if forward is not None and not callable(forward):
             raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
-        auditor = make_auditor(model, whole, asked, forward=forward)
+        session = audited(model, game, out=out, rounds=rounds, **options)
         start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
-        session = open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
-        return Recording(session, auditor, Path(out), start)
+        return Recording(session, Path(out), start)
 
 
 UNFINISHED = "the audit is not finished: its results are there when its block has ended"
@@ -60,10 +54,11 @@ UNFINISHED = "the audit is not finished: its results are there when its block ha
 class Recording:
     """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
-    def __init__(self, session: Session, auditor: Auditor, out: Path, start: State | None):
-        self.session, self.game, self.out = session, auditor.game, out
-        assert auditor.task is not None
-        self.like = auditor.task.initial(0)
+    def __init__(self, session: Session, out: Path, start: State | None):
+        assert session.auditor is not None
+        assert session.auditor.task is not None
+        self.session, self.game, self.out = session, session.auditor.game, out
+        self.like = session.auditor.task.initial(0)
         self.model = start  # the global model that the next round starts from
         self.latest: tuple[int, State | None] = (0, None)  # the last round, and what it started from
         self.clock = time.perf_counter()

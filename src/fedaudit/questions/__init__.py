@@ -30,12 +30,20 @@ __all__ = [
 ]
 
 BLIND = "blind"
-ROOMS = ("record", "subject", "source", "attribute", "canary", "coins")  # folders; each holds a QUESTION
+ROOMS = (  # folders; each holds a QUESTION
+    "record",
+    "subject",
+    "source",
+    "attribute",
+    "canary",
+    "coins",
+)
 
 
 @cache
 def _ours() -> dict[str, Question]:
-    return {name: import_module(f"fedaudit.questions.{name}").QUESTION for name in ROOMS}
+    found = [import_module(f"fedaudit.questions.{folder}").QUESTION for folder in ROOMS]
+    return {question.name: question for question in found}
 
 
 @cache
@@ -50,8 +58,8 @@ def _of_others() -> tuple[dict[str, Question], dict[str, str]]:
             broken[name] = f"it cannot be made ({type(error).__name__}: {error})"
             continue
         if not isinstance(question, Question) or question.name != name:
-            broken[name] = "it is no Question of that name: derive it from fedaudit.Question and set `name`"
-        elif name in ROOMS:
+            broken[name] = "it is no Question of that name: derive it from fedaudit.questions.Question and set `name`"
+        elif name in _ours():
             broken[name] = "fedaudit has a question of that name: rename it"
         elif clash := next((m.name for m in question.metrics if _differs(m)), None):
             broken[name] = f"its metric {clash!r} is described otherwise by fedaudit: rename it"

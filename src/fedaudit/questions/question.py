@@ -40,13 +40,13 @@ class Metric:
     """One figure of a question, described once for everybody who prints, compares or limits it.
 
     A name with `@` has a number behind it: `tpr@0.01`, `balanced-accuracy@25`. Its description is that of the part
-    before it; `{at}` in the title stands for the number.
+    before it; `{at}` in the title stands for the number. For a share, the number is a false-positive rate.
     """
 
     name: str
     title: str
     form: Form = "number"
-    chance: float | None = None  # what guessing gives; for a TPR, its rate
+    chance: float | None = None  # what guessing gives; for a share at a false-positive rate, that rate
     worse: Worse = "higher"
     gated: bool = True  # may `fedaudit gate` set a limit? Not to a baseline, nor to a figure about the audit itself
     kind: Kind = "measured"
@@ -78,6 +78,7 @@ class Question:
     about: ClassVar[str]  # one line, for `fedaudit list questions`
     unit: ClassVar[str]  # whom or what a result is about: record, subject, party, probe, ...
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    main: ClassVar[tuple[str, ...]] = ()  # the figures that sum a result up: the first of these that it has
     # Is an attack on it quoted in the headline of its vantage, and does it give every candidate a score that is stored?
     # Then its figures are AUC and TPR, of members against outsiders.
     of_membership: ClassVar[bool] = False
@@ -181,5 +182,6 @@ def of_base(metric: Metric, name: str) -> Metric:
     number = name.partition("@")[2]
     if not number:
         return metric
-    chance = float(number) if metric.name == "tpr" else metric.chance
-    return replace(metric, name=name, title=metric.title.replace("{at}", number), chance=chance)
+    is_rate = metric.form == "share"  # a share at a false-positive rate, which is what guessing gives
+    said, chance = (f"{100 * float(number):.4g} %", float(number)) if is_rate else (number, metric.chance)
+    return replace(metric, name=name, title=metric.title.replace("{at}", said), chance=chance)

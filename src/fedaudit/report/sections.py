@@ -181,11 +181,20 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
     rows = []
     for entry in entries:
         for name, est in entry.estimates.items():
-            fpr = fpr_of(name)
-            label = f"TPR at {rate(fpr)} FPR" if fpr else metric(name).title
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
-            rows.append([entry.attack, entry.vantage, entry.model, label, *shown, *sizes, est.method, est.reason or ""])
+            rows.append(
+                [
+                    entry.attack,
+                    entry.vantage,
+                    entry.model,
+                    metric(name).title,
+                    *shown,
+                    *sizes,
+                    est.method,
+                    est.reason or "",
+                ]
+            )
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 

@@ -32,7 +32,7 @@ from typing import Literal
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.privacy.statement import Statement
-from fedaudit.questions import Against, of_membership
+from fedaudit.questions import Against, of, of_membership
 from fedaudit.questions import every as every_question
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
@@ -258,11 +258,13 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, Selected] = {}
+    elsewhere = rule.attack is None and any(_alone_has(rule.metric, entry) for entry in entries)
     for vantage, attack in vantages.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in (e for e in entries if sees(vantage, e) and _of(rule.party, e)):
-                named = _attacks(rule.attack or attack, entry)
-                if named or (rule.attack is None and attack is not None and of_membership(entry)):
+                named = _alone_has(rule.metric, entry) if elsewhere else _attacks(rule.attack or attack, entry)
+                beside_it = rule.attack is None and not elsewhere and attack is not None and of_membership(entry)
+                if named or beside_it:
                     before = found.get(_place(entry))
                     found[_place(entry)] = Selected(entry, named or (before is not None and before.named))
     measured = sorted({name for one in found.values() for name in one.entry.estimates} or _measured(entries))
@@ -270,6 +272,14 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     if rule.metric not in expected and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
+
+
+def _alone_has(metric: str, entry: AuditResult) -> bool:
+    """Is this a figure of another question than membership? Whoever names the figure need not name the question."""
+    question = of(entry)
+    own = () if question is None else [one.name for one in question.metrics]
+    described = question is None or metric.partition("@")[0] in own
+    return not of_membership(entry) and entry.attack != "blind" and metric in entry.estimates and described
 
 
 def _measured(entries: Sequence[AuditResult]) -> set[str]:
@@ -360,12 +370,15 @@ def _corrected(
     entry: AuditResult, metric: str, confidence: float, scores: Scores | None, end: Literal[0, 1]
 ) -> float | None:
     """The lower (0) or upper (1) end at another confidence; None if it cannot be computed."""
-    if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
+    stored = entry.estimates[metric]
+    if not (metric == "auc" or metric.startswith("tpr@")):  # of another question: from the interval alone
+        again = at_confidence(stored, confidence) if stored.kind == "measured" else None
+        return None if again is None else (again.low, again.high)[end]
+    if scores is None:
         return None
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     if not blocks:
         return None  # canaries: scores.parquet holds those of records
-    stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     # Runs of earlier versions have no guaranteed ends of an AUC, and another interval around the same value.
     older = stored.guaranteed is None and again.guaranteed is not None

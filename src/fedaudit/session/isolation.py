@@ -51,17 +51,32 @@ class Scored:
     unit: float
 
 
+def honest(settings: Settings) -> Settings:
+    """What is left to the honest federation: the attacks that learn from no shadow."""
+    others = [attack for attack in settings.attacks if "shadow" not in attack.fitted_on]
+    return replace(settings, attacks=others, shadow=None)
+
+
 class Isolation:
-    """`settings`: the attacks that learn, and the shadow whose records they learn from."""
+    """The attacks of the settings that learn, from the records of the shadow."""
 
     def __init__(
-        self, task: TorchTask, game: Game, parties: Sequence[Party], settings: Settings, defence: Defence, how: Training
+        self,
+        *,
+        task: TorchTask,
+        game: Game,
+        parties: Sequence[Party],
+        settings: Settings,
+        defence: Defence,
+        how: Training,
     ):
         assert settings.shadow is not None
-        self.task, self.game, self.parties, self.settings = task, game, parties, settings
+        self.task, self.game, self.parties = task, game, parties
+        learning = [attack for attack in settings.attacks if "shadow" in attack.fitted_on]
+        self.settings = replace(settings, attacks=learning)
         self.defence = replace(defence, aggregate=None)  # this server adds no noise
         self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
-        self.fprs, _ = settings.reachable_fprs(game)
+        self.fprs, _ = self.settings.reachable_fprs(game)
         self.auditors: dict[str, Auditor] = {}
         self.training: dict[str, float] = {}  # seconds that the federation with each party took
 

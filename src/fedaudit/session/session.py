@@ -242,7 +242,7 @@ class Session:
     def _start_over(self, former: Auditor) -> None:
         """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
         assert self.trace is not None
-        self.auditor = Auditor(former.task, former.game, former.settings)
+        self.auditor = former.fresh()
         for line in feed(self.trace.store, self.auditor):
             self.gap(line.rstrip("."))
 
@@ -343,7 +343,7 @@ class Session:
 def flipped_about(auditor: Auditor) -> str | None:
     """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
     coins = auditor.settings.asked.get("coins")
-    tuned = any(attack.tunes for attack in auditor.settings.attacks)
+    tuned = any("known" in attack.fitted_on for attack in auditor.settings.attacks)
     return None if coins is None else results.TOLD if tuned else coins.unit
 
 

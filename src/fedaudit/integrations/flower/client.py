@@ -33,12 +33,13 @@ from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.flower.memory import Memory, node_folder
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
 from fedaudit.integrations.flower.watch import AS_SENT, INSIDE, Watch
-from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, suited
+from fedaudit.integrations.options import Model, PartyOptions, as_task, checked
 from fedaudit.integrations.states import matched
 from fedaudit.results.document import Withheld
 from fedaudit.results.limits import UndecidableError, left_out, party_rule, rates
 from fedaudit.results.rules import Rule
 from fedaudit.results.schema import plain, read
+from fedaudit.session.assemble import Request, settled
 from fedaudit.session.session import in_words
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.store import safe_name
@@ -242,7 +243,7 @@ class PartyAudit:
         whose = (context.run_id, context.node_id, vantage)
         task = as_task(self.model, game, self.options.get("forward"))
         if whose not in self._suited:
-            fit = suited(task, game, asked, (vantage,))
+            fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
             self._suited[whose] = self._limited(fit, game, _begun(context)) if key == AS_SENT else fit
         settings = self._suited[whose]
         if isinstance(settings, UndecidableError):

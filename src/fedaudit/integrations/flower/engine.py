@@ -107,7 +107,7 @@ def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", m
         return
     strategy = _Planned(plans, names, prepared)
     recorded = RecordedStrategy(
-        strategy, lambda: funnel, lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
+        strategy, lambda: funnel, party=lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
     )
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 

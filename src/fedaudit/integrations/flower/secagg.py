@@ -39,10 +39,9 @@ from flwr.server.strategy import FedAvg, Strategy
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
-from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
+from fedaudit.integrations.options import Model, Options, audited
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
 
@@ -66,17 +65,16 @@ def record_sum(
     Unless `strict` is set, wrong use does not stop the training: log and report say that nothing is audited."""
     strict = options.get("strict", False)
     try:
-        whole = game if isinstance(game, Game) else joined(*game)
-        asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
-        auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
-        assert auditor.task is not None
-        session = open_session(Path(out), auditor, asked.audit.keep, strict)
-        return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))
+        given = Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options
+        session = audited(model, game, out=out, rounds=rounds, **given)
+        assert session.auditor is not None
+        assert session.auditor.task is not None
+        return RecordedSum(strategy, session, list(session.auditor.task.initial(0)), party=party, out=Path(out))
     except Exception as error:
         if strict:
             raise
         wrong = unaudited.say("this run", error)
-        return RecordedSum(strategy, Session(None), (), party, out=Path(out), wrong=wrong)
+        return RecordedSum(strategy, Session(None), (), party=party, out=Path(out), wrong=wrong)
 
 
 class RecordedSum(Strategy):
@@ -87,6 +85,7 @@ class RecordedSum(Strategy):
         strategy: Strategy,
         session: Session,
         names: Sequence[str],
+        *,
         party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
         out: Path | None = None,
@@ -191,9 +190,8 @@ def run(
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(
-        _Planned(plans, nodes, start, after), session, names, lambda proxy: nodes[proxy.node_id], after
-    )
+    planned = _Planned(plans, nodes, start, after)
+    strategy = RecordedSum(planned, session, names, party=lambda proxy: nodes[proxy.node_id], after=after)
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)

@@ -17,10 +17,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedaudit.data.set_aside import joined
 from fedaudit.integrations.background import Behind
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
+from fedaudit.integrations.options import Model, Options, audited, open_session
 from fedaudit.integrations.states import matched
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
@@ -48,15 +47,8 @@ def record_strategy(
     use does not stop the training: log and report say from the first round on that nothing is audited. The other
     arguments are those of `Options`.
     """
-    strict = options.get("strict", False)
-
-    def opened() -> Session:
-        whole = game if isinstance(game, Game) else joined(*game)
-        asked = checked(rounds, **options)
-        auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
-        return open_session(Path(out), auditor, asked.audit.keep, strict)
-
-    return RecordedStrategy(strategy, opened, party, Path(out), strict=strict)
+    opened = partial(audited, model, game, out=out, rounds=rounds, **options)
+    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=options.get("strict", False))
 
 
 def trace_strategy(
@@ -65,7 +57,7 @@ def trace_strategy(
     """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
     are."""
     opened = partial(open_session, Path(out), None, strict=strict)
-    return RecordedStrategy(strategy, opened, party, Path(out), strict=strict)
+    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=strict)
 
 
 @dataclass(frozen=True)
@@ -90,6 +82,7 @@ class RecordedStrategy(Strategy):
         self,
         strategy: Strategy,
         opened: Callable[[], Session],
+        *,
         party: Callable[[Message], str] | None = None,
         out: Path | None = None,
         when: Callable[[int], Moment] | None = None,

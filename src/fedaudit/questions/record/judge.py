@@ -14,9 +14,10 @@ from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.score import NO_SCORES, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
-from fedaudit.questions import MINUS, Verdict
+from fedaudit.questions import MINUS, Verdict, metric
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
 from fedaudit.stats.pooled import able
+from fedaudit.stats.wording import span_text
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Role, Vantage
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
@@ -34,8 +35,9 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.parties(model):
-        if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.first):
-            continue  # the adversary itself
+        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
+        if party == attacker:
+            continue
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
         of_party = entry(case, attack, vantage, model, party, mine)
@@ -105,13 +107,10 @@ def changed(attack: str, seen: OverRounds | None) -> list[str]:
     for name, change in found.items():
         if change.low > 0 or change.high < 0:
             way = "rose" if change.value > 0 else "fell"
-            if name == AUC:
-                what, span = "AUC", f"{abs(change.value):.3f} ({change.low:+.3f} to {change.high:+.3f})"
-            else:
-                points = f"{100 * abs(change.value):.1f} percentage points"
-                what = f"TPR at {HEADLINE_FPR:.0%} FPR"
-                span = f"{points} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
-            return [f"between rounds {change.first} and {change.last} the {what} of {attack} {way} by {span}."]
+            size = f"{100 * abs(change.value):.1f} percentage points" if name == TPR else f"{abs(change.value):.3f}"
+            span = f"{size} ({span_text(name + MINUS, change.low, change.high)})"
+            what = f"the {metric(name).title} of {attack} {way} by {span}"
+            return [f"between rounds {change.first} and {change.last} {what}."]
     return []
 
 
