@@ -26,7 +26,6 @@ from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
 from fedaudit.types import Audit, AuditResult, ByName, Estimates, Headline, ModelKind, MoreExposed, VantageName
 from fedaudit.types.stored import (
-    Anything,
     Count,
     Flag,
     Many,
@@ -123,7 +122,7 @@ class RunInfo:
     fedaudit: str
     created: str
     status: str
-    config: Mapping[str, Anything]
+    config: Mapping[str, Any]
     config_hash: str
     seed: Whole
     versions: Mapping[str, str]
