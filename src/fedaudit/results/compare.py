@@ -20,6 +20,7 @@ from fedaudit.stats.allowed import allowed
 from fedaudit.trace.checksums import unchecked
 from fedaudit.types import AuditResult, Estimate, Headline
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
+from fedaudit.words import words
 
 RISK = "tpr@0.01"
 COMPARED = (RISK, "auc")  # a run may be safer by either: few stand out, or all a little
@@ -79,7 +80,7 @@ def compare(directories: Sequence[Path]) -> Comparison:
     likes = alike(by_run, COMPARED)
     found = differences(by_run, folders, likes)
     where = zip(rows, map(results_file, directories), strict=True)
-    told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
+    told = [f"{row.run}: {words(said)}" for row, path in where for said in unchecked(path)]
     notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
     return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, likes)
 

@@ -30,6 +30,7 @@ from fedaudit.stats.pooled import pooled_tpr
 from fedaudit.trace.checksums import checksum_of, unchecked, verify
 from fedaudit.types import Bools, ByName, Estimate, Floats, Role, Strings
 from fedaudit.types.stored import Many, Whole
+from fedaudit.words import all_words
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
@@ -95,8 +96,8 @@ def estimate(
     kept, left_out = _reachable(fprs, rows)
     notices = [*rows.notices, *left_out]
     found = [auc(rows.blocks, confidence), *(pooled_tpr(rows.blocks, fpr, confidence) for fpr in kept)]
-    if rows.run and (said := unchecked(path)):
-        notices.append(said)
+    if rows.run:
+        notices += all_words(unchecked(path))
     dropped = int(np.isneginf(rows.scores).sum())
     warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:

@@ -14,15 +14,15 @@ from fedaudit.audit import Settings
 from fedaudit.audit.patience import limit
 from fedaudit.audit.settings import own_records
 from fedaudit.errors import FedauditError
-from fedaudit.types import Game, Ints, Role, Task
+from fedaudit.types import Game, Ints, Notice, Role, Task, notice
 
 TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
-TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
+TIME = "search-time"  # the code of the notice that says how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], float]:
+def told(settings: Settings, task: Task, game: Game) -> tuple[list[Notice], float]:
     """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
-    long the search will take, and what a distance means where inputs are binary. Returns these lines, and the
+    long the search will take, and what a distance means where inputs are binary. Returns these notices, and the
     seconds."""
     taught = [attack for attack in settings.attacks if attack.taught]
     if not taught:
@@ -32,16 +32,18 @@ def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], float]:
     check_own(taught[0].name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
     if not any({DISTANCE, DEEPFOOL} & set(attack.signals) for attack in taught):
         return [], 0.0
-    lines = meaning(inputs_are(game.candidates.rows.x))
+    kind = inputs_are(game.candidates.rows.x)
+    meaning = [] if kind == "continuous" else [notice("inputs-binary", kind=kind)]
     if not any(DISTANCE in attack.signals for attack in taught):
-        return lines, 0.0
+        return meaning, 0.0
     every_round = any(DISTANCE in attack.signals and not attack.deferred for attack in taught)
     check_queries(settings.search, settings.rounds if every_round else 1, task.classes)
     check_bounds(settings.search.bounds, game)
     asked = int((own | ~game.of_first())[game.candidates.owner].sum())
     per_second = speed(task, game, settings.seed)
-    line = duration(asked, settings.search.queries, per_second)
-    return [line, *lines], asked * settings.search.queries / per_second
+    queries, seconds = settings.search.queries, asked * settings.search.queries / per_second
+    time_needed = notice(TIME, records=asked, queries=queries, per_second=per_second, given_up=limit(seconds))
+    return [time_needed, *meaning], seconds
 
 
 def check_own(name: str, members: int, game: Game) -> None:
@@ -100,25 +102,3 @@ def speed(task: Task, game: Game, seed: int) -> float:
     started = time.perf_counter()
     asked = int(search(labels, some, allowed, starts, Rays.none(*some.shape), BUDGET, 0, None).queries.sum())
     return asked / max(time.perf_counter() - started, 1e-6) if asked > TRIAL else answering
-
-
-def duration(records: int, queries: int, per_second: float) -> str:
-    seconds = records * queries / per_second
-    about = f"about {seconds:.0f} seconds" if seconds < 120 else f"about {seconds / 60:.0f} minutes"
-    length = about if seconds >= 5 else "a few seconds"
-    given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
-    return (
-        f"{TIME} {records * queries:,} labels ({records:,} records, at most "
-        f"{queries:,} each over all rounds): {length} at {per_second:,.0f} labels a second; audit.tear.queries "
-        f"sets how many.{given_up}"
-    )
-
-
-def meaning(kind: str) -> list[str]:
-    if kind == "continuous":
-        return []
-    share = "Inputs" if kind == "binary" else "Some inputs"
-    return [
-        f"{share} are 0 or 1. Distances to decision boundaries are measured at points in between, which are no records "
-        "themselves: an adversary whose queries must be records cannot ask about them."
-    ]

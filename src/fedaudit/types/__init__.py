@@ -33,6 +33,7 @@ from fedaudit.types.game import (
     Truth,
     Vantage,
 )
+from fedaudit.types.notices import Level, Notice, as_notices, gap, notice, once, warning
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -76,10 +77,12 @@ __all__ = [
     "Headline",
     "Ints",
     "Kind",
+    "Level",
     "Measured",
     "ModelKind",
     "Moment",
     "MoreExposed",
+    "Notice",
     "Observation",
     "Party",
     "Plan",
@@ -97,4 +100,9 @@ __all__ = [
     "Unit",
     "Vantage",
     "VantageName",
+    "as_notices",
+    "gap",
+    "notice",
+    "once",
+    "warning",
 ]
