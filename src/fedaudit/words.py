@@ -11,7 +11,7 @@ from typing import Any
 
 from fedaudit.questions import MINUS, metric
 from fedaudit.stats.wording import share, span_text
-from fedaudit.types import AuditResult, Notice
+from fedaudit.types import AuditResult, Notice, as_notices
 
 Figure = Mapping[str, float | None]  # value, low, high
 Wording = str | Callable[..., str]
@@ -33,8 +33,8 @@ def line(notice: Notice) -> str:
     return found.format(**notice.data) if isinstance(found, str) else found(**notice.data)
 
 
-def all_words(notices: Iterable[Notice]) -> list[str]:
-    return [words(notice) for notice in notices]
+def all_words(notices: Iterable[Notice | str]) -> list[str]:
+    return [words(notice) for notice in as_notices(notices)]
 
 
 def with_warnings(result: AuditResult, notices: Sequence[Notice]) -> AuditResult:
@@ -269,6 +269,7 @@ def _agg_mal_stopped(done: int, of: int, attacks: Sequence[str]) -> str:
 
 FOUND: dict[str, Wording] = {
     "attack-failed": "{attack} failed and has no result: {why}",
+    "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
     "ties": _ties,

@@ -266,7 +266,7 @@ def test_rows_for_the_command_line() -> None:
         ("blind", "–", False),
     ]
     first = rows[0]
-    assert (first.auc, first.tpr) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
+    assert (str(first.auc), str(first.tpr)) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
     assert (first.realised_fpr, first.cost, first.model) == ("1.1 %", "0.04", "global")
     assert row_titles(quotable(results))[4] == "TPR at 1 % FPR"
 

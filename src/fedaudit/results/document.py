@@ -363,7 +363,7 @@ def load(directory: Path) -> Document:
         values = json.loads(blob)
         if (schema := read(Version, values).schema) > SCHEMA:
             raise _newer(path, schema)
-        return with_sentences(brought_up(Document.from_json(values)))
+        return with_sentences(Document.from_json(values))
     except UnreadableError as error:
         why = f" ({error})"
     except (ValueError, RecursionError):
@@ -398,6 +398,7 @@ def _brought_up(curves: Mapping[str, Curve]) -> dict[str, Curve]:
 def with_sentences(document: Document) -> Document:
     """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
     cannot speak."""
+    document = brought_up(document)
     if all(headline.sentence for headline in document.headlines):
         name = main_tpr([headline.estimates for headline in document.headlines])
         graded = [

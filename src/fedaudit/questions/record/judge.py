@@ -102,12 +102,9 @@ def changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | 
     found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
     for name, change in found.items():
         if change.low > 0 or change.high < 0:
-            rounds, figure = (
-                [change.first, change.last],
-                {end: getattr(change, end) for end in ("value", "low", "high")},
-            )
             place = {"vantage": vantage.value, "model": model, "attack": attack}
-            return [notice("changed", **place, name=name, rounds=rounds, change=figure)]
+            by = {"value": change.value, "low": change.low, "high": change.high}
+            return [notice("changed", **place, name=name, rounds=[change.first, change.last], change=by)]
     return []
 
 
