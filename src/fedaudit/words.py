@@ -91,6 +91,19 @@ def needed_for_fpr(fpr: float, needed: int, available: int, short: Mapping[str, 
     return f"{said}, of which {short['attack']} leaves {short['left']}: {why}"
 
 
+def needed_in_file(
+    fpr: float, needed: int, calibration: int, parties: int | None = None, nonmembers: int | None = None
+) -> str:
+    """The same for a file of scores: of a run with so many parties, or with so many non-members."""
+    if parties is None:
+        return (
+            f"FPR {fpr:g} needs {2 * needed} non-members, half of them to set the threshold; there are {nonmembers}, "
+            f"of which {calibration} set it"
+        )
+    where = ", and that of the largest party" if parties > 1 else ", and this one"
+    return f"FPR {fpr:g} needs a calibration set of {needed} non-members{where} has {calibration}"
+
+
 # ------------------------------------------------------------------ the data, and who is in them
 
 
@@ -509,6 +522,53 @@ STORED: dict[str, Wording] = {
 }
 
 
+# ------------------------------------------------------------------ files of scores, and runs side by side
+
+SCORES: dict[str, Wording] = {
+    "scores-not-finite": "{scores} scores are not finite and were counted as the least suspicious.",
+    "scores-below-chance": "AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.",
+    "delta-large": "delta {delta:g} is above 1/{records}: publishing one record at random would satisfy it.",
+    "fpr-left-out-of-file": lambda **data: f"{needed_in_file(**data)}: it is left out.",
+    "no-id": "There is no id: rows are told apart by what they hold; that none is there twice is not checked.",
+    "scores-of": lambda attack, model: (
+        f"Scores of {attack} on {'the global model' if model == 'global' else 'local models'}, with the run's roles."
+    ),
+    "epsilon-assumptions": (
+        "Epsilon: epsilon-bonferroni, -gdp and -maximised assume that every row is an independent run of the "
+        "mechanism, with the unit (member 1) or without it; epsilon-one-run assumes that the rows are units of one "
+        "run, each included by a fair coin. A figure whose assumption does not hold here means nothing. Only kind "
+        "'proved' is a bound."
+    ),
+    "rows-of-one-run": (
+        "These rows are units of one run, included in fixed shares and not by fair coins: epsilon-one-run (with "
+        "federation.members = 0.5) comes closest, and none of the figures is a proof."
+    ),
+    "rows-tuned-on": (
+        "A fair coin decided about each of these, but the attack was tuned on some whose coins it was told: the bound "
+        "is in results.json, and cannot be computed from scores."
+    ),
+    "rows-by-coins": (
+        "These rows are units of one run, and a fair coin decided about each of them, calibration records excepted: "
+        "epsilon-one-run is a proof, about one unit of the coins, and none of the other figures is."
+    ),
+}
+
+COMPARED: dict[str, Wording] = {
+    "of-run": "{run}: {what}",
+    "settings-differ": lambda keys: f"These runs differ in more than their defences: {_names(keys)}.",
+    "no-accuracy": lambda runs: f"Not ranked, because there is no accuracy (a regression has none): {_names(runs)}.",
+    "no-risk": lambda runs: f"Not ranked, because there is no risk at 1 % FPR: {_names(runs)}.",
+    "not-settled": lambda runs, vantage, attack, model: (
+        f"{runs[0]} and {runs[1]}, {vantage}, {attack}, {model} models: the intervals of their differences hold 0, so "
+        "it is not clear which is safer."
+    ),
+    "risks-overlap": lambda runs: (
+        f"{runs[0]} and {runs[1]}: the intervals of their risks overlap, so it is not clear which is safer. The "
+        "difference could not be measured on the same records: scores are missing, or not about the same units."
+    ),
+}
+
+
 # ------------------------------------------------------------------ what happened to a round: lines of a log
 
 
@@ -595,4 +655,4 @@ LINES: dict[str, Wording] = {
     ),
 }
 
-WORDS: dict[str, Wording] = {**DATA, **DEFENCES, **LEFT_OUT, **FOUND, **QUESTIONS, **STORED}
+WORDS: dict[str, Wording] = {**DATA, **DEFENCES, **LEFT_OUT, **FOUND, **QUESTIONS, **STORED, **SCORES, **COMPARED}

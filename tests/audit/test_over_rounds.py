@@ -65,7 +65,7 @@ def test_since_round_is_read_from_the_band_and_can_begin_earlier() -> None:
     for _ in range(20):
         band.add(np.ones(50))
     sizes = np.linspace(2.2, 2.9, 20)  # how far each round's AUC is above chance, in standard errors
-    curve = Curve(list(range(1, 21)), [None] * 20, [0.0] * 20, [1.0] * 20, "simultaneous over 20 planned rounds")
+    curve = Curve(list(range(1, 21)), [None] * 20, [0.0] * 20, [1.0] * 20, "", simultaneous=True)
 
     def lows(levels: list[float]) -> list[float]:
         from scipy.stats import norm

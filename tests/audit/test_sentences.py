@@ -113,7 +113,7 @@ def test_curves_over_rounds_are_kept_of_every_attack() -> None:
         if result.party is None and result.attack != "blind":
             assert set(result.curves) >= {"roc", "auc"}
             assert list(result.curves["auc"].x)[-1] == 5
-            assert ("simultaneous" in result.curves["auc"].method) == (result.attack == "matched-filter")
+            assert result.curves["auc"].simultaneous == (result.attack == "matched-filter")
 
 
 def test_a_null_world_says_nothing_was_found() -> None:

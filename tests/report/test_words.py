@@ -209,9 +209,9 @@ def test_interrupted_is_said_first() -> None:
     ],
 )
 def test_T5_since_is_the_round_from_which_on_the_band_stays_above_chance(low: list[Any], since: int | None) -> None:
-    curve = Curve([1, 2, 3, 4], low, low, low, "simultaneous over rounds")
+    curve = Curve([1, 2, 3, 4], low, low, low, "over rounds", simultaneous=True)
     assert since_round(curve, 0.01) == since
-    assert since_round(replace(curve, method="pointwise"), 0.01) is None
+    assert since_round(replace(curve, simultaneous=False), 0.01) is None
     assert since_round(None, 0.01) is None
 
 
