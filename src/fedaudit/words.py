@@ -454,7 +454,7 @@ QUESTIONS: dict[str, Wording] = {
     ),
     "noise-missing": _noise_missing,
     "no-noise": "canife: no noise protects the parties: the sum tells every time whether the canary took part.",
-    "canaries-dead": ("canife: {dead} of {of} scores are of dead canaries, whose update vanishes: they do not count."),
+    "canaries-dead": "canife: {dead} of {of} scores are of dead canaries, whose update vanishes: they do not count.",
     "canary-weak": "canife: the canary's update has only {norm:.3f} of the clip norm, so the figures understate.",
     "canaries-not-random": (
         "one-shot: canaries that were never sent do not look random (p = {p:.1e}); a seed may have been used twice."
@@ -507,7 +507,7 @@ STORED: dict[str, Wording] = {
     ),
     "accuracy-missing": "The accuracy of the released model is missing: {why}.",
     "results-shown-only": "The results could not be written to {folder} ({why}): they are only shown here.",
-    "spread-shown-only": ("The spread over the repeats could not be written to {folder} ({why}): it is shown here."),
+    "spread-shown-only": "The spread over the repeats could not be written to {folder} ({why}): it is shown here.",
     "seen-partly": "Seen up to round {seen} of {planned} planned rounds.",
     "still-looking": lambda round, attacks: (
         f"Interrupted after round {round}. {_names(attacks)} now look at the last model; press Ctrl-C again to leave "
@@ -620,7 +620,10 @@ LINES: dict[str, Wording] = {
     "round-twice": "round {round} arrived twice, with the same content: it is counted once",
     "round-again": "round {round} arrived again with other content: only the first delivery is audited",
     "more": "and {count} more like these",
-    "start-unknown": ("round {round}: what the parties started from is not known, so their models are left out"),
+    "start-unknown": lambda round: (
+        f"round {round}: what the parties started from is not known, so their models are left out"
+        f"{' (observe(0, model) tells it)' if round == 1 else ''}"
+    ),
     "unfinished": "the audit is not finished: its results are there when its block has ended",
     "trace-damaged": "round {round} of the trace is damaged and left out: {why}",
     "parties-failed": _parties_failed,

@@ -57,6 +57,7 @@ class Recording:
         self.session, self.game, self.out = session, session.auditor.game, out
         self.like = session.auditor.task.initial(0)
         self.model = start  # the global model that the next round starts from
+        self.lost: int | None = None  # the last round, if its model could not be read
         self.latest: tuple[int, State | None] = (0, None)  # the last round, and what it started from
         self.clock = time.perf_counter()
 
@@ -68,12 +69,16 @@ class Recording:
     ) -> None:
         """The global model after the round, and each party's model as it was sent (its weights, not the change).
 
-        Round 0 is the model before the first round; it need not be given when `record` was given the model itself.
+        Round 0 is the model that the first round starts from or, after a restart, the next one. It need not be given
+        when `record` was given a module with these weights.
         """
         elapsed = time.perf_counter() - self.clock
         with apart(), self.session.guard("round-missing", round=round):
+            lost, self.lost = self.lost, round
             made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
-            before = self.latest[1] if round == self.latest[0] else self.model  # told again: it started there, too
+            self.lost = None
+            before = self.model if lost is None or lost == round else None  # of a model nobody could read
+            before = self.latest[1] if round == self.latest[0] else before  # told again: it started there, too
             self.latest, self.model = (round, before), made
             if round > 0:
                 self._observe(round, before, made, updates or {}, elapsed)

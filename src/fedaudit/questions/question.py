@@ -78,6 +78,7 @@ class Question:
     about: ClassVar[str]  # one line, for `fedaudit list questions`
     unit: ClassVar[str]  # whom or what a result is about: record, subject, party, probe, ...
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    main: ClassVar[tuple[str, ...]] = ()  # the figures that sum a result up: the first of these that it has
     # Is an attack on it quoted in the headline of its vantage, and does it give every candidate a score that is stored?
     # Then its figures are AUC and TPR, of members against outsiders.
     of_membership: ClassVar[bool] = False

@@ -6,7 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit.questions import metric, of_membership
+from fedaudit.questions import metric, of, of_membership
 from fedaudit.report import withheld
 from fedaudit.report.values import Results
 from fedaudit.stats import wording
@@ -16,6 +16,7 @@ from fedaudit.stats.wording import (
     fpr_of,
     full_text,
     interval_text,
+    number_text,
     rate,
     several_kinds,
     share,
@@ -96,6 +97,27 @@ def others(results: Results) -> list[AuditResult]:
     return [r for r in found if r.party is None or r.attack not in whole]
 
 
+def summed_up(results: Results) -> list[str]:
+    """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
+    told = []
+    for entry in others(results):
+        question = of(entry)
+        names = question.main if question else ()
+        name = next((one for one in names if value_of(entry.estimates.get(one)) is not None), None)
+        if question is None or name is None:
+            continue
+        figure, about = entry.estimates[name], metric(name)
+        place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
+        if about.chance is not None:
+            end, sign = (figure.high, -1) if about.worse == "lower" else (figure.low, 1)
+            beyond = end is not None and sign * (end - about.chance) > 0
+            guess = number_text(name, about.chance)
+            said += f"; guessing gives {guess}, " + ("which this exceeds" if beyond else "which is not excluded")
+        told.append(f"{said}.")
+    return told
+
+
 def figures_of(entry: AuditResult) -> list[tuple[str, Figure]]:
     """Each figure of a result by its title, with its interval."""
     return [(metric(name).title, Figure.of(name, estimate)) for name, estimate in entry.estimates.items()]
@@ -136,7 +158,8 @@ def main_tpr(results: Results) -> str | None:
 
 def verdict(results: Results) -> list[str]:
     """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
-    return [*preface(results), *(f"{_graded(f)}{f.sentence}" for f in findings(results))]
+    quoted = [f"{_graded(f)}{f.sentence}" for f in findings(results)]
+    return [*preface(results), *quoted, *summed_up(results)]
 
 
 def _graded(found: Finding) -> str:

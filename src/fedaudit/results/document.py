@@ -39,7 +39,6 @@ from fedaudit.types import (
 )
 from fedaudit.types.former import Ending
 from fedaudit.types.stored import (
-    Anything,
     Count,
     Flag,
     Many,
@@ -137,7 +136,7 @@ class RunInfo:
     fedaudit: str
     created: str
     status: Annotated[str, Field(description="for people; `ended` is for programs")]
-    config: Mapping[str, Anything]
+    config: Mapping[str, Any]
     config_hash: str
     seed: Whole
     versions: Mapping[str, str]

@@ -44,6 +44,13 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress, tru
 
 def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> Document:
     directory = store.directory
+    if not store.manifest.get("config"):
+        raise FedauditError(
+            "not-ours",
+            f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
+            "program, not in this folder",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`.",
+        )
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
         # The recorded attacks decide which data were set aside before the rest was dealt out.
@@ -75,7 +82,7 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     check(config.audit, attacks)
     told = tuple(as_notices(staged.dataset.notices) if names else recorded_notices(manifest))
     if config.audit.adversary == "agg-mal":
-        if any(attack.learns for attack in attacks) or not own:
+        if any("shadow" in attack.fitted_on for attack in attacks) or not own:
             what = "agg-mal trains a federation of its own, which is not in a trace"
             raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
         told += (notice("agg-mal-not-recorded"),)
@@ -152,7 +159,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
     again = False
     for attack in settings.attacks:
-        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        there = stored(rounds if attack.deferred else earlier)
         lacking = [signal for signal in attack.signals if signal not in there]
         if lacking and not any(entry.kept for entry in rounds):
             when = "" if attack.deferred else " of every round"

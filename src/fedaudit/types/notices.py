@@ -5,16 +5,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
+from pydantic_core import to_json
 
-from fedaudit.types.stored import WORD, Anything
+from fedaudit.types.stored import WORD
 
 # A warning casts doubt on a figure, a notice says what else must be known, and a gap is a part that is missing.
 Level = Literal["warning", "notice", "gap"]
+
+
+def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has it: NaN and infinity are null."""
+    found: dict[str, Any] = json.loads(to_json(dict(data), inf_nan_mode="null", fallback=str))
+    return found
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,13 @@ class Notice:
 
     code: Annotated[str, Field(json_schema_extra={"pattern": f"^{WORD}$"})]
     level: Level
-    data: Mapping[str, Anything] = field(default_factory=dict)
+    data: Annotated[Mapping[str, Any], PlainSerializer(_plain)] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.code, self.level))  # equal ones must be found equal; their data may be unhashable
 
     def stored(self) -> dict[str, Any]:
-        return {"code": self.code, "level": self.level, "data": dict(self.data)}
+        return {"code": self.code, "level": self.level, "data": _plain(self.data)}
 
 
 def warning(code: str, **data: Any) -> Notice:

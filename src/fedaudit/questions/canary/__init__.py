@@ -36,6 +36,7 @@ class Canary(Question):
     about = "does the sum tell whether a party took part, and what epsilon does that show?"
     unit = "user"
     asked_by = NAMES
+    main = ("epsilon-anytime", "epsilon-bonferroni", "epsilon-one-run")
     metrics = (
         _epsilon("maximised", "largest over all thresholds, one round", "heuristic"),
         _epsilon("bonferroni", "proved by a union bound, one round", "proved"),
