@@ -20,6 +20,7 @@ from fedaudit.session.isolation import Isolation
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import run
 from fedaudit.types import Audit, Moment, Role
+from fedaudit.words import all_words
 from tests.worlds import config, null_world, silent, watch
 
 ADVERSARIES = ("agg-sh", "agg-mal", "do-sh")
@@ -64,7 +65,7 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
 def test_agg_mal_says_what_it_costs_the_honest_parties(tmp_path: Path) -> None:
     audit = audited(prepare(coins(tmp_path, "agg-mal")))
     assert set(audit.accuracy) == {"members", "evaluation", "evaluation under agg-mal"}
-    (notice,) = [n for n in audit.notices if "agg-mal" in n]
+    (notice,) = [n for n in all_words(audit.notices) if "agg-mal" in n]
     assert "in the honest federation" in notice
 
 
@@ -158,7 +159,7 @@ def test_regression_has_gradients_only() -> None:
     )  # fmt: skip
     audit = watch(prepare(settings))
     assert {r.attack for r in audit.results if r.attack in SERIES} == {"gradient-series"}
-    assert any("logit-series" in notice and "Left out" in notice for notice in audit.notices)
+    assert any("logit-series" in notice and "Left out" in notice for notice in all_words(audit.notices))
     assert audit.failed == {}
 
 
@@ -222,7 +223,7 @@ def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: P
 def test_agg_mal_says_what_it_costs_a_regression() -> None:
     asked = {"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]}
     settings = config(data={"name": "diabetes"}, federation={"rounds": 2}, audit=asked)
-    (notice,) = [n for n in audited(prepare(settings)).notices if "agg-mal" in n]
+    (notice,) = [n for n in all_words(audited(prepare(settings)).notices) if "agg-mal" in n]
     assert "mean squared error" in notice
     assert "95% interval" in notice
 

@@ -111,7 +111,7 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
         if error.code not in DAMAGED:
             raise
         return None, f"damaged: {error.what}"
-    if found.run.status.startswith("interrupted"):
+    if found.run.ending == "interrupted":
         return None, ""
     missing = next(iter(found.degraded), found.run.status)
     return found, COMPLETE if found.complete else f"part of the audit is missing: {missing}"
