@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,17 @@ FIRST = ("test_first_hours", "test_newcomers", "test_walkthroughs", "integration
 
 # A test run that was started in the background inherits an ignored Ctrl-C; the tests of Ctrl-C need the usual one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def few_trees() -> Iterator[None]:
+    """For tests of the audit around TEAR: its classifier compares one size in two folds, not three in five."""
+    from fedaudit.adversary.attacks import tear
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tear, "SIZES", ((3, 20),))
+        patch.setattr(tear, "FOLDS", 2)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
