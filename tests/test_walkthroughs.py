@@ -34,7 +34,15 @@ def blocks(language: str) -> list[str]:
 def new_files() -> dict[str, str]:
     """The code of the walk-throughs by the file that its first line names: `# PATH`."""
     named = [block.split("\n", 1) for block in blocks("python")]
-    return {first.removeprefix("# "): code for first, code in named if ", in " not in first}
+    shown = [first.removeprefix("# ") for first, _ in named]
+    return {
+        path: code for path, (_, code) in zip(shown, named, strict=True) if not re.search("^from |, in ", path)
+    }
+
+
+def excerpts() -> list[str]:
+    """Code that stands in an example: `# from PATH`."""
+    return [block for block in blocks("python") if block.startswith("# from ")]
 
 
 def additions() -> dict[tuple[str, str], str]:
