@@ -101,13 +101,16 @@ def results(path: Path) -> dict[str, dict[str, float]]:
 
 def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> None:
     names = {"attacks": "lowest-loss", "data": "half-digits", "defences": "rounding", "models": "two-towers"}
-    *listed, _, done, again, wrong = fedaudit(
+    options = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
+    changes = [f'audit.attacks=[{{ name = "lowest-loss", {option} }}]' for option in options]
+    *listed, _, done, again, wrong, unknown, negative = fedaudit(
         installed / "site",
         *(["list", what] for what in names),
         ["init", "all.toml"],
         ["run", "source/halves.toml"],
         ["audit", "runs/halves"],
         ["run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong"],
+        *(["run", "source/halves.toml", "--set", change, "--out", "wrong"] for change in changes),
         cwd=installed,
     )
     for said, name in zip(listed, names.values(), strict=True):
@@ -115,10 +118,15 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     assert "the distance between two values that may be sent" in (installed / "all.toml").read_text()
     assert done.code == 0, done
     found = results(installed / "runs" / "halves")
-    assert found["lowest-loss"]["low"] < found["lowest-loss"]["value"] < found["lowest-loss"]["high"]
+    assert "rounds at the beginning that do not count" in listed[0].out
+    for name in ("lowest-loss", "lowest-loss+skip=1"):
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+    assert found["lowest-loss"] != found["lowest-loss+skip=1"]
     assert again.code == 0, again
-    assert results(installed / "runs" / "halves" / "audit")["lowest-loss"] == found["lowest-loss"]
+    assert results(installed / "runs" / "halves" / "audit") == found
     assert (wrong.code, "model.width" in wrong.err) == (2, True)
+    for refused, says in zip((unknown, negative), options.values(), strict=True):
+        assert (refused.code, says in " ".join(refused.err.split())) == (2, True), refused
 
 
 def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:

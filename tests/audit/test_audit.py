@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedaudit.adversary.attacks import REGISTRY, choose
+from fedaudit.adversary.attacks import DEFAULTS, choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.audit.notices import below_chance
@@ -18,7 +18,7 @@ from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
-from tests.worlds import config, null_world, watch
+from tests.worlds import config, null_world, of_records, watch
 
 
 def pooled(audit: Audit) -> list[AuditResult]:
@@ -59,7 +59,7 @@ def test_K8_a_null_world_comes_out_null(seed: int) -> None:
 
 
 def test_K8_a_null_world_comes_out_null_for_attacks_on_request() -> None:
-    on_request = [name for name, entry in REGISTRY.items() if not entry.default]
+    on_request = [name for name in of_records() if name not in DEFAULTS["record"]]
     asked = {"attacks": on_request, "vantages": ["client", "server", "label-only-client"], "tear": {"queries": 120}}
     assert_null(config(federation={"rounds": 6}, audit=asked), 0)
 

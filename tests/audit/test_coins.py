@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.data.outsiders import split_people
@@ -61,7 +61,7 @@ def test_a_run_and_its_exported_scores_give_the_same_bound(tmp_path: Path) -> No
 
 
 LABELS = ("gap", "gap-rounds")  # of a vantage that this audit does not have
-CHEAP = [name for name, entry in REGISTRY.items() if entry.default and name not in LABELS]
+CHEAP = [name for name in DEFAULTS["record"] if name not in LABELS]
 OTHERS = ["projres", "inverse-hessian", "fedmia", "source", "matched-filter-peer"]
 
 

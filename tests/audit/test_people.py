@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedaudit.adversary.attacks import SUBJECT
+from fedaudit.adversary.attacks import every
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.known import KNOWN, known, possible, usual
@@ -34,7 +34,7 @@ from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tp
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
 from tests.worlds import silent, watch
 
-EVERY = list(SUBJECT)
+EVERY = every("subject")
 
 
 def people(tmp_path: Path, attacks: list[str] | None = None, audit: Any = None, **federation: Any) -> Config:

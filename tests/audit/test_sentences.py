@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks import about
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
 from fedaudit.audit.accuracy import accuracy, useless
 from fedaudit.audit.notices import sets_differ, tied
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
 from fedaudit.data.records import dataset
@@ -70,7 +70,7 @@ def test_every_headline_has_its_sentence_with_attack_and_counts() -> None:
     assert [headline.vantage for headline in audit.headlines] == ["client", "server"]
     for headline in audit.headlines:
         members = headline.estimates["auc"].n_pos
-        assert f"after 5 rounds, by {headline.attack}: {about(headline.attack)}" in headline.sentence
+        assert f"after 5 rounds, by {headline.attack}: {ATTACKS.brief(headline.attack)}" in headline.sentence
         assert headline.fixed == "fta-confidence"
         told = " ".join([headline.sentence, *headline.details])
         assert f"of {members:,})" in told or "could not be measured" in told

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import SHADOW as SERIES
 from fedaudit.adversary.reductions import Table
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadows import own_game
@@ -15,6 +14,7 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
+from fedaudit.session.adversaries import SERIES
 from fedaudit.session.engines import rounds
 from fedaudit.session.isolation import Isolation
 from fedaudit.session.prepare import Prepared, prepare

@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY, SHADOW, SUBJECT
+from fedaudit.adversary.attacks import every
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
+from fedaudit.session.adversaries import SERIES
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Audit, Floats
 from tests.audit.test_attributes import world
 from tests.audit.test_people import people
-from tests.worlds import config
+from tests.worlds import config, of_records
 
 
 def every_attack() -> dict[str, Any]:
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
-    return {"attacks": list(REGISTRY), "vantages": vantages, "reference": {"models": 4}, "tear": tear}
+    options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
+    return {"attacks": [*of_records(), *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:
@@ -88,12 +90,12 @@ def test_every_attack_goes_on_in_another_process_after_every_round(
 
 
 def of_a_shadow(folder: Path) -> Config:
-    return config(federation={"rounds": 3}, audit={"attacks": ["loss", *SHADOW], "adversary": "agg-sh"})
+    return config(federation={"rounds": 3}, audit={"attacks": ["loss", *SERIES], "adversary": "agg-sh"})
 
 
 def of_subjects(folder: Path) -> Config:
     options = {"vantages": ["client", "server"], "reference": {"models": 4}}
-    return people(folder, list(SUBJECT), options, rounds=3, local_epochs=2)
+    return people(folder, every("subject"), options, rounds=3, local_epochs=2)
 
 
 def of_an_attribute(folder: Path) -> Config:
@@ -106,7 +108,8 @@ def of_an_attribute(folder: Path) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("settings", "attacks"), [(of_a_shadow, {*SHADOW}), (of_subjects, {*SUBJECT}), (of_an_attribute, {"attribute"})]
+    ("settings", "attacks"),
+    [(of_a_shadow, {*SERIES}), (of_subjects, {*every("subject")}), (of_an_attribute, {"attribute"})],
 )
 def test_attacks_that_are_not_on_records_alone_go_on_too(settings: Any, attacks: set[str], tmp_path: Path) -> None:
     prepared = prepare(settings(tmp_path))

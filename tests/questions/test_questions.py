@@ -154,5 +154,4 @@ def test_attacks_name_questions_that_there_are() -> None:
     from fedaudit.adversary import attacks
 
     for name in ("loss", "source", "subject-loss"):
-        (attack,) = attacks.choose([name], unit="subject" if name.startswith("subject") else "record")
-        assert of_membership(attack)
+        assert of_membership(attacks.made(name))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.attacks import BLIND, about
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
@@ -27,6 +26,7 @@ from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.sentences import Scene, worded
 from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.shadows import SHADOW
+from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.errors import OF_OTHERS, FedauditError, say
 from fedaudit.questions import named
 from fedaudit.stats.strongest import Heard
@@ -195,9 +195,10 @@ class Auditor:
         warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
         warnings += [warning for result in results for warning in result.warnings]
         worth = self.accuracy()
-        glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
+        glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
+        brief = {name: ATTACKS.brief(name) for name in glossary}
         glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, glossary)
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
         bounds = [line for name, asked in self.settings.asked.items() for line in named(name).told(asked, quoted)]

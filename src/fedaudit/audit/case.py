@@ -94,7 +94,7 @@ class Case:
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
     ) -> Estimates:
         """Accuracy, precision and recall, for an attack that has fixed a threshold on records of its own."""
-        if not attack.taught:
+        if "own" not in attack.fitted_on:
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)

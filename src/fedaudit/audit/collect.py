@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
+from fedaudit.adversary.signals import Family, measure, searching, updates
+from fedaudit.adversary.signals.variants import of_variant, variants
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import TooLongError, patience, too_long
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, say
-from fedaudit.questions import named
 from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
@@ -55,12 +55,16 @@ class Sight:
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
-        self.filter = updates.Filtering(settings.filter)
         self.first, self.of_first = game.first, game.of_first()[index]
-        learners = [a for a in attacks if a.taught or not searching.NEEDS.keys().isdisjoint(a.signals)]
-        self.own = own_records(game, index, settings.search.own) if learners else np.zeros(len(index), bool)
-        self.search = self._searching(settings)
-        self.families = families(settings, self.filter, self.search)
+        signals = self.signals(attacks)
+        self.filters = {v: updates.Filtering(settings.filter_of(v)) for v in variants(signals, updates.NEEDS)}
+        searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
+        self.usual_own = settings.search.own
+        taught = {attack.own or self.usual_own for attack in attacks if "own" in attack.fitted_on}
+        numbers = taught | {options.own for options in searches.values()}
+        self._own = {many: own_records(game, index, many) for many in numbers}
+        self.searches = {v: self._searching(v, options, settings.rounds) for v, options in searches.items()}
+        self.families = settings.families(self.filters, self.searches)
         self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
@@ -69,7 +73,7 @@ class Sight:
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
         self.notes: list[str] = []
-        self.rounds = 0  # how many were absorbed; probes do not count
+        self.rounds = 0  # how many were absorbed
         self.absorbed = 0  # the last round that was absorbed
         self.epoch_seconds = 0.0  # of the rounds that were absorbed
         self.queries = 0
@@ -80,24 +84,29 @@ class Sight:
         rows = self.candidates.rows
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
 
-    def _searching(self, settings: Settings) -> searching.Searching:
+    def own(self, many: int | None) -> Bools:
+        """Records of the first party's own that it learns from: so many, or as many as [audit.tear] says."""
+        return self._own[many or self.usual_own]
+
+    def _searching(self, variant: str, options: searching.SearchOptions, rounds: int) -> searching.Searching:
         """The queries are shared among the rounds, unless only the last model is searched."""
-        every_round = any(searching.DISTANCE in a.signals and a.name not in self.later for a in self.attacks)
-        options = replace(settings.search, rounds=settings.rounds if every_round else 1)
-        asked = self.own | ~self.of_first
-        return searching.Searching(options, self.own[self.owner], asked[self.owner])
+        distance = f"{searching.DISTANCE}{variant}"
+        every_round = any(distance in a.signals and a.name not in self.later for a in self.attacks)
+        own = self.own(options.own)
+        asked = own | ~self.of_first
+        options = replace(options, rounds=rounds if every_round else 1)
+        return searching.Searching(options, own[self.owner], asked[self.owner])
 
     @staticmethod
     def signals(attacks: Iterable[BaseAttack]) -> list[str]:
         return sorted({signal for attack in attacks for signal in attack.signals})
 
     def wants(self, moment: Moment, last: bool) -> list[str]:
-        """The signals to measure at a moment, for attacks that have not failed. In the last planned round this includes
-        those of deferred attacks."""
-        alive = [attack for attack in self.attacks if attack.name not in self.failed]
-        asking = [attack for attack in alive if attack.probes == (moment.probe > 0)]
-        now = [attack for attack in asking if attack.name not in self.later]
-        later = [attack for attack in asking if attack.name in self.later]
+        """The signals to measure at a moment, for attacks that have not failed: of a round, not of a probe. In the last
+        planned round this includes those of deferred attacks."""
+        alive = [] if moment.probe else [attack for attack in self.attacks if attack.name not in self.failed]
+        now = [attack for attack in alive if attack.name not in self.later]
+        later = [attack for attack in alive if attack.name in self.later]
         return [*self.signals(now), *(self.signals(later) if last else [])]
 
     # ------------------------------------------------------------------ one moment
@@ -113,8 +122,7 @@ class Sight:
             rows = self.rows
         found = Attempt(view, rows, self.reference[self.owner], self.families, spent)
         found.measure(sorted(set(signals)))
-        if not view.moment.probe:
-            self._ask_references(found, signals, view, rows)
+        self._ask_references(found, signals, view, rows)
         return Measured(
             rows.id,
             found.values,
@@ -129,8 +137,8 @@ class Sight:
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:
-        layer = self.filter.layer
-        return {name: layer for name in updates.OF_ONE_LAYER if layer is not None and name in found.values}
+        layers = {f"{s}{variant}": one.layer for variant, one in self.filters.items() for s in updates.OF_ONE_LAYER}
+        return {name: layer for name, layer in layers.items() if layer is not None and name in found.values}
 
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
@@ -146,10 +154,10 @@ class Sight:
         """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
         kept: dict[str, float] = {}
         values = in_order(measured, self.row_ids)
-        if not moment.probe:
-            self.search.remember(values)
+        for variant, search in self.searches.items():
+            search.remember(of_variant(values, variant))
         for attack in self.attacks:
-            if attack.name in self.failed or attack.probes != (moment.probe > 0):
+            if attack.name in self.failed:
                 continue
             if attack.name in self.later:
                 self.settled.discard(attack.name)
@@ -162,15 +170,14 @@ class Sight:
             elif attack.name in self.later:
                 self.settled.add(attack.name)
         self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
-        if not moment.probe:
-            self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
-            self.looked = {}
-            self.rounds += 1
-            self.epoch_seconds += measured.epoch_seconds
+        self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
+        self.looked = {}
+        self.rounds += 1
+        self.epoch_seconds += measured.epoch_seconds
         if not stored:
             spent = {**measured.spent, **kept}
             measured = replace(measured, seconds=sum(spent.values()), spent=spent)
-        for attack in (a for a in self.attacks if a.probes == (moment.probe > 0)):
+        for attack in self.attacks:
             self.ledger.charge(attack.name, measured.spent)
         self.queries += measured.queries
         self.layers |= measured.layers
@@ -236,7 +243,8 @@ class Sight:
         return {
             "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
             "banks": self.banks.state(),
-            "search": self.search.state(),
+            "search": self.searches[""].state() if "" in self.searches else {},
+            "searches": {variant: search.state() for variant, search in self.searches.items() if variant},
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
             "notes": list(self.notes),
@@ -253,7 +261,8 @@ class Sight:
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
         self.pending, self.looked = None, {}
-        self.search.restore(state.get("search", {}))
+        for variant, search in self.searches.items():
+            search.restore(state["searches"][variant] if variant else state.get("search", {}))
         self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         if "charged" in state:
@@ -268,15 +277,6 @@ class Sight:
 def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
     """Did a signal of this attack take too long? Then there is no point in waiting for the last model."""
     return any(too_long(measured.failed.get(signal, "")) for signal in attack.signals)
-
-
-def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
-    """All families of signals, with those of the questions that are asked."""
-    found = [*FAMILIES]
-    found += [Family(needs, filtering.measure) for needs in updates.PASSES]
-    found += [Family(needs, search.measure, settings.seed, settings.search.seconds) for needs in searching.PASSES]
-    found += [family for name, asked in settings.asked.items() for family in named(name).signals(asked)]
-    return tuple(found)
 
 
 class Attempt:
@@ -342,17 +342,15 @@ def rows_of(owner: Ints, index: Ints) -> tuple[Ints, Ints]:
 
 
 def gather(values: NDArray[Any], owner: Ints, n: int, how: Gather) -> Floats:
-    """One value per candidate from its rows: their mean, all of them sorted (padded with NaN), or their number.
+    """One value per candidate from its rows: their mean, or all of them sorted (padded with NaN).
 
     Rows without a value do not count. A candidate without any such row has no value.
     """
     rows = values.reshape(len(values), -1).astype(np.float64)
     finite = np.isfinite(rows)
-    count = np.zeros((n, rows.shape[1]))
-    np.add.at(count, owner, finite)
-    if how == "count":
-        found = count
-    elif how == "mean":
+    if how == "mean":
+        count = np.zeros((n, rows.shape[1]))
+        np.add.at(count, owner, finite)
         found = np.zeros((n, rows.shape[1]))
         np.add.at(found, owner, np.where(finite, rows, 0.0))
         found = np.where(count > 0, found / np.maximum(count, 1), np.nan)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import FAMILIES, Family
+from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.trial import Trial
-from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
+from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.audit.observer import Asked
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.questions import named
@@ -60,6 +60,9 @@ class Settings:
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
+    # By variant of the signals: how an attack with options of its own has them set.
+    filters: Mapping[str, FilterOptions] = field(default_factory=dict)
+    searches: Mapping[str, SearchOptions] = field(default_factory=dict)
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     filter_share: float = 1.0  # of all the model's weights, those of that layer
@@ -74,7 +77,7 @@ class Settings:
         """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
         if attack.vantage not in (None, vantage):
             return False
-        if attack.learns:
+        if "shadow" in attack.fitted_on:
             shadow = self.shadow
             return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
         if _has_references(attack) and (self.references is None or self.bent(vantage)):
@@ -104,7 +107,8 @@ class Settings:
         ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
         usable = [attack for attack in self.on(vantage, MODELS[vantage]) if of_membership(attack)]
-        return sorted(usable, key=lambda attack: order.get(attack.name, len(order)))
+        # One with options of its own comes after the plain one.
+        return sorted(usable, key=lambda attack: (order.get(plain(attack.name), len(order)), attack.name not in order))
 
     def shares(self, attacks: int, limits: int) -> Shares:
         """How the error is shared where so many attacks are looked at after every round. Each limit may have a leading
@@ -151,7 +155,7 @@ class Settings:
         if _has_references(attack) and self.references is None:
             what = f"attack {attack.name!r} needs reference models, trained as the parties train"
             return FedauditError("no-references", what, "Use `fedaudit run`, which trains them, or leave it out.")
-        if attack.learns and self.shadow is None:
+        if "shadow" in attack.fitted_on and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
         lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
@@ -178,7 +182,7 @@ class Settings:
         told = []
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
-            anywhere = [attack for attack in attacks if not attack.learns and attack.vantage is None]
+            anywhere = [attack for attack in attacks if "shadow" not in attack.fitted_on and attack.vantage is None]
             lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             known = {Grant.UPDATE, Grant.OWN, Grant.SUM}
             lacking = [a for a in lacking if not a.needs - grants <= known or a.needs <= grants]
@@ -203,9 +207,10 @@ class Settings:
         former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
-        updates = Family(OF_UPDATES, Filtering(self.filter).measure)
-        labels = Family(OF_LABELS, Searching(replace(self.search, queries=200)).measure)
-        trial = Trial(task, state, rows, (*FAMILIES, updates, labels))
+        filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
+        searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
+        short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
+        trial = Trial(task, state, rows, self.families(filters, short))
         for attack in self.attacks:
             reason = trial.why_not(attack.signals)
             cost = None if reason else trial.slow(attack.signals)
@@ -223,6 +228,28 @@ class Settings:
         notices += (f"{dear}.",) if dear and asked else ()
         return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
 
+    def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
+        """All families of signals, with those of the questions that are asked. `filters` and `searches`: what a sight
+        keeps from round to round, by variant."""
+        found = [*FAMILIES]
+        for variant, one in filters.items():
+            found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
+        for variant, search in searches.items():
+            seconds = self.search_of(variant).seconds
+            found += [family_of(needs, search.measure, variant, self.seed, seconds) for needs in searching.PASSES]
+        found += [family for name, asked in self.asked.items() for family in named(name).signals(asked)]
+        return tuple(found)
+
+    @property
+    def signals(self) -> list[str]:
+        return sorted({signal for attack in self.attacks for signal in attack.signals})
+
+    def filter_of(self, variant: str) -> FilterOptions:
+        return self.filters[variant] if variant else self.filter
+
+    def search_of(self, variant: str) -> SearchOptions:
+        return self.searches[variant] if variant else self.search
+
     # ------------------------------------------------------------------ what can be calibrated
 
     def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
@@ -235,7 +262,7 @@ class Settings:
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
             others = [np.flatnonzero(~game.of_first())]
             for attack in self.attacks:
-                fitted, own = attack.fits or attack.tunes, attack.by_first_party
+                fitted, own = attack.calibrates_less, attack.by_first_party
                 local = only_local or Grant.UPDATE in attack.needs
                 judged = others if own else parties if local else everyone
                 why = "it is fitted on the others" if fitted else "the others are the adversary's own"

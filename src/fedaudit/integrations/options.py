@@ -45,12 +45,13 @@ Keep = Literal["signals", "snapshots"]
 class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
-    attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
-    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
-    `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
+    attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
+    a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
+    a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
+    inputs, or answers with a tuple or a dict.
     """
 
-    attacks: Iterable[str] | None
+    attacks: Iterable[str | Mapping[str, Any]] | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int

@@ -131,25 +131,21 @@ def _refused(
         return UndecidableError(rule, "no attack tells members from outsiders", "Add one, such as loss.")
     larger = "limit the AUC or the TPR at a larger FPR" if rule.metric != "auc" else "choose a lower limit"
     todo = f"Set more records aside, plan fewer rounds, or {larger}."
-    whose = f"{nearest.name}, " if nearest.deferred or _fitted(nearest) else ""
+    whose = f"{nearest.name}, " if nearest.deferred or nearest.calibrates_less else ""
     if whose and not why_never(rule, game, BaseAttack(), confidence):
         todo = f"Add an attack that is measured in every round and not fitted, such as loss. {todo}"
     return UndecidableError(rule, f"{whose}{why[nearest.name]}", todo)
 
 
 def _kind(attack: BaseAttack) -> tuple[bool, bool]:
-    return attack.deferred, _fitted(attack)
-
-
-def _fitted(attack: BaseAttack) -> bool:
-    return attack.fits or attack.tunes
+    return attack.deferred, attack.calibrates_less
 
 
 def _best_case(rule: Rule, game: Game, attack: BaseAttack, confidence: float, alike: bool = False) -> Estimate:
     """What the attack would find if it put every member above every outsider. Where people have several records, scores
     of one person are as unlike each other as can be, or (`alike`) the same."""
     everyone = np.arange(len(game.candidates))
-    spent: Bools = reference_half(game, everyone) if _fitted(attack) else np.zeros(len(everyone), bool)
+    spent: Bools = reference_half(game, everyone) if attack.calibrates_less else np.zeros(len(everyone), bool)
     subject = game.candidates.subject_number
     whose = everyone if subject is None else subject
     members, evaluation, calibration = (

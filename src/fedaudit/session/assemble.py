@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
@@ -25,10 +26,13 @@ from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
+from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.settings import calibrating, reference_half
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import Matched
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import Config, explain
+from fedaudit.config.section import Section
 from fedaudit.config.tear import Tear
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
@@ -113,8 +117,9 @@ class Request:
 
     def settings(self) -> Settings:
         """All that is asked for and known, not checked yet. Nobody else makes settings."""
-        audit, federation, search = self.config.audit, self.config.federation, self.config.audit.tear or Tear()
-        known: dict[str, Any] = {}
+        audit, federation, known = self.config.audit, self.config.federation, dict[str, Any]()
+        promises = self.promises if self.ours else None
+        signals = {signal for attack in self.attacks for signal in attack.signals}
         if self.ours:
             known |= {"references": self.ours.references, "shadow": self.ours.shadow}
         if self.recorded:
@@ -129,8 +134,10 @@ class Request:
             seed=federation.seed,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,
-            filter=filter_options(self.config, self.promises if self.ours else None),
-            search=SearchOptions(search.queries, search.targets, search.own, search.bounds),
+            filter=filter_options(self.config, promises),
+            search=search_options(self.config),
+            filters={v: filter_options(self.config, promises, v) for v in variants(signals, OF_UPDATES) if v},
+            searches={v: search_options(self.config, v) for v in variants(signals, OF_LABELS) if v},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             **known,
         )
@@ -172,7 +179,8 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     settings = replace(
         settings,
         notices=tuple(dict.fromkeys((*settings.notices, *lines))),
-        search=replace(settings.search, seconds=seconds),
+        search=replace(settings.search, seconds=seconds.get("", 0.0)),
+        searches={v: replace(options, seconds=seconds.get(v, 0.0)) for v, options in settings.searches.items()},
         weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
         filter_share=filter_share(task, layer),
     )
@@ -196,21 +204,40 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
 
 
-def filter_options(config: Config, promises: tuple[Promise, ...] | None) -> FilterOptions:
+Given = TypeVar("Given", bound=Section)
+
+
+def with_variant(section: Given, variant: str) -> Given:
+    """A section of [audit], with what an attack sets that has a variant of the signals measured."""
+    if not variant:
+        return section
+    try:
+        return type(section).model_validate(section.model_dump() | options_of(variant))
+    except ValidationError as error:
+        raise explain(error, f"an attack with the options {variant[1:]}") from None
+
+
+def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> FilterOptions:
     """The matched filter's options. What is not set follows from the configuration, never from a result.
 
     `promises`: of the defences; None if somebody else trains, of whom it is not known whether they use Adam."""
-    asked, federation = config.audit.matched or Matched(), config.federation
+    asked, federation = with_variant(config.audit.matched or Matched(), variant), config.federation
     noisy = [DAMPING[promise.process.unit] for promise in promises or () if promise.process.unit in DAMPING]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
+def search_options(config: Config, variant: str = "") -> SearchOptions:
+    """How the boundary is searched by labels."""
+    asked = with_variant(config.audit.tear or Tear(), variant)
+    return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
+
+
 def unread(config: Config, settings: Settings) -> list[str]:
     """Notices about sections of [audit] that were set and that no attack reads."""
     given = config.audit.model_dump(exclude_defaults=True)
-    signals = {signal for attack in settings.attacks for signal in attack.signals}
+    signals = set(map(plain, settings.signals))
     readers = {
         "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
         "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
@@ -232,10 +259,10 @@ def that_calibrate(settings: Settings, game: Game) -> Settings:
     """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
     needed = max(map(needed_for_value, settings.fpr or (1.0,)))
     left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
-    kept = [attack for attack in settings.attacks if not attack.fits]
+    kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]
     if left >= needed or not kept or len(kept) == len(settings.attacks):
         return settings
-    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
+    names = ", ".join(attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on)
     notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
     return replace(settings, attacks=kept, notices=(*settings.notices, notice))
 
@@ -249,7 +276,7 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
 
     parties = [game.candidates.of_party(party) for party in game.parties]
     panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
-    known = settings.filter.fit == "nonmembers"
+    known = any("nonmembers" in attack.fitted_on for attack in filters)
     fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
     if fewest >= FEWEST:
         return []

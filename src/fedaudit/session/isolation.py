@@ -53,7 +53,8 @@ class Scored:
 
 def honest(settings: Settings) -> Settings:
     """What is left to the honest federation: the attacks that learn from no shadow."""
-    return replace(settings, attacks=[attack for attack in settings.attacks if not attack.learns], shadow=None)
+    others = [attack for attack in settings.attacks if "shadow" not in attack.fitted_on]
+    return replace(settings, attacks=others, shadow=None)
 
 
 class Isolation:
@@ -71,7 +72,8 @@ class Isolation:
     ):
         assert settings.shadow is not None
         self.task, self.game, self.parties = task, game, parties
-        self.settings = replace(settings, attacks=[attack for attack in settings.attacks if attack.learns])
+        learning = [attack for attack in settings.attacks if "shadow" in attack.fitted_on]
+        self.settings = replace(settings, attacks=learning)
         self.defence = replace(defence, aggregate=None)  # this server adds no noise
         self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
         self.fprs, _ = self.settings.reachable_fprs(game)

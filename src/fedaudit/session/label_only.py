@@ -10,6 +10,7 @@ import numpy as np
 from fedaudit.adversary.attacks.tear import FEWEST
 from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
+from fedaudit.adversary.signals.variants import variants
 from fedaudit.audit import Settings
 from fedaudit.audit.patience import limit
 from fedaudit.audit.settings import own_records
@@ -20,28 +21,31 @@ TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and sear
 TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], float]:
+def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], dict[str, float]]:
     """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
-    long the search will take, and what a distance means where inputs are binary. Returns these lines, and the
-    seconds."""
-    taught = [attack for attack in settings.attacks if attack.taught]
-    if not taught:
-        return [], 0.0
+    long the search will take, and what a distance means where inputs are binary. Returns these lines, and the seconds
+    of each search, by variant."""
     everyone = np.arange(len(game.candidates))
-    own = own_records(game, everyone, settings.search.own)
-    check_own(taught[0].name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
-    if not any({DISTANCE, DEEPFOOL} & set(attack.signals) for attack in taught):
-        return [], 0.0
-    lines = meaning(inputs_are(game.candidates.rows.x))
-    if not any(DISTANCE in attack.signals for attack in taught):
-        return lines, 0.0
-    every_round = any(DISTANCE in attack.signals and not attack.deferred for attack in taught)
-    check_queries(settings.search, settings.rounds if every_round else 1, task.classes)
-    check_bounds(settings.search.bounds, game)
-    asked = int((own | ~game.of_first())[game.candidates.owner].sum())
-    per_second = speed(task, game, settings.seed)
-    line = duration(asked, settings.search.queries, per_second)
-    return [line, *lines], asked * settings.search.queries / per_second
+    for attack in settings.attacks:
+        if "own" in attack.fitted_on:
+            own = own_records(game, everyone, attack.own or settings.search.own)
+            check_own(attack.name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
+    if not variants(settings.signals, (DISTANCE, DEEPFOOL)):
+        return [], {}
+    searches = {variant: settings.search_of(variant) for variant in variants(settings.signals, [DISTANCE])}
+    for variant, options in searches.items():
+        distance = f"{DISTANCE}{variant}"
+        every_round = any(distance in attack.signals and not attack.deferred for attack in settings.attacks)
+        check_queries(options, settings.rounds if every_round else 1, task.classes)
+        check_bounds(options.bounds, game)
+    per_second = speed(task, game, settings.seed) if searches else 0.0
+    lines, seconds = list[str](), dict[str, float]()
+    for variant, options in searches.items():
+        asked = own_records(game, everyone, options.own) | ~game.of_first()
+        records = int(asked[game.candidates.owner].sum())
+        lines.append(duration(records, options.queries, per_second))
+        seconds[variant] = records * options.queries / per_second
+    return [*lines, *meaning(inputs_are(game.candidates.rows.x))], seconds
 
 
 def check_own(name: str, members: int, game: Game) -> None:

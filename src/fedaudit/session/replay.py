@@ -84,7 +84,7 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     check(config.audit, attacks)
     told = staged.dataset.notices if names else tuple(map(str, manifest.get("notices", ())))
     if config.audit.adversary == "agg-mal":
-        if any(attack.learns for attack in attacks) or not own:
+        if any("shadow" in attack.fitted_on for attack in attacks) or not own:
             raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
         told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
     for attack in attacks:
@@ -153,7 +153,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
     again = False
     for attack in settings.attacks:
-        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        there = stored(rounds if attack.deferred else earlier)
         lacking = [signal for signal in attack.signals if signal not in there]
         if lacking and not any(entry.kept for entry in rounds):
             when = "" if attack.deferred else " of every round"

@@ -343,7 +343,7 @@ class Session:
 def flipped_about(auditor: Auditor) -> str | None:
     """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
     coins = auditor.settings.asked.get("coins")
-    tuned = any(attack.tunes for attack in auditor.settings.attacks)
+    tuned = any("known" in attack.fitted_on for attack in auditor.settings.attacks)
     return None if coins is None else results.TOLD if tuned else coins.unit
 
 

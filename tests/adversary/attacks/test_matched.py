@@ -53,7 +53,7 @@ def test_known_non_members_that_it_is_fitted_on_set_no_threshold() -> None:
     for fit, bars in (("all", False), ("nonmembers", True)):
         prepared = prepare(config(audit={"attacks": ["matched-filter"], "matched": {"fit": fit}}))
         (attack,) = prepared.settings.attacks
-        assert attack.fits is bars
+        assert attack.calibrates_less is bars
         prepared.auditor.observe(next(rounds(prepared)))
         sight, scores = prepared.auditor.panels.everyone, prepared.auditor.case().scores
         known = int((sight.role == "calibration").sum())

@@ -126,7 +126,7 @@ def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses]
     taught = (own.role == Role.MEMBER.value) & (known >= 0)
     if series is None or len(set(known[taught].tolist())) < 2:
         return None
-    fitted = cast(Guesser, case.scores.fit(sight, attack, Evidence(own=Own(series[taught], known[taught]))))
+    fitted = cast(Guesser, case.scores.fit(sight, attack, Evidence(shadow=Own(series[taught], known[taught]))))
     said, classes = fitted.guess(target, of.values), _classes(case.game)
     unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
     blind = unseen.lift(of.rest(rows, classes), of.values)

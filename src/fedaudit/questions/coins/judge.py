@@ -73,7 +73,7 @@ def _played(case: Case, attack: BaseAttack, sight: Sight) -> tuple[Ints, Floats,
     if not case.scores.defined(sight, attack):
         return index, np.full(len(index), 0.5), told
     k = None
-    if attack.tunes:
+    if "known" in attack.fitted_on:
         k = usual_of(len(index) // 2, int(sight.reference.sum()))  # not by how the coins fell
         told = _told(sight, mine, k)
     scores = finite(case.scores.of(sight, attack, k), sight.id, attack.name)[mine]

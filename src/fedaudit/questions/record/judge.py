@@ -35,8 +35,9 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
     results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
     for party in case.parties(model):
-        if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.first):
-            continue  # the adversary itself
+        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
+        if party == attacker:
+            continue
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
         of_party = entry(case, attack, vantage, model, party, mine)
