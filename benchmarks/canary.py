@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.federation.canary import Singles, room
-from fedaudit.learn.crafting import Recipe, craft
 from fedaudit.learn.tasks import TorchTask, build_task
+from fedaudit.questions.canary.crafting import Recipe, craft
+from fedaudit.questions.canary.parties import Singles, room
 from fedaudit.types import Records
 
 MOCKS, TOGETHER, LARGE = 64, 16, 4  # mock updates; canaries at once, of a small network and of a large one

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from docs.canary_cases import cifar, design_of
-from fedaudit.audit.canaries import ALIVE
-from fedaudit.audit.judge.canary import MIDDLE
 from fedaudit.config.schema import parse
-from fedaudit.federation.canary import Canaries, Design
-from fedaudit.learn.crafting import Objective
 from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.questions.canary.crafting import Objective
+from fedaudit.questions.canary.judge import MIDDLE
+from fedaudit.questions.canary.parties import Canaries, Design
+from fedaudit.questions.canary.watch import ALIVE
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Floats, Records, Role, State
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedaudit.audit.canaries import CRAFTED
 from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
-from fedaudit.federation.canary import Canaries, Design
+from fedaudit.questions.canary.parties import Canaries, Design
+from fedaudit.questions.canary.watch import CRAFTED
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats.canary import one_shot_bound, one_shot_epsilon, probes_needed
@@ -185,7 +185,7 @@ def mechanisms(_: Path) -> dict[str, Any]:
                 prepared.auditor.observe(round)
             (result,) = [r for r in prepared.auditor.snapshot().results if r.attack == "canife"]
             bound, claim = result.estimates["epsilon-bonferroni"], result.estimates["epsilon-accountant-round"]
-            said = any("does not hold" in warning for warning in result.warnings)
+            said = any(told.code in ("round-refuted", "run-refuted") for told in result.told)
             lines.append({"seed": seed, "proved": bound.value, "claimed": claim.value, "refuted": said})
     return {"found": found, "probes": 240, "needed": probes_needed(noise, noise / 3, delta)}
 

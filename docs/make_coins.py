@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.audit.judge.quoted import headlines
+from fedaudit.audit.quoted import headlines
 from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.privacy.accounting import stated

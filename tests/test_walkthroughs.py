@@ -49,9 +49,9 @@ def added(text: str, into: str, code: str) -> str:
     imports = [line for line in code.splitlines() if line.startswith("from ")]
     entries = [line for line in code.splitlines() if line.startswith("    ")]
     lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if re.match(rf"{into}\b.* = {{$", line))
+    start = next(i for i, line in enumerate(lines) if re.match(rf"{into}\b.* = [{{(]", line))
     lines[start + 1 : start + 1] = entries
-    last = max(i for i, line in enumerate(lines[:start]) if line.startswith("from "))
+    last = max((i for i, line in enumerate(lines[:start]) if line.startswith("from ")), default=0)
     lines[last:last] = imports
     return "\n".join(lines) + "\n"
 
@@ -119,10 +119,10 @@ def call(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_only_the_list_of_attacks_and_the_test_table_are_touched() -> None:
+def test_only_the_list_of_questions_and_the_test_table_are_touched() -> None:
     assert not [path for path in new_files() if (ROOT / path).exists()]
     assert set(additions()) == {
-        ("src/fedaudit/adversary/attacks/__init__.py", "REGISTRY"),
+        ("src/fedaudit/questions/__init__.py", "ROOMS"),
         ("tests/adversary/attacks/test_registry.py", "ROWS"),
     }
 
@@ -130,7 +130,8 @@ def test_only_the_list_of_attacks_and_the_test_table_are_touched() -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("attacks", r"lowest-loss\n +the lowest loss of the record in any round"),
+        ("attacks", r"lowest-loss\n +the lowest loss of the record in any round\s+skip = 0  # rounds at the beginning"),
+        ("questions", r"class-shares\n +of which classes has a party more records than the other parties"),
         ("defences", r"sparsify\n +small changes of weights are not sent \(strength = their share\)\s+keys: strength"),
         ("data", r"json-lines\n +a file of JSON lines with x and y \(path, whose\)\s+keys: path, whose"),
     ],
@@ -149,10 +150,11 @@ def test_the_template_explains_what_was_added(copy: Path) -> None:
 def test_the_tests_of_the_page_pass(copy: Path) -> None:
     ours = [path for path in new_files() if path.startswith("tests/")]
     table = [path for path, _ in additions() if path.startswith("tests/")]
-    assert (len(ours), len(table)) == (3, 1)
-    chosen = "lowest or largest or lines or every_attack"
+    assert (len(ours), len(table)) == (4, 1)
+    chosen = "lowest or largest or lines or every_attack or asked_by_its_name or which_bias"
     said = call(copy, "pytest", "-p", "no:cacheprovider", "-q", *ours, *table, "-k", chosen)
-    assert "6 passed" in said  # one for each of ours; of the table, its contract, its sign, and that none is missing
+    # Two of the attack, two of the question, one of each other; of the table, contract, sign, and that none is missing.
+    assert "9 passed" in said
 
 
 def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
@@ -168,11 +170,19 @@ def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
         "name": "digits", "records": 1797, "classes": 10, "subjects": None, "input_shape": None,
     }  # fmt: skip
     assert results["run"]["config"]["defences"] == [{"name": "sparsify", "strength": 0.9}]
-    pooled = {(r["attack"], r["model"]): r["estimates"]["auc"] for r in results["results"] if r["party"] is None}
+    found = [r for r in results["results"] if r["party"] is None and "auc" in r["estimates"]]
+    pooled = {(r["attack"], r["model"]): r["estimates"]["auc"] for r in found}
     for model in ("global", "local"):
-        lowest = pooled["lowest-loss", model]
-        assert lowest["low"] < lowest["value"] < lowest["high"]
+        for name in ("lowest-loss", "lowest-loss+skip=1"):
+            assert pooled[name, model]["low"] < pooled[name, model]["value"] < pooled[name, model]["high"]
     assert results["degraded"] == []
+    (asked,) = (r for r in results["results"] if r.get("question") == "class-shares")
+    told = asked["estimates"]["rightly-told"]
+    assert (asked["unit"], asked["vantage"], asked["model"]) == ("party", "server", "local")
+    assert told["low"] < told["value"] <= told["high"]
+    said = call(copy, "fedaudit", "report", "runs/my")
+    page = (copy / "runs" / "my" / "report.html").read_text()
+    assert "classes told rightly" in page, said
 
 
 # ------------------------------------------------------------------ docs/codes.md

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedaudit.adversary.attacks import every, made
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
@@ -30,6 +31,11 @@ def config(**sections: dict[str, Any]) -> Config:
         given = base[section] | values
         base[section] = {key: value for key, value in given.items() if value is not None}  # None takes a key out
     return parse(base)
+
+
+def of_records() -> list[str]:
+    """All attacks on records, but for those that need an adversary with a shadow model."""
+    return [name for name in every("record", "source") if "shadow" not in made(name).fitted_on]
 
 
 def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]]:

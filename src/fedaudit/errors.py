@@ -5,6 +5,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 WRONG_USE = 2  # found before training: configuration or input, or a folder that holds another run
@@ -58,3 +59,14 @@ def suggest(word: str, known: Iterable[str]) -> str:
     near = get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return f"{hint}Known: {', '.join(names)}."
+
+
+def say(error: BaseException) -> str:
+    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
+    if isinstance(error, FedauditError):
+        return error.what
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else f" in {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{place}"

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import made
 from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
 from fedaudit.audit.shadows import SHADOW, Shadow
 from fedaudit.config.schema import Config
-from fedaudit.federation.canary import Canaries
 from fedaudit.federation.simulate import federate
+from fedaudit.questions.canary.parties import Canaries
 from fedaudit.session import isolation
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
@@ -138,7 +138,7 @@ def test_what_attacks_with_nothing_in_common_cost_adds_up_to_the_audit(attacks: 
 def test_what_is_kept_of_the_rounds_and_what_is_fitted_is_charged(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cosine, loss = (type(REGISTRY[name].make()) for name in ("gradient-cosine", "loss"))
+    cosine, loss = (type(made(name)) for name in ("gradient-cosine", "loss"))
     fit, reduce = cosine.fit, collect.Sight.reduce
 
     def fitting(*given: Any) -> Any:

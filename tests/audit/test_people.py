@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedaudit.adversary.attacks import SUBJECT
+from fedaudit.adversary.attacks import every
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
-from fedaudit.audit.judge.sentences import of_former_version
-from fedaudit.audit.judge.subjects import f1, rates
 from fedaudit.audit.known import KNOWN, known, possible, usual
+from fedaudit.audit.sentences import of_former_version
 from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
 from fedaudit.config.schema import Config, parse
+from fedaudit.questions.subject.judge import f1, rates
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate
@@ -34,7 +34,7 @@ from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tp
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
 from tests.worlds import silent, watch
 
-EVERY = list(SUBJECT)
+EVERY = every("subject")
 
 
 def people(tmp_path: Path, attacks: list[str] | None = None, audit: Any = None, **federation: Any) -> Config:
@@ -153,7 +153,7 @@ def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: P
     few = {"parties": 4, "rounds": 2, "local_epochs": 1, "split_subjects": scattered}
     prepared = prepare(people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, **few))
     settings, game = replace(prepared.settings, attacks=[ByAParty()]), prepared.game
-    prepared = replace(prepared, settings=settings, auditor=Auditor(prepared.task, game, settings))
+    prepared = replace(prepared, auditor=Auditor(prepared.task, game, settings))
     found = [r for r in watch(prepared).results if r.attack == "subject-fta"]
     trained = game.training
     assert trained is not None

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import SHADOW as SERIES
 from fedaudit.adversary.reductions import Table
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadows import own_game
@@ -15,11 +14,13 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
+from fedaudit.session.adversaries import SERIES
 from fedaudit.session.engines import rounds
 from fedaudit.session.isolation import Isolation
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import run
 from fedaudit.types import Audit, Moment, Role
+from fedaudit.words import all_words
 from tests.worlds import config, null_world, silent, watch
 
 ADVERSARIES = ("agg-sh", "agg-mal", "do-sh")
@@ -65,7 +66,7 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
 
 def says_what_it_costs_the_honest_parties(audit: Audit) -> None:
     assert set(audit.accuracy) == {"members", "evaluation", "evaluation under agg-mal"}
-    (notice,) = [n for n in audit.notices if "agg-mal" in n]
+    (notice,) = [n for n in all_words(audit.notices) if "agg-mal" in n]
     assert "in the honest federation" in notice
 
 
@@ -81,7 +82,14 @@ def with_null_parties(prepared: Prepared, settings: Config) -> Prepared:
         null = replace(null, auditor=Auditor(null.task, null.game, replace(null.settings, shadow=shadow)))
     if prepared.isolation:
         of = prepared.isolation
-        alone = Isolation(null.task, null.game, null.parties, of.settings, of.defence, of.shadow.training)
+        alone = Isolation(
+            task=null.task,
+            game=null.game,
+            parties=null.parties,
+            settings=of.settings,
+            defence=of.defence,
+            how=of.shadow.training,
+        )
         null = replace(null, isolation=alone)
     return null
 
@@ -151,7 +159,7 @@ def test_regression_has_gradients_only() -> None:
     )  # fmt: skip
     audit = watch(prepare(settings))
     assert {r.attack for r in audit.results if r.attack in SERIES} == {"gradient-series"}
-    assert any("logit-series" in notice and "Left out" in notice for notice in audit.notices)
+    assert any("logit-series" in notice and "Left out" in notice for notice in all_words(audit.notices))
     assert audit.failed == {}
 
 
@@ -215,7 +223,7 @@ def test_training_that_is_stopped_leaves_nobody_isolated_and_says_so(tmp_path: P
 def test_agg_mal_says_what_it_costs_a_regression() -> None:
     asked = {"adversary": "agg-mal", "attacks": ["loss", "gradient-series"]}
     settings = config(data={"name": "diabetes"}, federation={"rounds": 2}, audit=asked)
-    (notice,) = [n for n in audited(prepare(settings)).notices if "agg-mal" in n]
+    (notice,) = [n for n in all_words(audited(prepare(settings)).notices) if "agg-mal" in n]
     assert "mean squared error" in notice
     assert "95% interval" in notice
 

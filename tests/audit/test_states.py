@@ -9,26 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY, SHADOW, SUBJECT
+from fedaudit.adversary.attacks import every
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
+from fedaudit.session.adversaries import SERIES
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Audit, Floats
 from tests.audit.test_attributes import world
 from tests.audit.test_people import people
-from tests.worlds import config
+from tests.worlds import config, of_records
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 def every_attack() -> dict[str, Any]:
     """But for the variants of a slope that another signal has, too."""
-    attacks = [name for name in REGISTRY if not re.match("fta-(loss|logit)-", name)]
+    attacks = [name for name in of_records() if not re.match("fta-(loss|logit)-", name)]
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
-    return {"attacks": attacks, "vantages": vantages, "reference": {"models": 4}, "tear": tear}
+    options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
+    return {"attacks": [*attacks, *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:
@@ -93,12 +95,12 @@ def test_every_attack_goes_on_in_another_process_after_every_round(
 
 
 def of_a_shadow(folder: Path) -> Config:
-    return config(federation={"rounds": 3}, audit={"attacks": ["loss", *SHADOW], "adversary": "agg-sh"})
+    return config(federation={"rounds": 3}, audit={"attacks": ["loss", *SERIES], "adversary": "agg-sh"})
 
 
 def of_subjects(folder: Path) -> Config:
     options = {"vantages": ["client", "server"], "reference": {"models": 4}}
-    return people(folder, list(SUBJECT), options, rounds=3, local_epochs=2)
+    return people(folder, every("subject"), options, rounds=3, local_epochs=2)
 
 
 def of_an_attribute(folder: Path) -> Config:
@@ -111,7 +113,8 @@ def of_an_attribute(folder: Path) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("settings", "attacks"), [(of_a_shadow, {*SHADOW}), (of_subjects, {*SUBJECT}), (of_an_attribute, {"attribute"})]
+    ("settings", "attacks"),
+    [(of_a_shadow, {*SERIES}), (of_subjects, {*every("subject")}), (of_an_attribute, {"attribute"})],
 )
 def test_attacks_that_are_not_on_records_alone_go_on_too(settings: Any, attacks: set[str], tmp_path: Path) -> None:
     prepared = prepare(settings(tmp_path))

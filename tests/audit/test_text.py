@@ -12,8 +12,8 @@ from torch import nn
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.signals import gradients
 from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.audit.judge.accuracy import share_right
-from fedaudit.audit.judge.blind import blind_block, blind_scores
+from fedaudit.audit.accuracy import share_right
+from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError

@@ -9,8 +9,12 @@ from fedaudit.data.records import dataset
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.federation import canary
-from fedaudit.federation.canary import (
+from fedaudit.federation.sampling import START, plans
+from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.questions.canary import parties as canary
+from fedaudit.questions.canary.crafting import Recipe, flat
+from fedaudit.questions.canary.parties import (
     Canaries,
     CanaryParty,
     Design,
@@ -23,11 +27,7 @@ from fedaudit.federation.canary import (
     with_probes,
     with_random,
 )
-from fedaudit.federation.sampling import START, plans
-from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.learn.crafting import Recipe, flat
-from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.session.canaries import INCLUDED_STREAM
+from fedaudit.questions.canary.plan import INCLUDED_STREAM
 from fedaudit.types import Moment, Party, Plan, Records, Round
 
 CLIP, LR = 0.5, 0.1

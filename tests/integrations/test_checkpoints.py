@@ -17,9 +17,8 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.data.game_file import load_game, save_game
 from fedaudit.data.set_aside import joined, set_aside
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.checkpoints import rounds
+from fedaudit.integrations.checkpoints import import_checkpoints, rounds
 from fedaudit.integrations.flower.server import trace_strategy
-from fedaudit.integrations.importing import import_checkpoints
 from fedaudit.integrations.options import checked, make_auditor
 from fedaudit.trace.store import Store
 from fedaudit.types import Round
@@ -214,6 +213,8 @@ def test_the_sections_of_audit_reach_an_import_or_are_refused(tmp_path: Path) ->
         return list(document.notices)
 
     assert any("[audit.tear] has no effect" in line for line in imported("told", tear={"queries": 240}))
+    told = imported("few", attacks=None, fpr=[0.004])
+    assert any(line.startswith("Left out (fitted on half of the calibration records") for line in told)
     with pytest.raises(FedauditError, match=r"audit\.adversary .*fedaudit run"):
         imported("refused", adversary="agg-sh")
 

@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedaudit.integrations.flower.canary import AUTHORISED, BANNER, SCORES, CanaryMod
-from fedaudit.learn.crafting import Recipe
 from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.questions.canary.crafting import Recipe
 from fedaudit.types import State
 from tests.integrations.flower_world import LocalGrid
 from tests.integrations.worlds import net, part

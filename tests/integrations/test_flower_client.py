@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.judge.blind import blind_scores
+from fedaudit.audit.blind import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, WITHHELD, PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
@@ -111,7 +111,7 @@ def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: p
         return limited(message, context, call_next) if context.node_id == 101 else call_next(message, context)
 
     grid = LocalGrid(client_app([only_north]))
-    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party_of)
+    strategy = RecordedStrategy(FedAvg(min_train_nodes=1), lambda: Session(None), party=party_of)
     strategy.start(grid=grid, initial_arrays=initial(), num_rounds=4)
     sent = {when.round: set(json.loads(whole)[1]) for when, whole in strategy.session.seen.items()}
     assert sent == {number: {"south"} for number in (1, 2, 3, 4)}
@@ -202,7 +202,7 @@ def test_results_on_the_way_are_few_and_blind_is_fitted_once(tmp_path: Path, mon
         return blind_scores(game, seed)
 
     monkeypatch.setattr(Session, "finish", finish)
-    monkeypatch.setattr("fedaudit.audit.judge.blind.blind_scores", blind)
+    monkeypatch.setattr("fedaudit.audit.blind.blind_scores", blind)
     reply = next(iter(send(client_app(), [1])))
     app = client_app([PartyAudit(net, game_of, rounds=32, out=tmp_path, attacks=("loss",)), lambda *_: reply])
     seldom = [1, 2, 3, 4, 5, 6, 7, 9, 17, 18, 19, 30]

@@ -8,8 +8,8 @@ import torch
 
 from fedaudit.errors import FedauditError
 from fedaudit.learn.arrays import tensor
-from fedaudit.learn.crafting import Crafted, Recipe, craft, flat, objective, one_by_one, together
 from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.questions.canary.crafting import Crafted, Recipe, craft, flat, objective, one_by_one, together
 from fedaudit.types import Floats, Records, State
 
 LR = 0.1

@@ -23,7 +23,7 @@ def canaries_alone() -> dict[str, Any]:
 def test_the_verdict_points_to_the_canaries() -> None:
     said = " ".join(report.verdict(quotable(canaries_alone())))
     assert "no statement about who was trained on" in said
-    assert "What canaries show about one party is a section of its own." in said
+    assert "What was found by one-shot is a section of its own." in said
     assert "canaries" not in " ".join(report.verdict(quotable(canaries_alone() | {"results": []})))
 
 

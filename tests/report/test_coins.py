@@ -2,9 +2,15 @@
 
 from typing import Any
 
-from fedaudit.report.coins import coins
+from fedaudit.questions.coins.panel import sections
 from fedaudit.report.html import render
 from tests.report.builder import quotable, read, results
+
+
+def panel_of(found: Any) -> Any:
+    (section,) = sections(found)
+    (panel,) = section.panels
+    return panel
 
 
 def with_coins(bound: float | None, **federation: Any) -> Any:
@@ -22,12 +28,12 @@ def with_coins(bound: float | None, **federation: Any) -> Any:
 
 
 def test_a_run_without_coins_has_no_panel() -> None:
-    assert coins(quotable(results())) is None
+    assert not sections(quotable(results()))
     assert 'id="coins"' not in render(read(results()))
 
 
 def test_the_bound_stands_beside_the_claim() -> None:
-    panel = coins(quotable(with_coins(1.25)))
+    panel = panel_of(quotable(with_coins(1.25)))
     assert panel is not None
     ((_, table),) = panel.tables
     assert [row[3:8] for row in table.rows] == [["1.25", "5.10", "4 at delta 1e-05", "890", "97.5 %"]] * 2
@@ -39,20 +45,20 @@ def test_the_bound_stands_beside_the_claim() -> None:
 
 
 def test_a_refuted_claim_is_said_to_be_refuted() -> None:
-    panel = coins(quotable(with_coins(4.5)))
+    panel = panel_of(quotable(with_coins(4.5)))
     assert panel is not None
     assert "is refuted" in panel.lead
     assert panel.tone == "warn"
 
 
 def test_a_claim_about_another_unit_is_not_compared() -> None:
-    panel = coins(quotable(with_coins(4.5, partition="subjects")))
+    panel = panel_of(quotable(with_coins(4.5, partition="subjects")))
     assert panel is not None
     assert "There is no claim about one person" in panel.lead
     assert {row[5] for row in panel.tables[0][1].rows} == {"–"}
 
 
 def test_no_value_is_a_dash_with_its_reason() -> None:
-    panel = coins(quotable(with_coins(None)))
+    panel = panel_of(quotable(with_coins(None)))
     assert panel is not None
     assert {row[3] for row in panel.tables[0][1].rows} == {"– (not fair)"}

@@ -3,14 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 
 from fedaudit.results.document import SCHEMA_FILE, DataInfo
 from fedaudit.results.schema import of_kind, schema
-from fedaudit.types import Kind, ModelKind, Unit, Vantage
+from fedaudit.types import Kind, ModelKind, Vantage
+from fedaudit.types.stored import if_known
 from tests.results.test_document import NAMES, stored
 
 VALIDATOR = jsonschema.Draft202012Validator(schema())
@@ -30,9 +31,9 @@ def test_files_of_version_0_1_0_follow_it(name: str) -> None:
 def test_a_new_field_is_in_it_and_not_asked_for() -> None:
     @dataclass(frozen=True)
     class Later(DataInfo):
-        licence: str | None = None
+        licence: Annotated[str | None, if_known()] = None
 
-    before, now = of_kind(DataInfo, {}), of_kind(Later, {})
+    before, now = of_kind(DataInfo), of_kind(Later)
     assert now["required"] == before["required"]
     assert now["properties"] == before["properties"] | {"licence": {"type": "string"}}
 
@@ -46,6 +47,7 @@ def at(values: Any, path: str) -> tuple[Any, Any]:
 
 
 AUC = "results/0/estimates/auc"
+AN_ESTIMATE = stored("people")["results"][0]["estimates"]["auc"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,8 @@ AUC = "results/0/estimates/auc"
         ("results/0/more", 1),
         ("results/0/vantage", "nowhere"),
         ("results/0/model", "both"),
-        ("results/0/unit", "household"),
+        ("results/0/unit", "Household"),
+        ("results/0/unit", 7),
         ("results/0/party", 0),
         ("results/0/round", -1),
         ("results/0/estimates", {}),
@@ -75,6 +78,10 @@ AUC = "results/0/estimates/auc"
         ("results/0/cost/epochs", -0.1),
         ("results/0/warnings", "none"),
         ("results/0/estimates/precision", {}),
+        ("results/0/estimates/AUC", AN_ESTIMATE),
+        ("results/0/estimates/tpr@", AN_ESTIMATE),
+        ("results/0/estimates/two words", AN_ESTIMATE),
+        ("results/0/beside", {"auc": AN_ESTIMATE}),
         (f"{AUC}/value", "0.5"),
         (f"{AUC}/more", 1),
         (f"{AUC}/confidence", 1),
@@ -86,6 +93,8 @@ AUC = "results/0/estimates/auc"
         (f"{AUC}/n_cal", -1),
         (f"{AUC}/realised_fpr_interval", [0.1]),
         (f"{AUC}/ceiling", None),
+        (f"{AUC}/guaranteed", None),
+        (f"{AUC}/name", "auc"),
         (f"{AUC}/reason", 1),
         ("results/0/curves/roc/x", [None]),
         ("results/0/curves/roc/more", 1),
@@ -100,6 +109,13 @@ def test_it_refuses(path: str, value: Any) -> None:
     holder, key = at(values, path)
     holder[key] = value
     assert not VALIDATOR.is_valid(values)
+
+
+@pytest.mark.parametrize("name", ["auc", "tpr@0.01", "tpr@1e-05", "epsilon-one-run", "f1@5", "share-of-class2"])
+def test_a_metric_may_have_any_name_of_this_shape(name: str) -> None:
+    values = stored("people")
+    values["results"][0] |= {"estimates": {name: AN_ESTIMATE}, "beside": {f"{name}-minus-primary": AN_ESTIMATE}}
+    VALIDATOR.validate(values)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +143,6 @@ def test_its_words_are_those_of_the_types() -> None:
     entry, estimate = definitions["AuditResult"]["properties"], definitions["Estimate"]["properties"]
     assert entry["vantage"]["enum"] == [vantage.value for vantage in Vantage]
     assert entry["model"]["enum"] == list(ModelKind.__args__)  # type: ignore[attr-defined]
-    assert entry["unit"]["enum"] == list(Unit.__args__)  # type: ignore[attr-defined]
     assert estimate["kind"]["enum"] == list(Kind.__args__)  # type: ignore[attr-defined]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.plain import plain
+from fedaudit.results.schema import plain
 from fedaudit.results.score_file import estimate
 from fedaudit.stats.gaussian import gaussian_epsilon
 from tests.command import fedaudit

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaudit.audit.judge.case import estimates
-from fedaudit.audit.judge.quoted import chosen
-from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.case import estimates
+from fedaudit.audit.quoted import chosen
+from fedaudit.audit.sentences import Scene, worded
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save, save_scores

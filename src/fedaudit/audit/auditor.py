@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.attacks import BLIND, about
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.audit.canaries import CanaryWatch
-from fedaudit.audit.collect import Sight, say
-from fedaudit.audit.judge import JUDGES, Case, coins
-from fedaudit.audit.judge.accuracy import accuracy, packed, right_answers, unpacked, useless
-from fedaudit.audit.judge.blind import Blind
-from fedaudit.audit.judge.case import Estimates
-from fedaudit.audit.judge.quoted import compared_parties, headlines, in_words, unseen_parties
-from fedaudit.audit.judge.sentences import Scene, worded
+from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
+from fedaudit.audit.blind import Blind
+from fedaudit.audit.case import Case, Estimates
+from fedaudit.audit.collect import Sight
 from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
+from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
+from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
-from fedaudit.audit.settings import NO_RECORDS, Settings
+from fedaudit.audit.sentences import Scene, worded
+from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.shadows import SHADOW
-from fedaudit.errors import OF_OTHERS, FedauditError
+from fedaudit.config.attack_registry import ATTACKS, BLIND
+from fedaudit.errors import OF_OTHERS, FedauditError, say
+from fedaudit.questions import named
 from fedaudit.stats.strongest import Heard
 from fedaudit.types import (
     Audit,
@@ -39,12 +39,17 @@ from fedaudit.types import (
     Measured,
     ModelKind,
     Moment,
+    Notice,
     Observation,
     Round,
     State,
     Stored,
     Task,
     Vantage,
+    as_notices,
+    notice,
+    once,
+    warning,
 )
 
 POINTS = 12  # of the curve over rounds of an attack that is not primary
@@ -61,14 +66,19 @@ class Auditor:
         self.panels = Panels(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
-        self.unjudged: dict[str, str] = {}  # rounds without an estimate of the primary attack, and why
+        self.unjudged: list[Notice] = []  # rounds without an estimate of the primary attack
         self.failed: dict[str, str] = {}
         self.released: State | None = None
         self.asked_by = task
         self.blind = Blind(game, settings.seed)
         self.right: Bools | None = None  # which candidates the released model classifies correctly, if known
         self.last_round = 0
-        self.canaries = CanaryWatch(settings.canaries) if settings.canaries else None
+        observers = {name: named(name).observer(asked) for name, asked in settings.asked.items()}
+        self.observers: dict[str, Observer] = {name: one for name, one in observers.items() if one is not None}
+
+    def fresh(self) -> Auditor:
+        """The same audit before its first round."""
+        return Auditor(self.task, self.game, self.settings)
 
     # ------------------------------------------------------------------ collect
 
@@ -92,7 +102,9 @@ class Auditor:
         shadow, own = self.settings.shadow, self.panels.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
             of[SHADOW] = seen
-        of |= self.canaries.measure(round, self.task) if self.canaries else {}
+        shown = Shown(round, self.task, self.settings.watched(), self.game.parties, self.settings.serve)
+        for observer in self.observers.values():
+            of |= observer.measure(shown)
         return Observation(round.index, of, round.probe)
 
     def absorb(self, seen: Observation | None, round: Round | None = None) -> Observation | None:
@@ -105,8 +117,8 @@ class Auditor:
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
-        if self.canaries:
-            costed |= self.canaries.absorb(seen.moment, seen.of)
+        for observer in self.observers.values():
+            costed |= observer.absorb(seen.moment, seen.of)
         if not seen.probe:
             self.released = (round.aggregate or round.broadcast) if round else None
             self.right, self.last_round = None, seen.round
@@ -158,7 +170,7 @@ class Auditor:
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.panels, settings.shadow.party if settings.shadow else None)
         seen = scores, self.fprs, self.last_round
-        return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history, self.canaries)
+        return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history)
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -166,35 +178,51 @@ class Auditor:
             raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
-        concluded: list[str] = []
+        concluded: list[Notice] = []
         for vantage, model in case.settings.watched():
             for attack in case.alive(vantage, model):
                 with case.blamed_on(attack.name):
-                    verdict = JUDGES[attack.question](case, attack, vantage, model)
+                    verdict = named(attack.question).judge(case, attack, vantage, model)
                     results += verdict.results
-                    concluded += verdict.notices
-        warnings: list[str] = []
+                    concluded += as_notices(verdict.notices)
+            for result_name, observer in self._looking(vantage, model):
+                with case.blamed_on(result_name):
+                    verdict = observer.judge(case, result_name, vantage, model)
+                    results += verdict.results
+                    concluded += as_notices(verdict.notices)
+        warnings: list[Notice] = []
         with case.blamed_on(BLIND):
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
             warnings += counts_differ(results[-1].estimates.get("count-auc"))
         chosen = headlines(case)
         results = [result for result in results if result.attack not in case.failed]
-        warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
-        warnings += [warning for result in results for warning in result.warnings]
+        warnings += [warning("attack-failed", attack=name, why=why) for name, why in case.failed.items()]
+        warnings += [one for result in results for one in result.told]
         worth = self.accuracy()
-        glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, glossary)
+        glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
+        brief = {name: ATTACKS.brief(name) for name in glossary}
+        glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
-        bounds = coins.quoted(quoted, self.settings.coins.unit) if self.settings.coins else []
-        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *map(in_words, uneven)]
-        notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
+        bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
+        notices = [*as_notices(bounds), *concluded, *self.notices, *unseen_parties(case), *chosen.notices]
+        notices += [*map(more_exposed, uneven), *self.unjudged]
         notices += [note for _, sight in self.panels for note in sight.notes]
         notices += seconds_for_epochs(list(self.panels.sights.values()))
         worthless = useless(self.game, worth)
-        found = Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary)
+        found = Audit(results, quoted, worth, once(warnings), notices, case.failed, glossary)
         return replace(found, useless=worthless, more_exposed=uneven)
+
+    def _looking(self, vantage: Vantage, model: ModelKind) -> list[tuple[str, Observer]]:
+        """What questions that look for themselves find from there, by the names of their results."""
+        return [
+            (name, self.observers[question])
+            for question, asked in self.settings.looking().items()
+            if asked.can_be_seen(vantage, model)
+            for name in asked.names
+        ]
 
     def accuracy(self) -> Estimates:
         """The accuracy of the released model on members and on outsiders."""
@@ -226,7 +254,7 @@ class Auditor:
         for vantage, model in case.settings.watched():
             leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
             shares = self.settings.shares(len(self.settings.ranked(vantage)), len(limits))
-            for attack in (a for a in case.alive(vantage, model) if a.question not in NO_RECORDS):
+            for attack in (a for a in case.alive(vantage, model) if of_membership(a)):
                 if attack.name in leading:
                     self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
                 elif limits or round in self.thinned:
@@ -260,8 +288,9 @@ class Auditor:
         except TooLongError as error:
             self.failed.setdefault(attack.name, say(error))
         except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
-            where = f"Round {round}, {attack.name} on {model} models has no estimate"
-            self.unjudged.setdefault(where, say(error))
+            where = {"round": round, "attack": attack.name, "model": model}
+            if not any(where.items() <= told.data.items() for told in self.unjudged):
+                self.unjudged.append(notice("no-estimate", **where, why=say(error)))
 
     @cached_property
     def thinned(self) -> frozenset[int]:
@@ -278,7 +307,7 @@ class Auditor:
         plain = self.panels.sights
         ordered = sorted(panels, key=lambda p: (p.model == "local", p.sight is not plain.get(p.party)))
         for panel in ordered:
-            for attack in (a for a in panel.attacks if a.name not in case.failed and a.question not in NO_RECORDS):
+            for attack in (a for a in panel.attacks if a.name not in case.failed and of_membership(a)):
                 place = attack.name, panel.model, panel.party
                 if place in written:
                     continue
@@ -316,12 +345,12 @@ class Auditor:
             "sights": [sight.state() for _, sight in self.panels],
             "history": history,
             "bands": [{"of": list(of), "seen": band.state()} for of, band in self.bands.items()],
-            "unjudged": dict(self.unjudged),
+            "unjudged": [told.stored() for told in self.unjudged],
             "failed": dict(self.failed),
             "last_round": self.last_round,
             "right": packed(right),
             "blind": self.blind.state(),
-            **({"canaries": self.canaries.state()} if self.canaries else {}),
+            "observers": {name: observer.state() for name, observer in self.observers.items()},
         }
 
     def restore(self, state: Stored) -> None:
@@ -337,12 +366,15 @@ class Auditor:
             vantage, attack, model = entry["of"]
             band = self.bands[vantage, attack, model] = self.case().new_band()
             band.restore(entry["seen"])
-        self.unjudged, self.failed = dict(state["unjudged"]), dict(state["failed"])
+        unjudged, self.failed = state["unjudged"], dict(state["failed"])
+        if isinstance(unjudged, Mapping):  # as an earlier version kept it
+            unjudged = [f"{where}: {why}." for where, why in unjudged.items()]
+        self.unjudged = [*as_notices(unjudged)]
         self.last_round = state["last_round"]
         self.released, self.right = None, unpacked(state.get("right"))
         self.blind.restore(state["blind"])
-        if self.canaries:
-            self.canaries.restore(state["canaries"])
+        for name, observer in self.observers.items():
+            observer.restore(state["observers"][name])
 
 
 def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def compare(
     marks a run that no other run beats in both accuracy and risk.
     """
     from fedaudit.results.compare import compare as compared
-    from fedaudit.results.plain import plain
+    from fedaudit.results.schema import plain
 
     found = compared(runs)
     if not printed_as_json(plain(found)):
@@ -41,7 +41,8 @@ def compare(
 
 def say(found: "Comparison") -> None:
     """A few short lines for each run, and then like beside like."""
-    from fedaudit.report.comparison import concerns, points, safer, titled
+    from fedaudit.questions import metric
+    from fedaudit.report.comparison import concerns, points, safer
     from fedaudit.stats.wording import full_text
 
     for row in found.rows:
@@ -55,7 +56,7 @@ def say(found: "Comparison") -> None:
         if row.per_person:
             show(f"      per person: {row.per_person.text}")
     for like in found.alike:
-        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models: {titled(like.metric)}"))
+        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models: {metric(like.metric).title}"))
         for run, estimate in like.risks.items():
             show(f"    {full_text(like.metric, estimate)}  {run}")
         for gap in found.differences:

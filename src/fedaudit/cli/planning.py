@@ -97,9 +97,9 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
 def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     """The tables for the game that a configuration describes: with its own sizes, counted in people where it knows
     them, and with what is left of the calibration records if attacks are fitted on half of them."""
-    game, settings = staged.game, staged.settings
-    fprs, confidence = settings.fpr or FPRS, settings.confidence
-    fitted = ", ".join(attack.name for attack in settings.attacks if attack.fits or attack.tunes)
+    game, request = staged.game, staged.request
+    fprs, confidence = staged.config.audit.fpr or FPRS, staged.config.audit.confidence
+    fitted = ", ".join(attack.name for attack in request.attacks if attack.calibrates_less)
     people = game.candidates.unit == "subject" or game.candidates.subject is not None
     who = "people" if people else "records"
     parties = [game.candidates.of_party(party) for party in game.parties]
@@ -124,8 +124,8 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
 
 def probes_of(staged: Staged) -> list[str]:
     """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.config.canary import Canary
-    from fedaudit.session.canaries import asked_for, claim_of, stretch
+    from fedaudit.questions.canary.options import Canary
+    from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
     from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
     from fedaudit.stats.gaussian import gaussian_epsilon

@@ -9,14 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
+from fedaudit import questions
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.attacks import Attribute, Matched, Reference
-from fedaudit.config.canary import Canary, looking_at_the_sum
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
-from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section
+from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
 from fedaudit.config.tear import Tear
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
+from fedaudit.questions.canary.options import Canary, looking_at_the_sum
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
@@ -41,6 +43,21 @@ def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Once = AfterValidator(_once)
+Attack = Annotated[str, BeforeValidator(ATTACKS.named)]  # a name, or a table with a name and options
+
+
+def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each section is read by the question that it names."""
+    for name, options in asked.items():
+        try:
+            questions.named(name).options(options)
+        except FedauditError as error:
+            raise refused("unknown-question", name, error.what, error.todo) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            told, key = first.get("ctx", {}), ".".join(map(str, (name, *first["loc"])))
+            raise refused("bad-value", key, told.get("what", first["msg"]), told.get("todo", "Correct it.")) from error
+    return asked
 
 
 # Keys that have no effect under a choice: giving one is an error, and they are not stored.
@@ -173,7 +190,7 @@ class Federation(Section):
 class Fusion(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
-    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = Field(
+    attacks: Annotated[tuple[Attack, ...], Field(min_length=2), Once] = Field(
         ("gradient-cosine", "fta-confidence"), description="whose scores are added up"
     )
     weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
@@ -197,8 +214,10 @@ class Audit(Section):
     vantages: Annotated[tuple[Vantage, ...], Field(min_length=1), Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
-    attacks: Annotated[tuple[str, ...], Once] | None = Field(
-        None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
+    attacks: Annotated[tuple[Attack, ...], Once] | None = Field(
+        None,
+        description='see `fedaudit list attacks`; options: { name = "fta", degree = 2 } or [[audit.attacks]]; '
+        "not set: all that cost at most one local epoch a round",
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
@@ -219,6 +238,9 @@ class Audit(Section):
     matched: Matched | None = None
     tear: Tear | None = None
     canary: Canary | None = None
+    questions: Annotated[dict[str, dict[str, Any]], AfterValidator(_askable)] | None = Field(
+        None, description="questions from other packages, each with its options: [audit.questions.NAME]"
+    )
 
 
 class Config(Section):

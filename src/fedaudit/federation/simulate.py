@@ -8,7 +8,6 @@ import numpy as np
 
 from fedaudit.defences.slots import NONE, Defence
 from fedaudit.federation import at_once
-from fedaudit.federation.canary import CanaryParty, RandomParty
 from fedaudit.federation.sampling import START, scheduled
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
@@ -102,7 +101,7 @@ class Work:
 def stackable(task: TorchTask, parties: Sequence[Party]) -> dict[str, Trainer]:
     """The parties by name if they can be trained at once: all honest and alike, enough of them, and a small MLP.
     Otherwise empty. Canaries are ignored, so that the others train in the same way with and without them."""
-    others = [p for p in parties if not isinstance(p, CanaryParty | RandomParty)]
+    others = [p for p in parties if not getattr(p, "planted", False)]
     trainers = {p.name: p for p in others if type(p) is Trainer and not p.training.weight_decay}
     alike = len(trainers) == len(others) and len({p.training for p in trainers.values()}) == 1
     return trainers if alike and at_once.worthwhile(task, len(others)) else {}

@@ -1,4 +1,5 @@
-"""Reads a directory of checkpoints as rounds.
+"""`fedaudit import`: reads a directory of checkpoints as rounds, makes a trace of them, and audits it if the game is
+known.
 
     DIR/round-0.safetensors          the model before the first round (needed where parties' models are given)
     DIR/round-1.safetensors          the global model after round 1; any name that ends in the round's number
@@ -11,23 +12,95 @@ be a trace that was recorded without records to audit with.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedaudit.audit import Auditor
+from fedaudit.config.schema import Config
+from fedaudit.data.game_file import load_game
+from fedaudit.data.records import classes_of
 from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.integrations.options import open_session, refuse_ours
 from fedaudit.integrations.states import matched, numpy_state
+from fedaudit.learn.models.own import forward_of
+from fedaudit.learn.tasks import build_task
+from fedaudit.results.document import Document
+from fedaudit.session.assemble import Request, assemble
+from fedaudit.session.run import Progress
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import MAX_BYTES, DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import UNSEEN, Round, State, Trained
+from fedaudit.types import UNSEEN, Game, Notice, Round, State, Trained, gap
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
 TORCH = (".pt", ".pth")
 UNKNOWN = 0.0  # a checkpoint does not say how long an epoch took
+
+
+def import_checkpoints(
+    directory: Path, out: Path, progress: Progress, *, game: Path | None, config: Config, torch: bool, deltas: bool
+) -> Document | None:
+    """Writes the trace to `out`, and, with a game, results and report. Wrong files are refused before that."""
+    stored = partial(rounds, directory, torch=torch, deltas=deltas)
+    auditor = None
+    with progress("Reading the checkpoints", 0):
+        if game is not None:
+            first = next(stored(), None)
+            auditor = _auditor(directory, load_game(game), config, torch, first.aggregate if first else {})
+        task = auditor.task if auditor else None
+        made = partial(stored, like=task.initial(0) if task else None)
+        many = sum(1 for _ in made())  # read once without a trace: a wrong file is refused before anything is written
+    session = open_session(out, auditor, strict=True)
+    if session.last:
+        session.trace.store.close() if session.trace else None
+        what = f"{out} already holds a trace, up to round {session.last}"
+        raise FedauditError("not-empty", what, "Choose another folder with --out.")
+    lost: list[Notice] = []
+    with progress("Auditing the checkpoints" if auditor else "Recording the checkpoints", many) as step:
+        session.watch(_counted(made(lost=lost.append), step))
+    for each in lost:
+        session.gap(each)
+    with progress("Computing statistics", 0):
+        return session.finish(out)
+
+
+def _counted(rounds: Iterable[Round], step: Callable[[], None]) -> Iterator[Round]:
+    for round in rounds:
+        yield round
+        step()
+
+
+def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: State) -> Auditor:
+    refuse_ours(config.audit)
+    rows = game.candidates.rows
+    labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
+    model = config.model
+    build = partial(build_task, model.name, rows.x.shape[1:], options=model.arguments(), forward=forward_of(model))
+    task = build(classes=labels)
+    if labels and (classes := _outputs(first, task.initial(0))) > labels:
+        task = build(classes=classes)
+    return assemble(Request.beside(config, game, rounds=_count(directory, torch)), task)
+
+
+def _outputs(model: State, like: State) -> int:
+    """The number of classes of the checkpoint's last layer: the game may not have records of every class."""
+    name, last = str(len(like) - 1), list(like)[-1]  # without names, parameters are numbered
+    found = model.get(last, model.get(name, like[last]))
+    return int(found.shape[0]) if found.ndim == like[last].ndim > 0 else 0
+
+
+def _count(directory: Path, torch: bool) -> int:
+    if (directory / RUN).is_file():
+        return max(Store.read(directory).lineage.newest, 2)
+    return max(find(directory, torch))
+
+
+# ------------------------------------------------------------------ reading
 
 
 @dataclass(frozen=True)
@@ -45,7 +118,7 @@ def rounds(
     like: State | None = None,
     torch: bool = False,
     deltas: bool = False,
-    lost: Callable[[str], None] = lambda what: None,
+    lost: Callable[[Notice], None] = lambda what: None,
 ) -> Iterator[Round]:
     """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's). `lost` is
     told of rounds of a trace that are not as they were written: they are left out."""
@@ -73,15 +146,15 @@ def rounds(
         last = index, made
 
 
-def _recorded(store: Store, lost: Callable[[str], None]) -> Iterator[Round]:
-    for line in store.damage():
-        lost(line)
+def _recorded(store: Store, lost: Callable[[Notice], None]) -> Iterator[Round]:
+    for damaged in store.damage():
+        lost(damaged)
     for entry in store.entries():
         try:
             if entry.kept:
                 yield store.round(entry)
         except DamagedError as error:
-            lost(f"round {entry.round} of the trace is damaged and left out: {error}")
+            lost(gap("trace-damaged", round=entry.round, why=str(error)))
 
 
 def find(directory: Path, torch: bool) -> dict[int, Found]:

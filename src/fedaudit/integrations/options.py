@@ -4,53 +4,54 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fedaudit import __version__
-from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.settings import calibrating
+from fedaudit.audit import Auditor
 from fedaudit.config.schema import Audit, Config, parse
 from fedaudit.data.records import classes_of
+from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign
 from fedaudit.integrations.in_python import in_python
+from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
+from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About
-from fedaudit.session.adversaries import choose
-from fedaudit.session.canaries import asked_for
+from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
-from fedaudit.session.prepare import filter_options, fitting, search_options, unread
 from fedaudit.session.recording import Recording
-from fedaudit.session.session import Session, in_words, nobody, sentences
-from fedaudit.stats import needed_for_value
+from fedaudit.session.session import Session, in_words, nobody, some
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
-from fedaudit.types import Game, Vantage
+from fedaudit.types import Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
-Model = TorchTask | nn.Module | Callable[..., nn.Module] | str
+# Or a model of another framework, in plain arrays, and its class.
+Model = TorchTask | nn.Module | Callable[..., nn.Module] | PlainModel | type[PlainModel] | str
 Keep = Literal["signals", "snapshots"]
 
 
 class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
-    attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
-    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
-    `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
+    attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
+    a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
+    a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
+    inputs, or answers with a tuple or a dict.
     """
 
-    attacks: Iterable[str] | None
+    attacks: Iterable[str | Mapping[str, Any]] | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int
@@ -60,13 +61,14 @@ class PartyOptions(TypedDict, total=False):
 
 class Options(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
-    fusion: the keys of these sections of [audit], such as tear={"queries": 2000}."""
+    fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
 
     vantages: Iterable[str]
     keep: Keep
     tear: Mapping[str, Any]
     matched: Mapping[str, Any]
     fusion: Mapping[str, Any]
+    questions: Mapping[str, Mapping[str, Any]]
 
 
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
@@ -102,50 +104,19 @@ def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | Non
     """Everything that can be refused is refused here."""
     with in_python():
         task = as_task(model, game, forward)
-        return Auditor(task, game, suited(task, game, asked, asked.audit.vantages))
+        return assemble(Request.beside(asked, game), task)
 
 
-def suited(task: TorchTask, game: Game, asked: Config, vantages: Iterable[Vantage]) -> Settings:
-    """What was asked for, with attacks that the task can feed."""
-    named = asked.audit.attacks is not None
-    settings = settings_of(asked, vantages, asked.federation.rounds)
-    settings.checked(named)  # before the model is looked at: what is wrong with the request is told first
-    fit = fitted(settings, task, game, asked)
-    return fit if named else _that_calibrate(fit, game)
-
-
-def settings_of(asked: Config, vantages: Iterable[Vantage], rounds: int) -> Settings:
-    """The settings of an audit of somebody else's training, of which it is not known whether parties use Adam."""
-    audit = asked.audit
-    return Settings(
-        tuple(vantages),
-        choose(audit, audit.attacks),
-        rounds,
-        audit.fpr or None,
-        audit.confidence,
-        asked.federation.seed,
-        filter=replace(filter_options(asked, ()), adaptive=False),
-        search=search_options(asked),
-    )
-
-
-def fitted(settings: Settings, task: TorchTask, game: Game, asked: Config) -> Settings:
-    """The same with attacks that the task can feed, and with what is to be told about them."""
-    task.check(task.initial(0), game.candidates.rows)
-    fit = fitting(settings, task, game, 0, asked.audit.attacks is not None)
-    return replace(fit, notices=(*fit.notices, *unread(asked, fit)))
-
-
-def _that_calibrate(settings: Settings, game: Game) -> Settings:
-    """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
-    needed = max(map(needed_for_value, settings.fpr or (1.0,)))
-    left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
-    kept = [attack for attack in settings.attacks if not attack.fits]
-    if left >= needed or not kept or len(kept) == len(settings.attacks):
-        return settings
-    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
-    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
-    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
+def audited(
+    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
+) -> Session:
+    """A session that audits a whole federation, of which these are the parties' games, and records it in `out`."""
+    with in_python():
+        games: Any = game if isinstance(game, Iterable) else [game]
+        whole = game if isinstance(game, Game) else joined(*games)
+        asked = checked(rounds, **options)
+        auditor = make_auditor(model, whole, asked, options.get("forward"))
+        return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
 
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
@@ -161,21 +132,33 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     return session
 
 
-NOT_AUDITED = "not audited"  # the status of results that only say why there are none
-
-
-def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
+def not_audited(name: str, told: Sequence[Notice], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
     """Results that only say why there are none."""
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    run = RunInfo(name, __version__, now, NOT_AUDITED, {}, "", 0, {}, rounds, 0.0, nothing, (), None, withheld=withheld)
-    told = sentences(lines)
-    return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
+    run = RunInfo(
+        name=name,
+        fedaudit=__version__,
+        created=now,
+        status="not audited",
+        ended="not-audited",
+        config={},
+        config_hash="",
+        seed=0,
+        versions={},
+        rounds=rounds,
+        seconds=0.0,
+        data=nothing,
+        parties=(),
+        guarantee=None,
+        withheld=withheld,
+    )
+    return Document(run=run, headlines=(), results=()).lacking(*some(told))
 
 
 def _make_room(out: Path) -> None:
     """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
-    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
+    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.ending != "not-audited":
         return
     for name in (RESULTS, REPORT, JOURNAL):
         (out / name).unlink(missing_ok=True)
@@ -193,13 +176,25 @@ def report_into(out: Path | None) -> Listener:
     return listen if out is not None else nobody
 
 
-def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask:
+def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask | PlainTask:
     """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
-    given, name = (factory_of(model), model) if isinstance(model, str) else (model, "model")
+    given: Any = factory_of(model) if isinstance(model, str) else model
+    name = model if isinstance(model, str) else "model"
     rows = game.candidates.rows
     labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
+    if is_plain(given):
+        if forward is not None:
+            what = "forward=... says how a torch module is asked, and this model answers by outputs(state, x)"
+            raise FedauditError("bad-value", what, "Leave it out.")
+        task = PlainTask(given() if isinstance(given, type) else given, labels)
+        if labels:
+            _check_labels(rows.y, task.classes)
+        return task
+    if not callable(given):
+        what = f"{name} is a {type(given).__name__}, which is no torch.nn.Module and cannot make one"
+        raise FedauditError("no-model", what, f"A model without torch has {', '.join(OFFERED.values())}.")
     with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
         own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
     if not labels:
@@ -212,7 +207,11 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
     except Exception as error:
         what = f"the model cannot be asked about a record of the game: {in_words(error)}"
         raise FedauditError("model-forward", what, "Let it take a batch of one record, in eval mode.") from error
-    if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
-        what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
-        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")
+    _check_labels(rows.y, width)
     return TorchTask(lambda: copy.deepcopy(own), int(width))
+
+
+def _check_labels(y: NDArray[Any], outputs: int) -> None:
+    if int(y.max()) >= outputs or int(y.min()) < 0:
+        what = f"the model has {outputs} outputs, labels run from {int(y.min())} to {int(y.max())}"
+        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")

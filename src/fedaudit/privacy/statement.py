@@ -1,12 +1,14 @@
 """What a run promises and states about privacy. `accounting` computes it; these types need no scipy."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from fedaudit.errors import FedauditError
-from fedaudit.types import ALWAYS, Rule, Unit
+from fedaudit.types import Unit
+from fedaudit.types.stored import Many, Number, OrNull, Positive, Whole, if_any, if_known
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e100  # beyond these, accountants lose their digits
 
@@ -19,11 +21,11 @@ class Process:
     round."""
 
     unit: Unit
-    noise: float
-    releases: int
+    noise: Number
+    releases: Whole
     sampler: Sampler
     # the chance of a unit to be drawn into a release; below 1 for Poisson sampling only
-    rate: float = field(default=1.0, metadata=ALWAYS)
+    rate: Number = 1.0
 
     def check(self) -> None:
         check_noise(self.noise)
@@ -88,20 +90,20 @@ def check_noise(noise: float) -> None:
 class Spent:
     """Epsilon over the rounds: what had been spent after each."""
 
-    round: Sequence[int]
-    epsilon: Sequence[float | None]
+    round: Many[Whole]
+    epsilon: Many[OrNull[Number]]
 
 
 @dataclass(frozen=True)
 class PerPerson:
     """What a promise for records or parties promises a person, by group privacy. Nothing if there is no epsilon."""
 
-    k: Annotated[int, Rule("minimum", 1), "the most records of one person, or the most parties that hold some"]
+    k: Annotated[Positive, Field(description="the most records of one person, or the most parties that hold some")]
     counted: Literal["records", "parties"]
-    epsilon: float | None
-    delta: float
+    epsilon: OrNull[Number]
+    delta: Number
     method: str
-    reason: Annotated[str | None, "why there is no epsilon"] = None
+    reason: Annotated[str | None, if_known("why there is no epsilon")] = None
 
     @property
     def text(self) -> str:
@@ -124,20 +126,20 @@ class Statement:
     """
 
     unit: Unit | None
-    epsilon: float | None
-    delta: float
+    epsilon: OrNull[Number]
+    delta: Number
     adjacency: Literal["add-remove", "replace"] | None
     accountant: str
     scope: str
-    epsilon_one_round: float | None
-    epsilon_rdp: float | None
+    epsilon_one_round: OrNull[Number]
+    epsilon_rdp: OrNull[Number]
     defence: str
     against: str
     process: Process
     curve: Spent
-    problems: Sequence[str] = field(default=(), metadata=ALWAYS)
-    further: "Sequence[Statement]" = ()  # promises for other units
-    per_person: Annotated[PerPerson | None, "where it is known whose the records are"] = None
+    problems: Many[str] = ()
+    further: "Annotated[Many[Statement], if_any()]" = ()  # promises for other units
+    per_person: Annotated[PerPerson | None, if_known("where it is known whose the records are")] = None
 
     @property
     def binding(self) -> float | None:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from fedaudit.files import write_atomically
 from fedaudit.report import figures
-from fedaudit.report.charts import Figure
 from fedaudit.report.figures import Point
 from fedaudit.report.html import page
-from fedaudit.report.shapes import Table
+from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import clean
 from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier, in_points
 from fedaudit.stats.wording import NONE, fpr_of, full_text, point_text

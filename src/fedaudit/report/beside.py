@@ -1,10 +1,11 @@
 """Every attack minus the primary one of its vantage: what two overlapping intervals do not say."""
 
+from fedaudit.questions import MINUS
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results
-from fedaudit.stats.wording import MINUS, NONE, full_text
+from fedaudit.stats.wording import NONE, full_text
 from fedaudit.types import Estimate
 
 NOTE = (

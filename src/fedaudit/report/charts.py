@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from markupsafe import Markup
-
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.figures import Point, Series
-from fedaudit.report.shapes import Table
+from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
@@ -30,15 +28,6 @@ from fedaudit.stats.wording import (
 from fedaudit.types import AuditResult, Estimate, Headline
 
 COLOURS = ("s1", "s2", "s3", "s4", "s5", "s6")
-
-
-@dataclass(frozen=True)
-class Figure:
-    svg: Markup
-    legend: Sequence[tuple[str, str]]  # class, text
-    caption: str
-    table: Table
-    heading: str = ""
 
 
 @dataclass(frozen=True)

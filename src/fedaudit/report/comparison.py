@@ -1,11 +1,12 @@
 """The page of `fedaudit compare`: the runs, and like beside like. One HTML string with nothing to fetch, no script."""
 
+from fedaudit.questions import metric
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
 from fedaudit.results.alike import Like
 from fedaudit.results.compare import Comparison, Row, Span
 from fedaudit.results.differences import Difference
-from fedaudit.stats.wording import fpr_of, full_text, rate
+from fedaudit.stats.wording import full_text, is_share
 from fedaudit.types import Estimate
 
 ABSENT = "–"
@@ -30,16 +31,11 @@ def render(found: Comparison) -> str:
 def _beside(found: Comparison, like: Like) -> Table:
     rows = [(run, _risk(estimate), "") for run, estimate in like.risks.items()]
     rows += [(f"{gap.first} minus {gap.second}", *_difference(gap)) for gap in found.differences if concerns(gap, like)]
-    return Table(("run", titled(like.metric), ""), rows)
+    return Table(("run", metric(like.metric).title, ""), rows)
 
 
 def concerns(gap: Difference, like: Like) -> bool:
     return (gap.vantage, gap.attack, gap.model, gap.metric) == (like.vantage, like.attack, like.model, like.metric)
-
-
-def titled(metric: str) -> str:
-    fpr = fpr_of(metric)
-    return "AUC" if fpr is None else f"TPR at {rate(fpr)} FPR"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -65,7 +61,7 @@ def _difference(gap: Difference) -> tuple[str, str]:
 
 def points(gap: Difference) -> str:
     """A difference of shares in percentage points, of AUCs as it is."""
-    scale, unit = (1.0, "") if fpr_of(gap.metric) is None else (100.0, " points")
+    scale, unit = (100.0, " points") if is_share(gap.metric) else (1.0, "")
     value, low, high = (f"{scale * end:+.3g}" for end in (gap.value, gap.low, gap.high))
     return f"{value}{unit} ({low} to {high})"
 

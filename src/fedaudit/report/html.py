@@ -12,10 +12,9 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import canary, charts, helps, panels, parties, repeats, sections, strength, subjects, tear, words
+from fedaudit.report import charts, helps, panels, parties, repeats, sections, strength, tear, words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.beside import beside
-from fedaudit.report.coins import coins
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -47,9 +46,10 @@ def _view(results: Results) -> dict[str, Any]:
         "facts": sections.facts(results),
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
+        "summed_up": words.summed_up(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
-        "people": subjects.holds(results),
+        "people": sections.holds(results),
         "matrix": sections.matrix(results, name),
         "beside": beside(results, name),
         "glossary": sections.glossary(results),
@@ -57,10 +57,7 @@ def _view(results: Results) -> dict[str, Any]:
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
         "heat": parties.heat(results, name),
-        "naming": panels.naming(results),
-        "canaries": canary.panels(results),
-        "attribute": panels.attribute(results),
-        "subjects": subjects.decided(results),
+        "questions": sections.of_questions(results),
         "exposed": panels.exposed(results),
         "labels_only": tear.labels_only(results),
         "blind": panels.blind_panel(results, found),
@@ -71,7 +68,6 @@ def _view(results: Results) -> dict[str, Any]:
         "every_attack": repeats.every_attack(results),
         "strength": strength.strength(results),
         "guarantee": panels.guarantee(results, name),
-        "coins": coins(results),
         "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),

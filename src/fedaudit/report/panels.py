@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
 from fedaudit.report.helps import TARGET
-from fedaudit.report.sections import every_estimate
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
@@ -53,46 +52,6 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
         "attacks find is therefore not explained by a difference between the two sets that this check can see."
     )
     return Panel(lead, shown)
-
-
-def attribute(results: Results) -> Panel | None:
-    """The results for a hidden attribute, with the two guesses that the attack must beat."""
-    rows = words.attribute_rows(results)
-    if not rows:
-        return None
-    lead = (
-        "An attribute can often be guessed from the rest of the record by anybody. Training reveals it only as far as "
-        "the attack beats a guess that never sees a model (excess over blind), and does better for members than for "
-        "people who were not trained on. Each interval holds for its own row."
-    )
-    everything = every_estimate(words.attributes(results)[:1])
-    head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
-    details = Table((*head, *everything.head[9:]), everything.rows)
-    tables = [
-        ("Hidden attribute, AUC", Table(words.ATTRIBUTE_TITLES, rows)),
-        ("Counts and methods, all parties", details),
-    ]
-    return Panel(lead, tables=tables)
-
-
-def naming(results: Results) -> Table | None:
-    """Whose record is it? The results of `source`, party by party."""
-    rows = []
-    for entry in results.results:
-        if entry.attack == "source" and entry.party:
-            named, elsewhere = entry.estimates.get("accuracy"), entry.estimates.get("auc-other-party")
-            sizes = (elsewhere.n_pos, elsewhere.n_neg) if elsewhere else (None, None)
-            row = [entry.party, full_text("accuracy", named), full_text("auc", elsewhere), *map(count, sizes)]
-            rows.append(row)
-    if not rows:
-        return None
-    note = (
-        "Seen by the server: how often the right party is named for a training record, and how well a party's records "
-        "are told from the other parties' (chance is 0.5). There is no such AUC for all parties together: every record "
-        "would be on both sides."
-    )
-    head = ("party", "rightly named", "AUC against other parties' records", "own records", "others' records")
-    return Table(head, rows, note)
 
 
 def exposed(results: Results) -> Panel | None:

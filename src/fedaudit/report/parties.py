@@ -4,12 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from fedaudit.questions import of_membership
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.charts import Figure, Line, metric_of, named, point, value_axis
+from fedaudit.report.charts import Line, metric_of, named, point, value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.sections import level
-from fedaudit.report.shapes import Table
+from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.results.document import PartyInfo
@@ -141,7 +142,7 @@ def _histogram(values: Sequence[float], metric: str, finding: Finding, most: int
 def heat(results: Results, name: str | None) -> list[Figure]:
     """Every attack on every party, shaded by how far the interval lies above chance."""
     shown = []
-    whole = [r for r in results.results if r.attack != "blind" and not words.guesses_attribute(r)]
+    whole = [r for r in results.results if of_membership(r)]
     entries = [(r, r.party) for r in whole if r.party is not None]
     for vantage, model in dict.fromkeys((e.vantage, e.model) for e, _ in entries):
         here = [(e, party) for e, party in entries if (e.vantage, e.model) == (vantage, model)]

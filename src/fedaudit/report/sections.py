@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedaudit.questions import Question, every, metric, of
 from fedaudit.report import words
-from fedaudit.report.adversaries import ADVERSARIES, Adversary, about_people, adversary
-from fedaudit.report.shapes import Cell, Matrix, Recipe, Table, Tile
+from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
+from fedaudit.report.shapes import Cell, Matrix, Panel, Recipe, Section, Table, Tile
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
@@ -13,6 +14,7 @@ from fedaudit.stats.wording import (
     count,
     fpr_of,
     interval_text,
+    number_text,
     rate,
     share,
     share_span,
@@ -74,8 +76,51 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
     attacks: dict[str, list[str]] = {f.vantage: [] for f in found}
     for entry in words.pooled(results):
         attacks.setdefault(entry.vantage, []).append(entry.attack)
-    looking = {v: about_people(adversary(v)) if words.about_people(results) else adversary(v) for v in attacks}
+    looking = {v: adversary(v, words.about_people(results)) for v in attacks}
     return [(looking[v], ", ".join(dict.fromkeys(names))) for v, names in attacks.items()]
+
+
+def holds(results: Results) -> str:
+    """What every adversary has of the people it asks about; empty in a game about records."""
+    if not words.about_people(results):
+        return ""
+    federation = results.run.config.get("federation", {})
+    fresh = federation.get("fresh") if isinstance(federation, dict) else None
+    theirs = "the very records that were trained on" if fresh == 0 else "other records, none of which was trained on"
+    return (
+        f"This audit asks about people. Of each person the adversaries have {theirs}, at most 100, and of a few people "
+        "they know whether they are in the training data. Those few are not reported on."
+    )
+
+
+def of_questions(results: Results) -> list[Section]:
+    """What each question shows of its results. One without a section of its own, or whose package is not installed
+    here, has a table of its figures."""
+    found = [section for question in every().values() for section in question.sections(results)]
+    drawn = {question.name for question in every().values() if type(question).sections is not Question.sections}
+    plain = [e for e in words.others(results) if (asked := of(e)) is None or asked.name not in drawn]
+    for name in dict.fromkeys(e.attack for e in plain):
+        entries = [e for e in results.results if e.attack == name]
+        about = results.glossary.get(name, "")
+        rows = [
+            [
+                *(e.vantage, e.model, e.party or "all", metric(key).title),
+                *_figures(key, est),
+                est.method,
+                est.reason or "",
+            ]
+            for e in entries
+            for key, est in e.estimates.items()
+        ]
+        head = ("vantage", "models", "party", "figure", "value", "interval", "chance", "method", "remark")
+        lead = f"{about[:1].upper()}{about[1:]}{'' if about.endswith(('?', '.')) or not about else '.'}"
+        found.append(Section(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
+    return found
+
+
+def _figures(name: str, est: Estimate) -> list[str]:
+    """The value, its interval, and what guessing gives."""
+    return [value_text(name, est), interval_text(name, est), number_text(name, metric(name).chance)]
 
 
 # ------------------------------------------------------------------ attacks beside one another
@@ -136,11 +181,20 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
     rows = []
     for entry in entries:
         for name, est in entry.estimates.items():
-            fpr = fpr_of(name)
-            label = f"TPR at {rate(fpr)} FPR" if fpr else name.replace("auc", "AUC").replace("tpr@", "TPR@")
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
-            rows.append([entry.attack, entry.vantage, entry.model, label, *shown, *sizes, est.method, est.reason or ""])
+            rows.append(
+                [
+                    entry.attack,
+                    entry.vantage,
+                    entry.model,
+                    metric(name).title,
+                    *shown,
+                    *sizes,
+                    est.method,
+                    est.reason or "",
+                ]
+            )
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 
@@ -159,7 +213,8 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         )
     tested = {f.vantage for f in found} | {e.vantage for e in results.results if e.attack != "blind"}
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
-    untried = "" if words.attributes(results) else " and attribute"
+    asked = {question.name for entry in results.results if (question := of(entry))}
+    untried = "" if "attribute" in asked else " and attribute"
     attacks = {e.attack for e in words.pooled(results)}
     elsewhere = (
         "is a different question, which `source` answers party by party."

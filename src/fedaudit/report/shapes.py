@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from markupsafe import Markup
+
 LONG = 30  # characters; a column with a longer cell holds words, which may be broken into lines
 
 
@@ -48,13 +50,39 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Figure:
+    svg: Markup
+    legend: Sequence[tuple[str, str]]  # class, text
+    caption: str
+    table: Table
+    heading: str = ""
+
+
+@dataclass(frozen=True)
 class Panel:
-    """A short list of facts with a sentence before it."""
+    """A part of a section: a sentence, then facts, tables (with their headings, which may be empty), figures, a
+    picture, a text that is shown as it is, and tables that a reader may unfold."""
 
     lead: str
     facts: Sequence[tuple[str, str]] = ()
     tables: Sequence[tuple[str, Table]] = ()
     tone: str = ""
+    heading: str = ""
+    figures: Sequence[Figure] = ()
+    picture: Markup | None = None
+    caption: str = ""  # of the picture
+    text: str = ""
+    folded: Sequence[tuple[str, Table]] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: where links lead, its heading, what the list of contents calls it, and its parts."""
+
+    id: str
+    title: str
+    short: str
+    panels: Sequence[Panel]
 
 
 @dataclass(frozen=True)

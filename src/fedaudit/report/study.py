@@ -8,10 +8,10 @@ from typing import Any
 from fedaudit.files import write_atomically
 from fedaudit.report import figures
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.charts import Figure, value_axis
+from fedaudit.report.charts import value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.html import page
-from fedaudit.report.shapes import Table
+from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import clean
 from fedaudit.results import factors as results
 from fedaudit.results.compare import Span

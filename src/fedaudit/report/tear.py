@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedaudit.report import figures
-from fedaudit.report.charts import Figure
 from fedaudit.report.figures import Series
-from fedaudit.report.shapes import Table
+from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, count, full_text
 from fedaudit.types import AuditResult

@@ -10,12 +10,13 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.privacy.statement import Statement
 from fedaudit.results.document import MAX_BYTES
-from fedaudit.results.plain import UnreadableError, plain, read
 from fedaudit.results.rules import Rule
+from fedaudit.results.schema import UnreadableError, as_text, read
 from fedaudit.stats.wording import number_text, span_text
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
-from fedaudit.types import ALWAYS, Estimate
+from fedaudit.types import ByName, Estimate
+from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 
 SCHEMA = 1
 NO_CHANGE = "as it is"  # the name of the federation without a change
@@ -30,9 +31,9 @@ class Risk:
     vantage: str
     model: str
     party: str | None
-    value: float
-    low: float | None
-    high: float | None
+    value: Number
+    low: OrNull[Number]
+    high: OrNull[Number]
 
     @property
     def place(self) -> tuple[str, str, str, str | None]:
@@ -52,11 +53,11 @@ class Tried:
     name: str
     words: str
     overrides: Mapping[str, Any]
-    rounds: int  # that it was trained for
-    of: int  # planned
+    rounds: Whole  # that it was trained for
+    of: Whole  # planned
     status: str
     risk: Risk | None
-    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)  # accuracy
+    estimates: ByName = field(default_factory=dict)  # accuracy
 
     @property
     def accuracy(self) -> Estimate | None:
@@ -68,9 +69,9 @@ class Confirmed:
     """A change in a run that was not used for choosing it, beside the unchanged federation with the same seed."""
 
     name: str
-    seed: int
+    seed: Whole
     verdict: str  # below the limit, undecided, above the limit
-    meets: bool  # every upper end is below the limit, and nothing speaks against believing it
+    meets: Flag  # every upper end is below the limit, and nothing speaks against believing it
     why_not: str
     risk: Risk | None
     risk_before: Risk | None  # of the same attack from the same vantage; None: there is none without the change
@@ -78,7 +79,7 @@ class Confirmed:
     strongest: Risk | None  # of all attacks, also of those that the limit does not speak of
     guarantee: Statement | None
     # accuracy, accuracy-before, accuracy-difference, risk-difference
-    estimates: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
+    estimates: ByName = field(default_factory=dict)
 
     @property
     def accuracy(self) -> Estimate | None:
@@ -119,16 +120,16 @@ def named(**estimates: Estimate | None) -> dict[str, Estimate]:
 
 @dataclass(frozen=True)
 class Advice:
-    schema: int
+    schema: Whole
     limit: str
-    confidence: float  # of every interval of a confirming run: the error is shared among those that may be made
-    rungs: Sequence[int]
-    tried: Sequence[Tried]
-    confirmed: Sequence[Confirmed]
+    confidence: Number  # of every interval of a confirming run: the error is shared among those that may be made
+    rungs: Many[Whole]
+    tried: Many[Tried]
+    confirmed: Many[Confirmed]
     recommended: str | None
     nearest: str | None
-    sentences: Sequence[str]
-    cost: float | None  # of everything, in audits of the unchanged federation; None: partly done before
+    sentences: Many[str]
+    cost: OrNull[Number]  # of everything, in audits of the unchanged federation; None: partly done before
 
 
 def load(directory: Path) -> Advice:
@@ -145,7 +146,7 @@ def load(directory: Path) -> Advice:
 
 
 def save(advice: Advice, directory: Path) -> Path:
-    blob = (json.dumps(plain(advice), indent=1, allow_nan=False) + "\n").encode()
+    blob = as_text(advice).encode()
     checksums.append(directory, {ADVICE: checksum(blob)})  # the folder is held by whoever calls this, or by nobody
     write_atomically(directory / ADVICE, blob)
     return directory / ADVICE

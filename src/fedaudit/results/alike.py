@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedaudit.questions import metric as described
+from fedaudit.questions import of_membership
 from fedaudit.results.document import Document
 from fedaudit.results.gate import sees
-from fedaudit.types import Estimate, Headline
+from fedaudit.types import Estimate, Headline, ModelKind
 
 Key = tuple[str, str, str]  # vantage, attack, model
 
@@ -21,7 +23,19 @@ class Like:
 
 def alike(documents: Mapping[str, Document], metrics: Sequence[str]) -> list[Like]:
     """By each of the metrics, what every run found of whatever some run quotes, or had fixed before looking."""
-    return [like for metric in metrics for like in _alike(documents, metric)]
+    return [*(like for metric in metrics for like in _alike(documents, metric)), *_other_questions(documents)]
+
+
+def _other_questions(documents: Mapping[str, Document]) -> list[Like]:
+    """What other questions than membership found, by every figure that says of a risk how large it is."""
+    found: dict[tuple[str, str, ModelKind, str], dict[str, Estimate]] = {}
+    for run, document in documents.items():
+        for entry in document.results:
+            if entry.party is None and entry.attack != "blind" and not of_membership(entry):
+                for name, estimate in entry.estimates.items():
+                    if described(name).gated and estimate.kind != "claimed":
+                        found.setdefault((entry.vantage, entry.attack, entry.model, name), {})[run] = estimate
+    return [Like(*key[:3], risks, key[3]) for key, risks in found.items() if len(risks) > 1]
 
 
 def _alike(documents: Mapping[str, Document], metric: str) -> list[Like]:

@@ -16,6 +16,7 @@ from fedaudit.results.scores import load_scores
 from fedaudit.stats import Block, auc_difference, tpr_difference
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import Estimate
+from fedaudit.types.stored import Number, Whole
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,14 @@ class Difference:
     vantage: str
     attack: str
     model: str
-    value: float
-    low: float
-    high: float
-    confidence: float
+    value: Number
+    low: Number
+    high: Number
+    confidence: Number
     method: str
     safer: str | None
-    shared: int  # records that both runs have scores of
-    records: int  # that either has
+    shared: Whole  # records that both runs have scores of
+    records: Whole  # that either has
     metric: str
 
 

@@ -5,45 +5,60 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from pydantic import Field
+
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
 from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
-from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
+from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.stats.strongest import grade
 from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
 from fedaudit.types import (
-    ALWAYS,
     Audit,
     AuditResult,
-    Count,
-    Estimate,
+    ByName,
+    Curve,
     Estimates,
     Headline,
     ModelKind,
     MoreExposed,
-    Rule,
+    Notice,
     VantageName,
+    former,
 )
+from fedaudit.types.former import Ending
+from fedaudit.types.stored import (
+    Count,
+    Flag,
+    Many,
+    Number,
+    OrNull,
+    Positive,
+    Whole,
+    if_any,
+    if_known,
+    sometimes,
+)
+from fedaudit.words import all_words, words
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = 1
-SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
 REDACTED = "report-redacted.html"  # for passing on
 MAX_BYTES = 512 * 2**20
-LATER = {**ALWAYS, "later": True}  # always written now, but not by the first versions, so the schema cannot require it
 
 
 # ------------------------------------------------------------------ the tree
@@ -53,9 +68,9 @@ LATER = {**ALWAYS, "later": True}  # always written now, but not by the first ve
 class DataInfo:
     name: str
     records: Count
-    classes: Annotated[int, Rule("minimum", 0), "0 for regression"]
-    subjects: Annotated[int | None, Rule("minimum", 0), "null where records belong to nobody"]
-    input_shape: Sequence[int]
+    classes: Annotated[Count, Field(description="0 for regression")]
+    subjects: Annotated[Count | None, Field(description="null where records belong to nobody")]
+    input_shape: Many[Whole]
 
 
 @dataclass(frozen=True)
@@ -72,8 +87,8 @@ class PartyInfo:
 class Repeat:
     """The headlines of another training run, which differs in its seed alone."""
 
-    seed: int
-    headlines: Sequence[Headline]
+    seed: Whole
+    headlines: Many[Headline]
 
 
 @dataclass(frozen=True)
@@ -90,13 +105,13 @@ class Withheld:
 
     round: Count
     because: Literal["limit crossed", "limit undecidable", "not audited"]
-    onwards: bool = False
-    rule: Annotated[str | None, "the party's limit"] = None
-    attack: Annotated[str | None, "which crossed the limit"] = None
+    onwards: Annotated[Flag, if_any()] = False
+    rule: Annotated[str | None, if_known("the party's limit")] = None
+    attack: Annotated[str | None, if_known("which crossed the limit")] = None
     estimates: Annotated[
-        Mapping[str, Estimate], "of this attack after this round, the error shared among all planned rounds and attacks"
+        ByName, if_any("of this attack after this round, the error shared among all planned rounds and attacks")
     ] = field(default_factory=dict)
-    reason: Annotated[str, "why it was not audited, or why no attack can decide the limit, and what to do"] = ""
+    reason: Annotated[str, if_any("why it was not audited, or why no attack can decide the limit, and what to do")] = ""
 
 
 @dataclass(frozen=True)
@@ -107,10 +122,10 @@ class AttackOverRuns:
     attack: str
     vantage: VantageName
     model: ModelKind
-    runs: Annotated[int, Rule("minimum", 1), "that have a result of it"]
+    runs: Annotated[Positive, Field(description="that have a result of it")]
     estimates: Estimates
-    smallest: Mapping[str, float]
-    largest: Mapping[str, float]
+    smallest: Mapping[str, Number]
+    largest: Mapping[str, Number]
 
 
 @dataclass(frozen=True)
@@ -120,25 +135,35 @@ class RunInfo:
     name: str
     fedaudit: str
     created: str
-    status: str
+    status: Annotated[str, Field(description="for people; `ended` is for programs")]
     config: Mapping[str, Any]
     config_hash: str
-    seed: int
+    seed: Whole
     versions: Mapping[str, str]
     rounds: Count
-    seconds: float
+    seconds: Number
     data: DataInfo
-    parties: Sequence[PartyInfo]
+    parties: Many[PartyInfo]
     guarantee: Statement | None
-    accuracy: Mapping[str, Estimate] = field(default_factory=dict, metadata=ALWAYS)
-    repeats: Sequence[Repeat] = ()
-    over_runs: Annotated[Sequence[OverRuns], "beside the headlines, which quote the first run alone"] = ()
-    attacks_over_runs: Annotated[Sequence[AttackOverRuns], "every attack; the results are those of the first run"] = ()
+    accuracy: ByName = field(default_factory=dict)
+    repeats: Annotated[Many[Repeat], if_any()] = ()
+    over_runs: Annotated[Many[OverRuns], if_any("beside the headlines, which quote the first run alone")] = ()
+    attacks_over_runs: Annotated[
+        Many[AttackOverRuns], if_any("every attack; the results are those of the first run")
+    ] = ()
     weights_per_member: Annotated[
-        Mapping[str, float], "by model: of the layer that matched-filter looks at, for each member in the sum"
+        Mapping[str, Number], if_any("by model: of the layer that matched-filter looks at, for each member in the sum")
     ] = field(default_factory=dict)
-    filter_share: Annotated[float, "of all weights of the model, those of that layer"] = 1.0
-    withheld: Annotated[Sequence[Withheld], "what a party that audits itself did not send"] = ()
+    filter_share: Annotated[
+        Number,
+        Field(exclude_if=lambda share: share == 1, description="of all weights of the model, those of that layer"),
+    ] = 1.0
+    withheld: Annotated[Many[Withheld], if_any("what a party that audits itself did not send")] = ()
+    ended: Annotated[Ending | None, if_known("how it ended; recorded: seen in part")] = None
+
+    @property
+    def ending(self) -> Ending:
+        return self.ended or former.ending(self.status)
 
 
 @dataclass(frozen=True)
@@ -147,8 +172,8 @@ class ExposedUnit:
 
     id_hash: str
     party: str
-    score: float | None
-    share_of_calibration_above: float
+    score: OrNull[Number]
+    share_of_calibration_above: Number
 
 
 @dataclass(frozen=True)
@@ -157,8 +182,8 @@ class Exposed:
 
     attack: str
     vantage: VantageName
-    records: Sequence[ExposedUnit]
-    subjects: Sequence[ExposedUnit] | None = None
+    records: Many[ExposedUnit]
+    subjects: Annotated[Many[ExposedUnit] | None, if_known()] = None
 
 
 @dataclass(frozen=True)
@@ -171,32 +196,36 @@ class Failure:
 class Document:
     """All results of a run, except the scores."""
 
-    schema: Annotated[int, Rule("const", SCHEMA)] = field(default=SCHEMA, metadata=ALWAYS, kw_only=True)
+    schema: Annotated[Whole, Field(json_schema_extra={"const": SCHEMA})] = field(default=SCHEMA, kw_only=True)
     run: RunInfo
-    headlines: Sequence[Headline]
-    results: Sequence[AuditResult]
-    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
-    notices: Sequence[str] = field(default=(), metadata=ALWAYS)
-    failed: Annotated[Sequence[Failure], "attacks that raised and have no result; the others are not affected"] = field(
-        default=(), metadata=LATER
-    )
-    exposed: Annotated[Exposed | None, "membership data: the hashed ids of the most exposed"] = field(
-        default=None, metadata=LATER
-    )
-    degraded: Annotated[Sequence[str], "what is missing; not empty = exit code 4"] = field(default=(), metadata=LATER)
-    understates: Annotated[Sequence[str], "why the risk may exceed what was found: nothing is safe beside it"] = ()
-    useless: Annotated[str, "why the model itself is worth nothing; empty if it is worth something"] = ""
-    more_exposed: Annotated[Sequence[MoreExposed], "parties that are more exposed than the others"] = ()
-    glossary: Annotated[Mapping[str, str], "what each attack does, in a line"] = field(default_factory=dict)
+    headlines: Many[Headline]
+    results: Many[AuditResult]
+    warnings: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
+    notices: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
+    failed: Annotated[
+        Many[Failure], sometimes("attacks that raised and have no result; the others are not affected")
+    ] = ()
+    exposed: Annotated[Exposed | None, sometimes("membership data: the hashed ids of the most exposed")] = None
+    degraded: Annotated[
+        Many[str],
+        sometimes("what is missing, the failed attacks first; not empty = exit code 4"),
+    ] = ()
+    understates: Annotated[Many[str], if_any("why the risk may exceed what was found: nothing is safe beside it")] = ()
+    useless: Annotated[str, if_any("why the model itself is worth nothing; empty if it is worth something")] = ""
+    more_exposed: Annotated[Many[MoreExposed], if_any("parties that are more exposed than the others")] = ()
+    glossary: Annotated[Mapping[str, str], if_any("what each attack does, in a line")] = field(default_factory=dict)
+    told: Annotated[
+        Many[Notice], if_any("the warnings and then the notices, each as its code with its data, in the same order")
+    ] = ()
 
     @classmethod
     def of(
         cls,
         audit: Audit,
         run: RunInfo,
-        missing: Sequence[str] = (),
+        missing: Sequence[Notice] = (),
         exposed: Exposed | None = None,
-        understates: Sequence[str] = (),
+        understates: Sequence[Notice] = (),
     ) -> Self:
         """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
@@ -204,16 +233,51 @@ class Document:
             run=replace(run, accuracy=accuracy),
             headlines=audit.headlines,
             results=audit.results,
-            warnings=audit.warnings,
-            notices=audit.notices,
+            warnings=all_words(audit.warnings),
+            notices=all_words(audit.notices),
             failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
             exposed=exposed,
-            degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
-            understates=understates,
-            useless=audit.useless,
+            degraded=[*(f"attack {attack}" for attack in audit.failed), *all_words(missing)],
+            understates=all_words(understates),
+            useless=words(audit.useless) if audit.useless else "",
             more_exposed=audit.more_exposed,
             glossary=audit.glossary,
+            told=(*audit.warnings, *audit.notices),
         )
+
+    def lacking(self, *missing: Notice) -> Self:
+        """The same with parts that are missing."""
+        told, cut, said = self._told(), len(self.warnings), all_words(missing)
+        return replace(
+            self,
+            warnings=[*self.warnings, *said],
+            degraded=[*self.degraded, *said],
+            told=(*told[:cut], *missing, *told[cut:]),
+        )
+
+    def noting(self, *notices: Notice) -> Self:
+        """The same with further notices."""
+        return replace(self, notices=[*self.notices, *all_words(notices)], told=(*self._told(), *notices))
+
+    def without(self, codes: Collection[str]) -> Self:
+        """The same without what was told under these codes."""
+        told, cut = self._told(), len(self.warnings)
+        sentences = list(zip(told, [*self.warnings, *self.notices], strict=True))
+        gone = {sentence for notice, sentence in sentences if notice.code in codes}
+        return replace(
+            self,
+            warnings=[sentence for notice, sentence in sentences[:cut] if notice.code not in codes],
+            notices=[sentence for notice, sentence in sentences[cut:] if notice.code not in codes],
+            degraded=[sentence for sentence in self.degraded if sentence not in gone],
+            told=tuple(notice for notice in told if notice.code not in codes),
+        )
+
+    def _told(self) -> Sequence[Notice]:
+        """One for each of `warnings` and `notices`, also of a former version, which had their sentences alone."""
+        if len(self.told) == len(self.warnings) + len(self.notices):
+            return self.told
+        warnings = [former.notice(sentence, "warning") for sentence in self.warnings]
+        return [*warnings, *(former.notice(sentence, "notice") for sentence in self.notices)]
 
     def to_json(self) -> dict[str, Any]:
         """What results.json holds: JSON values only, without NaN or infinity."""
@@ -227,7 +291,7 @@ class Document:
     @property
     def complete(self) -> bool:
         """Was everything audited that was asked for?"""
-        return self.run.status == "complete" and not self.degraded
+        return self.run.ending == "complete" and not self.degraded
 
 
 # ------------------------------------------------------------------ files
@@ -236,7 +300,7 @@ class Document:
 def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:
     """Writes results.json. `seal` keeps its checksum (default: in the folder's journal, which nobody may hold)."""
     path = directory / RESULTS
-    blob = (json.dumps(document.to_json(), indent=1, allow_nan=False) + "\n").encode()
+    blob = as_text(document).encode()
     (seal or partial(checksums.seal, directory))({RESULTS: checksum(blob)})
     write_atomically(path, blob)
     return path
@@ -316,16 +380,31 @@ def results_file(run: Path) -> Path:
     return run / RESULTS if run.is_dir() else run
 
 
+def brought_up(document: Document) -> Document:
+    """Results of former versions with what these said in words alone: how the run ended, what was told, and which bands
+    hold for all rounds at once."""
+    if document.run.ended is not None:
+        return document
+    run = replace(document.run, ended=document.run.ending)
+    entries = [replace(entry, curves=_brought_up(entry.curves)) for entry in document.results]
+    return replace(document, run=run, results=entries, told=document._told())
+
+
+def _brought_up(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {name: replace(one, simultaneous=former.simultaneous(one.method)) for name, one in curves.items()}
+
+
 def with_sentences(document: Document) -> Document:
     """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
     cannot speak."""
+    document = brought_up(document)
     if all(headline.sentence for headline in document.headlines):
         name = main_tpr([headline.estimates for headline in document.headlines])
         graded = [
             h if h.grade else replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in document.headlines
         ]
         return replace(document, headlines=graded)
-    from fedaudit.audit.judge.sentences import of_former_version
+    from fedaudit.audit.sentences import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
 
@@ -334,7 +413,7 @@ def with_sentences(document: Document) -> Document:
 class Version:
     """The only key that every version has."""
 
-    schema: Annotated[int, Rule("minimum", 1)]
+    schema: Positive
 
 
 def _newer(path: Path, schema: int) -> FedauditError:

@@ -32,8 +32,9 @@ from typing import Literal
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.privacy.statement import Statement
+from fedaudit.questions import Against, of, of_membership
+from fedaudit.questions import every as every_question
 from fedaudit.results import document as results
-from fedaudit.results.against import Against, against
 from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
@@ -164,11 +165,12 @@ class Doubts:
 def _hidden(document: Document, rule: Rule) -> str:
     """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
     risk. An attack that failed matters if the rule is about it, or about all of them."""
-    if document.run.status.startswith("interrupted"):
+    if document.run.ending == "interrupted":
         return "the run was interrupted"
     about = (None, ANY)
-    others = {f"attack {f.attack}" for f in document.failed if rule.attack not in (*about, f.attack)}
-    missing = [what for what in document.degraded if what not in others]
+    of_attacks, rest = document.degraded[: len(document.failed)], document.degraded[len(document.failed) :]
+    failed = zip(of_attacks, document.failed, strict=False)
+    missing = [*(what for what, failure in failed if rule.attack in (*about, failure.attack)), *rest]
     if missing:
         return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
@@ -205,8 +207,15 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> 
     found = []
     for each in (claim, *claim.further):
         of = (each.defence, "", each.unit or "unit not said", None)
-        found.append(_of_a_claim(rule, each, of, against(each, document), doubts))
+        found.append(_of_a_claim(rule, each, of, _against(each, document), doubts))
     return found
+
+
+def _against(claim: Statement, document: Document) -> Against | None:
+    """The strongest evidence that the run itself found against one of its claims, if there is any. A claim that the
+    audit has refuted is no ground for a verdict."""
+    found = [one for question in every_question().values() for one in question.against(claim, document)]
+    return max(found, key=lambda one: one.at_least, default=None)
 
 
 def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Finding:
@@ -250,11 +259,13 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, Selected] = {}
+    elsewhere = rule.attack is None and any(_alone_has(rule.metric, entry) for entry in entries)
     for vantage, attack in vantages.items():
         if rule.vantage in (None, ANY, vantage):
             for entry in (e for e in entries if sees(vantage, e) and _of(rule.party, e)):
-                named = _attacks(rule.attack or attack, entry)
-                if named or (rule.attack is None and attack is not None and _is_about_members(entry)):
+                named = _alone_has(rule.metric, entry) if elsewhere else _attacks(rule.attack or attack, entry)
+                beside_it = rule.attack is None and not elsewhere and attack is not None and of_membership(entry)
+                if named or beside_it:
                     before = found.get(_place(entry))
                     found[_place(entry)] = Selected(entry, named or (before is not None and before.named))
     measured = sorted({name for one in found.values() for name in one.entry.estimates} or _measured(entries))
@@ -264,13 +275,16 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     return list(found.values())
 
 
+def _alone_has(metric: str, entry: AuditResult) -> bool:
+    """Is this a figure of another question than membership? Whoever names the figure need not name the question."""
+    question = of(entry)
+    own = () if question is None else [one.name for one in question.metrics]
+    described = question is None or metric.partition("@")[0] in own
+    return not of_membership(entry) and entry.attack != "blind" and metric in entry.estimates and described
+
+
 def _measured(entries: Sequence[AuditResult]) -> set[str]:
     return {name for entry in entries for name in entry.estimates}
-
-
-def _is_about_members(entry: AuditResult) -> bool:
-    """Is it an attack on who was trained on? Guesses of attributes and canaries have figures of their own."""
-    return entry.attack != "blind" and entry.unit in ("record", "subject")
 
 
 def _asked_for(document: Document) -> list[str]:
@@ -357,12 +371,15 @@ def _corrected(
     entry: AuditResult, metric: str, confidence: float, scores: Scores | None, end: Literal[0, 1]
 ) -> float | None:
     """The lower (0) or upper (1) end at another confidence; None if it cannot be computed."""
-    if scores is None or not (metric == "auc" or metric.startswith("tpr@")):
+    stored = entry.estimates[metric]
+    if not (metric == "auc" or metric.startswith("tpr@")):  # of another question: from the interval alone
+        again = at_confidence(stored, confidence) if stored.kind == "measured" else None
+        return None if again is None else (again.low, again.high)[end]
+    if scores is None:
         return None
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     if not blocks:
         return None  # canaries: scores.parquet holds those of records
-    stored = entry.estimates[metric]
     again = _estimate(blocks, metric, stored.confidence)
     # Runs of earlier versions have no guaranteed ends of an AUC, and another interval around the same value.
     older = stored.guaranteed is None and again.guaranteed is not None

@@ -1,9 +1,9 @@
 """What repeated training runs found together: the mean over them, with an interval that includes their spread."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fedaudit.questions import metric
 from fedaudit.results.document import AttackOverRuns, OverRuns, Repeat
 from fedaudit.stats import over_runs
 from fedaudit.stats.repeats import at_confidence
@@ -11,8 +11,6 @@ from fedaudit.stats.wording import several_kinds
 from fedaudit.types import AuditResult, Estimates, ModelKind
 
 MEASURED = "measured"
-DIFFERENCES = ("excess-over-blind", "excess-over-baselines", "members-minus-nonmembers")
-LENGTHS = ("score-sd", "canary-norm")
 
 
 def spread_over(repeats: Sequence[Repeat], confidence: float = 0.95) -> list[OverRuns]:
@@ -67,5 +65,5 @@ def _of_one(who: tuple[str, str, ModelKind], each: Sequence[Estimates]) -> Attac
 
 
 def _range(name: str) -> tuple[float, float]:
-    """The smallest and the largest value that an estimate can have: differences, lengths, and shares."""
-    return (-1.0, 1.0) if name in DIFFERENCES else (0.0, math.inf) if name in LENGTHS else (0.0, 1.0)
+    """The smallest and the largest value that an estimate can have."""
+    return metric(name).least, metric(name).most

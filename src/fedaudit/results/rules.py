@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedaudit.errors import FedauditError
+from fedaudit.questions import metric as described
 
 SELECTORS = ("attack", "vantage", "party")
 ANY = "*"
@@ -83,8 +84,8 @@ def parse_rule(part: str, text: str | None = None) -> Rule:
     if not match:
         raise _bad_rule(text, "it must compare one metric with one limit by '>' or '>='")
     metric, sign = _metric(text, match[1]), _sign(match[2])
-    if sign in ("<", "<=") and metric != ACCURACY:
-        raise _bad_rule(text, f"{sign!r} is for accuracy: no risk is too small")
+    if why := _not_limited(metric, sign):
+        raise _bad_rule(text, why)
     if chosen and metric in OF_THE_RUN:
         raise _bad_rule(text, f"{metric} is the run's, so that it takes no brackets")
     rule = Rule(text, metric, _limit(text, match[3]), **chosen, sign=sign)
@@ -95,12 +96,27 @@ def parse_rule(part: str, text: str | None = None) -> Rule:
 
 def _out_of_reach(rule: Rule) -> str:
     """Why a rule could never fail, or never pass: most often its limit is written in percent."""
-    if rule.metric not in (ACCURACY, "auc") and not rule.metric.startswith("tpr@"):
-        return ""
-    if not 0 <= rule.limit <= 1:
-        return f"{rule.metric} lies between 0 and 1, so that the limit must, too (0.05 for 5 %)"
-    if (rule.sign, rule.limit) in ((">", 1), ("<", 0)):
-        return f"{rule.metric} cannot be {'above 1' if rule.sign == '>' else 'below 0'}: this could never fail"
+    least, most = described(rule.metric).least, described(rule.metric).most
+    if not least <= rule.limit <= most:
+        percent = " (0.05 for 5 %)" if most == 1 else ""
+        return f"{rule.metric} lies between {least:g} and {most:g}, so that the limit must, too{percent}"
+    if (rule.sign, rule.limit) in ((">", most), ("<", least)):
+        bound = f"above {most:g}" if rule.sign == ">" else f"below {least:g}"
+        return f"{rule.metric} cannot be {bound}: this could never fail"
+    return ""
+
+
+def _not_limited(metric: str, sign: Sign) -> str:
+    """Why a metric takes no such limit, if it takes none: as it describes itself."""
+    if metric in OF_THE_RUN:
+        return f"{sign!r} is not for {metric}" if metric == EPSILON and sign in ("<", "<=") else ""
+    about = described(metric)
+    if not about.gated:
+        return f"{metric} ({about.title}) is what others are compared with, and no risk"
+    if sign in ("<", "<=") and about.worse != "lower":
+        return f"{sign!r} is for accuracy: no risk is too small"
+    if sign in (">", ">=") and about.worse == "lower":
+        return f"of {metric}, less is worse: use '<'"
     return ""
 
 

@@ -1,93 +1,129 @@
-"""The published JSON Schema of results.json, generated from the dataclasses.
+"""What is stored: dataclasses as JSON values and back, and the published JSON Schema of results.json, by pydantic.
 
-After you add a field, run `python -m fedaudit.results.schema` to write it again. A test compares the file with this.
+`fedaudit.types.stored` has the types of their fields. Unknown keys are ignored, because a later version may have
+written them. After you add a field, run `python -m fedaudit.results.schema` to write the schema again; a test compares
+the two.
 """
 
-import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fedaudit.results.document import SCHEMA, SCHEMA_FILE, Document, write_atomically
-from fedaudit.results.plain import Stored, bare, but_none, stored
-from fedaudit.types import Rule
+from pydantic import TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
-Schema = dict[str, Any]
-SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean"}
+from fedaudit.files import write_atomically
 
-
-def schema() -> Schema:
-    definitions: dict[str, Schema] = {}
-    whole = of_kind(Document, definitions)
-    title = f"fedaudit results, schema {SCHEMA}"
-    draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "title": title, **whole, "$defs": dict(sorted(definitions.items()))}
-
-
-def of_kind(kind: type, definitions: dict[str, Schema]) -> Schema:
-    fields = stored(kind)
-    return {
-        "type": "object",
-        "required": [field.name for field in fields if field.required],
-        "additionalProperties": False,
-        "properties": {field.name: _property(field, definitions) for field in fields},
-    }
-
-
-def _property(field: Stored, definitions: dict[str, Schema]) -> Schema:
-    """A field that is not written when it is None is never null in the file."""
-    hint, notes = field.hint, ()
-    if get_origin(hint) is Annotated:
-        hint, notes = bare(hint), hint.__metadata__
-    if field.default is None and not field.always and not field.beside:
-        hint = but_none(hint)
-    return _noted(_of(hint, definitions), notes)
+T = TypeVar("T")
+SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
+NEEDED = {  # by the types of pydantic's errors
+    "missing": "it is missing",
+    "string_type": "text is needed",
+    "bool_type": "true or false is needed",
+    "int_type": "a whole number is needed",
+    "float_type": "a number is needed",
+    "finite_number": "a finite number is needed",
+    "greater_than_equal": "a number of at least {ge:g} is needed",
+    "greater_than": "a number above {gt:g} is needed",
+    "less_than": "a number below {lt:g} is needed",
+    "literal_error": "{expected} is needed",
+    "list_type": "a list is needed",
+    "tuple_type": "a list is needed",
+    "too_long": "a list of {max_length} is needed",
+    "dict_type": "an object is needed",
+    "dataclass_type": "an object is needed",
+}
 
 
-def _noted(found: Schema, notes: Sequence[Any]) -> Schema:
-    for note in notes:
-        found |= {note.keyword: note.value} if isinstance(note, Rule) else {"description": note}
+class UnreadableError(ValueError):
+    """A value does not have its declared type. The message says where, and never quotes the value."""
+
+
+# ------------------------------------------------------------------ writing and reading
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON values. NaN and infinity become null where null is allowed, and an estimate says why."""
+    kind: Any = type(value)
+    written: dict[str, Any] = _adapter(kind).dump_python(value, mode="json", warnings=False)
+    return written
+
+
+def as_text(value: Any) -> str:
+    """A dataclass as the text of a JSON file. `UnreadableError` names a number that is NaN or infinite nevertheless."""
+    written = plain(value)
+    try:
+        return json.dumps(written, indent=1, allow_nan=False) + "\n"
+    except ValueError:
+        read(type(value), written)
+        raise
+
+
+def read(kind: type[T], value: Any) -> T:
+    """Reads what `plain` wrote. `UnreadableError` says what does not have its declared type."""
+    wanted: Any = kind
+    try:
+        found: T = _adapter(wanted).validate_python(value)
+    except ValidationError as refused:
+        first = refused.errors(include_url=False, include_input=False)[0]
+        needed = NEEDED.get(first["type"], "another value is needed").format(**first.get("ctx", {}))
+        path = _path(first["loc"])
+        raise UnreadableError(f"{path}: {needed}" if path else needed) from None
     return found
 
 
-def _of(hint: Any, definitions: dict[str, Schema]) -> Schema:
-    if get_origin(hint) is Annotated:
-        return _noted(_of(bare(hint), definitions), hint.__metadata__)
-    if hint in SIMPLE:
-        return {"type": SIMPLE[hint]}
-    if hint is Any:
-        return {}
-    if rest := but_none(hint):
-        return _or_null(_of(rest, definitions))
-    if dataclasses.is_dataclass(hint):
-        return _reference(hint, definitions)
-    kind, arguments = get_origin(hint), get_args(hint)
-    if kind is Literal:
-        return {"enum": list(arguments)}
-    if kind is Sequence:
-        return {"type": "array", "items": _of(arguments[0], definitions)}
-    if kind is tuple:
-        items = [_of(each, definitions) for each in arguments]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if kind is Mapping:
-        inside = _of(arguments[1], definitions)
-        return {"type": "object"} | ({"additionalProperties": inside} if inside else {})
-    raise TypeError(f"{hint} has no JSON schema")
+def _path(places: tuple[int | str, ...]) -> str:
+    parts = (f".{place}" if str(place).isidentifier() else f"[{place!r}]" for place in places)
+    return "".join(parts).removeprefix(".")
 
 
-def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    if kind.__name__ not in definitions:
-        definitions[kind.__name__] = {}  # entered first, because a type may contain itself
-        definitions[kind.__name__] = of_kind(kind, definitions)
-    return {"$ref": f"#/$defs/{kind.__name__}"}
+# ------------------------------------------------------------------ the published schema
 
 
-def _or_null(found: Schema) -> Schema:
-    if "enum" in found:
-        return found | {"enum": [*found["enum"], None]}
-    if "type" in found:
-        return found | {"type": [found["type"], "null"]}
-    return {"anyOf": [found, {"type": "null"}]}
+class Published(GenerateJsonSchema):
+    """The shape of what is written, without titles and defaults. No key is there but those that have a field."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        found = super().dataclass_schema(schema) | {"additionalProperties": False}
+        return {key: value for key, value in found.items() if key != "title"}
+
+    def dataclass_field_schema(self, schema: core_schema.DataclassField) -> dict[str, Any]:
+        """A field that is left out while it is None is never null in the file."""
+        found, left_out = super().dataclass_field_schema(schema), schema.get("serialization_exclude_if")
+        if left_out and left_out(None) and "anyOf" in found:
+            (found,) = (each for each in found["anyOf"] if each != {"type": "null"})
+        return found
+
+    def field_is_required(self, field: Mapping[str, Any], total: bool) -> bool:
+        return "serialization_exclude_if" not in field
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        return self.generate_inner(schema["schema"])
+
+    def ser_schema(self, schema: Any) -> None:
+        """What a field is written as has the shape of what it is read from."""
+
+
+def schema() -> dict[str, Any]:
+    from fedaudit.results.document import SCHEMA, Document
+
+    title = f"fedaudit results, schema {SCHEMA}"
+    return {"$schema": Published.schema_dialect, "title": title} | of_kind(Document)
+
+
+def of_kind(kind: Any) -> dict[str, Any]:
+    return _adapter(kind).json_schema(schema_generator=Published, mode="serialization")
 
 
 def main() -> None:

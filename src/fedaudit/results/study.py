@@ -15,10 +15,11 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic, write_atomically
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.results.plain import UnreadableError, plain, read
+from fedaudit.results.schema import UnreadableError, as_text, read
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
-from fedaudit.types import ALWAYS, Estimate
+from fedaudit.types import Estimate
+from fedaudit.types.stored import Many, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +43,12 @@ class Entry:
 class StudyFile:
     """study.json."""
 
-    schema: int
+    schema: Whole
     base: Mapping[str, Any]
-    grid: Mapping[str, Sequence[Any]]
-    cells: Sequence[Entry]
-    groups: Sequence[Sequence[str]]  # cells that are trained together
-    failed: Mapping[str, str] = field(default_factory=dict, metadata=ALWAYS)
+    grid: Mapping[str, Many[Any]]
+    cells: Many[Entry]
+    groups: Many[Many[str]]  # cells that are trained together
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Outcome:
 
 def save_file(file: StudyFile, directory: Path) -> None:
     """Whoever calls this holds the folder, or nobody does."""
-    blob = (json.dumps(plain(file), indent=1) + "\n").encode()
+    blob = as_text(file).encode()
     checksums.append(directory, {STUDY: checksum(blob)})
     write_atomically(directory / STUDY, blob)
 
@@ -110,7 +111,7 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
         if error.code not in DAMAGED:
             raise
         return None, f"damaged: {error.what}"
-    if found.run.status.startswith("interrupted"):
+    if found.run.ending == "interrupted":
         return None, ""
     missing = next(iter(found.degraded), found.run.status)
     return found, COMPLETE if found.complete else f"part of the audit is missing: {missing}"

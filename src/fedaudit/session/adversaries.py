@@ -2,49 +2,60 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks import plugins
-from fedaudit.adversary.attacks.attribute import Attribute
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
-from fedaudit.audit import Settings
+from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
-from fedaudit.config.canary import Canary
 from fedaudit.config.schema import Audit, Config
 from fedaudit.data.reserve import reserve
 from fedaudit.errors import FedauditError
+from fedaudit.questions import asked_by, every
+from fedaudit.questions.canary.options import Canary
 from fedaudit.types import Dataset, Game, Records
 
-if TYPE_CHECKING:
-    from fedaudit.defences.slots import Defence
-
+SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
-    """The named attacks (None: the default ones), with the options that [audit] gives them."""
-    fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
-    guessing = attacks.ATTRIBUTE in (names or ())
+    """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
+    refused in a game about records, and the other way round."""
+    guessing = ATTRIBUTE in (names or ())
     if guessing and audit.attribute is None:
         raise FedauditError(
             "no-attribute",
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    others = None if names is None else [_asked(audit, name) for name in names if name != attacks.ATTRIBUTE]
-    fit = audit.matched.fit if audit.matched else "all"
-    found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
+    no_attacks = {ATTRIBUTE, *asked_by()}
+    others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
+    found = attacks.choose(others, audit)
+    check_unit(audit, found)
     return [*found, Attribute()] if guessing else found
 
 
 def _asked(audit: Audit, name: str) -> str:
     """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
-    return next((asked for asked in own if plugins.made(asked).name == name), name)
+    return next((asked for asked in own if attacks.made(asked).name == name), name)
+
+
+def looking(audit: Audit, names: Sequence[str] | None) -> dict[str, Asked]:
+    """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
+    found: dict[str, Asked] = {}
+    for question in every().values():
+        by_name = [name for name in names or () if name in question.asked_by]
+        given = (audit.questions or {}).get(question.name)
+        if by_name or given is not None:
+            asked = question.ask(by_name, given or {})
+            found |= {} if asked is None else {question.name: asked}
+    return found
 
 
 def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
@@ -52,14 +63,13 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     are kept beside them."""
     audit = config.audit
     asked = choose(audit, audit.attacks or list(recorded) or None)
-    check_unit(audit, asked)
     check(audit, asked)
     if audit.adversary is None:
         return asked
-    series = [attack for attack in asked if attack.learns and not isinstance(attack, Attribute)]
-    others = [attack for attack in asked if not attack.learns]
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, Attribute)]
+    others = [attack for attack in asked if "shadow" not in attack.fitted_on]
     if not series and not (audit.attacks and audit.attribute):
-        series = [entry.make() for entry in attacks.SHADOW.values()]
+        series = attacks.choose(SERIES, audit)
     return [*others, *series, *([Attribute()] if audit.attribute else [])]
 
 
@@ -67,10 +77,10 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
     """Refuses attacks on records in a game about people, and the other way round."""
     people = audit.unit == "subject"
     for attack in asked:
-        if attack.question == "canary" or (attack.question == "subject") == people:
+        if (attack.question == "subject") == people:
             continue
         if people:
-            suited = ", ".join(attacks.SUBJECT)
+            suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
         todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
@@ -89,7 +99,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
             'Set audit.adversary to "agg-sh" or "do-sh".',
         )
     if audit.adversary is None:
-        if learning := [attack.name for attack in asked if attack.learns]:
+        if learning := [attack.name for attack in asked if "shadow" in attack.fitted_on]:
             raise FedauditError(
                 "no-adversary",
                 f"{learning[0]} needs an adversary with a shadow model, but none is set",
@@ -108,7 +118,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
     """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
-    crafting = any(attack.name == "canife" for attack in using)
+    crafting = "canife" in (config.audit.attacks or ())
     if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation
@@ -121,24 +131,11 @@ def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> t
 def design_share(config: Config) -> float:
     """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
     that is too much, mock parties have records in common."""
-    from fedaudit.federation.canary import OUTSIDE
+    from fedaudit.questions.canary.parties import OUTSIDE
 
     federation, asked = config.federation, config.audit.canary or Canary()
     mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
     return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
-
-
-def defended(settings: Settings, config: Config, defence: "Defence") -> Settings:
-    """Settings in which references train under the parties' defence, if that is asked for."""
-    if not config.audit.reference.defended or settings.references is None:
-        return settings
-    if defence.gradient is None:
-        raise FedauditError(
-            "reference-undefended",
-            "audit.reference.defended is set, but no defence changes how the parties train",
-            "Remove it, or add a defence that does, such as dp-sgd, to [[defences]].",
-        )
-    return replace(settings, references=replace(settings.references, gradient=defence.gradient))
 
 
 def shadow(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:

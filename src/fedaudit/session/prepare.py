@@ -10,24 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit import data
-from fedaudit.adversary.attacks.fusion import Fusion
-from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.shadow import References
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
-from fedaudit.adversary.signals.searching import SearchOptions
-from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
-from fedaudit.adversary.signals.updates import FilterOptions
-from fedaudit.audit import Auditor, Settings, patience
-from fedaudit.audit.settings import Coins, reference_half
-from fedaudit.config.attacks import Matched
+from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
-from fedaudit.config.tear import Tear
 from fedaudit.data import partition, subjects
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import adversaries, attributes, canaries, label_only
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records, Role, Task, Vantage
+from fedaudit.questions.attribute import prepare as attributes
+from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions.coins import Flipped
+from fedaudit.session import adversaries
+from fedaudit.session.assemble import Ours, Request, settled
+from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -37,17 +31,22 @@ if TYPE_CHECKING:  # torch is needed to train, not to look again at what was rec
 
 @dataclass(frozen=True)
 class Staged:
-    """The game that the configuration describes, without a model."""
+    """The game that the configuration describes, without a model, and what is asked about it."""
 
-    config: Config
     dataset: Dataset
-    game: Game
-    settings: Settings
-    promises: tuple[Promise, ...] = ()  # of its defences, where these are known
-    own: Records | None = None  # set aside for an adversary: its own data, or the design pool of canaries
+    own: Records | None  # set aside for an adversary: its own data, or the design pool of canaries
+    request: Request
+
+    @property
+    def config(self) -> Config:
+        return self.request.config
+
+    @property
+    def game(self) -> Game:
+        return self.request.game
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A federation that has passed all checks and may start training."""
 
@@ -56,12 +55,15 @@ class Prepared:
     game: Game
     task: TorchTask
     parties: list[Party]
-    settings: Settings
     auditor: Auditor
     defence: Defence
     isolation: Isolation | None = None  # what a malicious aggregator does instead
-    gaps: list[str] = field(default_factory=list)  # planned work that an engine could not do
+    gaps: list[Notice] = field(default_factory=list)  # planned work that an engine could not do
     canaries: canaries.Planned | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.auditor.settings
 
     @property
     def promises(self) -> tuple[Promise, ...]:
@@ -77,28 +79,31 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     """`recorded`: the attacks of a run that is resumed, if its configuration names none. `former`: it is from before
     parties bore the names of their column and tables were searched for ids, and stays as it was."""
     config = config.decided()
-    federation, audit = config.federation, config.audit
-    patience.allow(audit.patience)
-    chosen = adversaries.chosen(config, recorded)
-    settings = Settings(audit.vantages, chosen, federation.rounds, audit.fpr, audit.confidence, federation.seed)
-    dataset, asked = data.load(data.as_before(config.data) if former else config.data), audit.attribute
+    attacks = adversaries.chosen(config, recorded)
+    dataset, asked = data.load(data.as_before(config.data) if former else config.data), config.audit.attribute
     config = decided(config, dataset)
     federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
-    dataset, own = adversaries.reserved(dataset, chosen, config)
+    dataset, own = adversaries.reserved(dataset, attacks, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng, audit.unit or "record", named=not former)
+    game = partition.build(dataset, federation, rng, config.audit.unit or "record", named=not former)
     coins, implied = fair_coins(config)
-    settings = replace(settings, notices=(*left_out(dataset, game), *implied), coins=coins)
     how = training(config, len(dataset.records))
-    references = References(**audit.reference.bank(), training=how, seed=federation.seed, own=own)
     shadow = adversaries.shadow(config, game, own, how)
-    settings = replace(settings, references=references, shadow=shadow, notices=(*settings.notices, *dataset.notices))
-    settings = replace(settings, search=search_options(config))
+    prepared: dict[str, Any] = {**coins}
     if asked and shadow:
-        settings = replace(settings, attribute=attributes.probe(dataset, shadow.game, asked.name, asked.column))
-    return Staged(config, dataset, game, settings, own=own)
+        prepared["attribute"] = attributes.probe(dataset, shadow.game, asked.name, asked.column)
+    references = References(**config.audit.reference.bank(), training=how, seed=federation.seed, own=own)
+    request = Request(
+        config=config,
+        game=game,
+        attacks=attacks,
+        notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
+        asked=prepared,
+        ours=Ours(references, shadow),
+    )
+    return Staged(dataset, own, request)
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
@@ -109,37 +114,23 @@ def decided(config: Config, dataset: Dataset) -> Config:
     return config.splitting(split if known else None)
 
 
-def fair_coins(config: Config) -> tuple[Coins | None, tuple[str, ...]]:
+def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[Notice, ...]]:
     """The coins of the configuration, if it has any, and a notice about what they imply."""
     federation = config.federation
     if not federation.coins:
-        return None, ()
+        return {}, ()
     if federation.partition == "subjects":
-        return Coins("subject"), ()
-    return Coins("record"), () if federation.split_subjects is None else (COINS_SPLIT,)
+        return {"coins": Flipped("subject")}, ()
+    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (notice("coins-split"),)
 
 
-def at_delta_of(settings: Settings, promises: Sequence[Promise]) -> Settings:
-    """The bound from coins at the delta of the promise about the same unit, so that the two can be compared."""
-    if settings.coins is None:
-        return settings
-    mine = [promise.delta for promise in promises if promise.process.unit == settings.coins.unit]
-    return replace(settings, coins=replace(settings.coins, delta=mine[0])) if mine else settings
-
-
-COINS_SPLIT = (
-    "federation.coins = true flips a coin for each record, so that people may have records on both sides "
-    '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
-)
-
-
-def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
+def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
     """People with a single record, or session, who cannot both be trained on and have one that is not."""
     if game.candidates.unit != "subject":
         return ()
     everybody = len(subjects.people(dataset.records)[0])
-    missing, of = everybody - len(game.candidates), "record" if dataset.session is None else "session"
-    return (f"{missing:,} of {everybody:,} people have a single {of}: left out on both sides.",) if missing else ()
+    missing, sessions = everybody - len(game.candidates), dataset.session is not None
+    return (notice("single-record", people=missing, of=everybody, sessions=sessions),) if missing else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -183,142 +174,40 @@ def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) 
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
-    from fedaudit.session.isolation import Isolation
+    from fedaudit.session.isolation import Isolation, honest
 
     staged = stage(config, recorded, former)
+    staged.request.checked()  # before the model is built: what is wrong with the request is told first
     config, dataset, game = staged.config, staged.dataset, staged.game
-    federation = config.federation
-    asked = config.audit.attacks is not None
-    staged.settings.checked(asked)
     task = build(staged)
-    initial = task.initial(federation.seed)
+    initial = task.initial(config.federation.seed)
     task.check(initial, dataset.records)
     task.check_trains(initial, dataset.records)
+    defence = defend(staged, task)
     how = Training(**training(config, len(dataset.records)))
     sources = {name: partial(game.members, name) for name in game.parties}
-    defence = defend(staged, task)
-    settings = replace(staged.settings, serve=defence.serve, filter=filter_options(config, defence.promises))
-    settings = at_delta_of(settings, defence.promises)
-    settings = fitting(settings, task, game, federation.seed, asked)
-    notices = (*settings.notices, *defence.notices, *unread(config, settings))
-    settings = replace(adversaries.defended(settings, config, defence), notices=notices)
     parties: list[Party] = [
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
     ]
+    planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
+    asked = {**staged.request.asked, **({"canary": planted.game} if planted else {})}
+    settings = settled(replace(staged.request.under(defence), asked=asked), task)
     isolation = None
     if config.audit.adversary == "agg-mal":
-        learning = [attack for attack in settings.attacks if attack.learns]
-        isolation = Isolation(task, game, parties, replace(settings, attacks=learning), defence, how)
-        settings = replace(settings, attacks=[a for a in settings.attacks if not a.learns], shadow=None)
-    planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
-    if planted:
-        parties += planted.parties
-        settings = replace(settings, canaries=planted.game)
-    auditor = Auditor(task, game, settings)
-    return Prepared(config, dataset, game, task, parties, settings, auditor, defence, isolation, canaries=planted)
-
-
-def unread(config: Config, settings: Settings) -> list[str]:
-    """Notices about sections of [audit] that were set and that no attack reads."""
-    given = config.audit.model_dump(exclude_defaults=True)
-    signals = {signal for attack in settings.attacks for signal in attack.signals}
-    readers = {
-        "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
-        "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
-        "canary": ("canife or one-shot", any(attack.question == "canary" for attack in settings.attacks)),
-        "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
-        "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
-    }
-    return [
-        f"[audit.{section}] has no effect, because no attack reads it: add {who} to audit.attacks."
-        for section, (who, read) in readers.items()
-        if section in given and not read
-    ]
-
-
-# By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
-DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
-
-
-def filter_options(config: Config, promises: tuple[Promise, ...]) -> FilterOptions:
-    """The matched filter's options. What is not set follows from the configuration, never from a result."""
-    asked, federation = config.audit.matched or Matched(), config.federation
-    noisy = [DAMPING[promise.process.unit] for promise in promises if promise.process.unit in DAMPING]
-    damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
-    adam = federation.algorithm == "fedavg" and federation.optimizer == "adam"
-    return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
-
-
-def search_options(config: Config) -> SearchOptions:
-    asked = config.audit.tear or Tear()
-    return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
-
-
-def fitting(settings: Settings, task: Task, game: Game, seed: int, asked: bool) -> Settings:
-    """The only way to settings that can be audited: attacks for every vantage, with signals that the task can give."""
-    suited = settings.checked(asked).suited_to(task, task.initial(seed), game.candidates.rows, asked)
-    lines, seconds = label_only.told(suited, task, game, seed)
-    told = dict.fromkeys((*suited.notices, *lines, *too_few_to_whiten(suited, game)))  # a trace brings its own along
-    suited = replace(suited, notices=tuple(told), search=replace(suited.search, seconds=seconds))
-    layer, by_coins = settings.filter.layer, settings.coins is not None
-    weights = weights_per_member(task, game, layer, by_coins)
-    return replace(suited, weights_per_member=weights, filter_share=filter_share(task, layer))
-
-
-def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
-    """A notice if the matched filter has so few records to fit on that it becomes the plain cosine."""
-    filters = [attack for attack in settings.attacks if isinstance(attack, MatchedFilter)]
-    if not filters:
-        return []
-    from fedaudit.adversary.signals.matched import FEWEST
-
-    parties = [game.candidates.of_party(party) for party in game.parties]
-    panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
-    known = settings.filter.fit == "nonmembers"
-    fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
-    if fewest >= FEWEST:
-        return []
-    whose = 'known non-members; audit.matched.fit = "all" needs none' if known else "candidates"
-    return [
-        f"{filters[0].name} is the plain cosine where it has fewer than {FEWEST} records to fit its whitening on, and "
-        f"the smallest set has {fewest} ({whose})."
-    ]
-
-
-def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
-    """Weights of the layer that the matched filter looks at, per member in the sum: a party's members, or all.
-
-    This ratio helps to decide which attack is primary. With coins it must not depend on how they fell, so the expected
-    number of members is used.
-    """
-    weights = filtered_weights(task, layer)
-    if not weights:
-        return {}
-    if by_coins:
-        owner, tossed = game.candidates.owner, ~game.truth.mask(Role.CALIBRATION)
-        held = [np.isin(owner, game.candidates.of_party(party)) for party in game.parties]
-        counts = [float((tossed[owner] & mine).sum()) / 2 for mine in held]
-    else:
-        counts = [float(game.size(party)) for party in game.parties]
-    return {"local": weights / max(max(counts), 1), "global": weights / max(sum(counts), 1)}
-
-
-def filtered_weights(task: Task, layer: str | None) -> int:
-    """How many weights the layer has that the matched filter looks at; 0 where there is none."""
-    from fedaudit.adversary.signals.matched import largest_linear, rules
-
-    module = getattr(task, "architecture", None)
-    if module is None or not rules(module):
-        return 0
-    return int(module.get_submodule(layer or largest_linear(module)).weight.numel())
-
-
-def filter_share(task: Task, layer: str | None) -> float:
-    """The share of the model's weights that lie in that layer; 1 where there is none."""
-    weights = filtered_weights(task, layer)
-    module = getattr(task, "architecture", None)
-    return weights / sum(p.numel() for p in module.parameters()) if module is not None and weights else 1.0
+        isolation = Isolation(task=task, game=game, parties=parties, settings=settings, defence=defence, how=how)
+        settings = honest(settings)
+    return Prepared(
+        config=config,
+        dataset=dataset,
+        game=game,
+        task=task,
+        parties=[*parties, *(planted.parties if planted else ())],
+        auditor=Auditor(task, game, settings),
+        defence=defence,
+        isolation=isolation,
+        canaries=planted,
+    )
 
 
 def planned(prepared: Prepared) -> list[Plan]:

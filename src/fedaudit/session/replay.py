@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.canaries import CanaryGame
 from fedaudit.config.code import received
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
+from fedaudit.questions.canary import plan as canaries
 from fedaudit.results.document import Document
-from fedaudit.session import canaries, label_only
+from fedaudit.session import label_only
 from fedaudit.session.about import About
-from fedaudit.session.adversaries import check, choose, defended
-from fedaudit.session.prepare import Staged, at_delta_of, build, defend, filter_options, fitting, stage
+from fedaudit.session.adversaries import check, choose
+from fedaudit.session.assemble import Recorded, Request, assemble
+from fedaudit.session.prepare import Staged, build, defend, stage
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import Entry
-from fedaudit.trace.manifest import is_former
+from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import Vantage
+from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
-
-AGG_MAL = "agg-mal trains a federation of its own"
 
 
 def replay(directory: Path, names: list[str], out: Path, progress: Progress, trust_code: bool = False) -> Document:
@@ -45,22 +44,25 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress, tru
 
 def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> Document:
     directory = store.directory
-    recorded = config = config_of(store.manifest, directory)
-    if names:
-        config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})
+    if not store.manifest.get("config"):
+        raise FedauditError(
+            "not-ours",
+            f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
+            "program, not in this folder",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`.",
+        )
+    recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
-        promises = tuple(promise_from(plain) for plain in store.manifest.get("guarantee") or ())
         # The recorded attacks decide which data were set aside before the rest was dealt out.
         staged = stage(recorded, former=is_former(store.manifest))
-        staged = replace(staged, config=config, promises=promises)
-        settings = chosen_again(staged, names, store)
+        staged = replace(staged, request=asked_again(staged, recorded, names, store))
+        settings = staged.request.checked()
         todo = "Put the data that it was trained on back to where its configuration names them."
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
-        settings = measuring(settings, staged, task) if task else settings
+        auditor = assemble(measuring(staged, task) if task else staged.request, task)
     with progress("Replaying the rounds", len(store.entries())) as step:
-        auditor = Auditor(task, staged.game, settings)
-        about = About.configured(directory.resolve().name, config, staged.dataset, promises)
+        about = About.configured(directory.resolve().name, staged.config, staged.dataset, staged.request.promises)
         session = Session(auditor, None, about, strict=True)
         session.replay(store, step)
         session.remark(released(store, staged, auditor))
@@ -70,70 +72,84 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
     return document
 
 
-def chosen_again(staged: Staged, names: list[str], store: Store) -> Settings:
-    """The attacks and their vantages. Refuses what a trace cannot show."""
-    audit, own = staged.config.audit, staged.settings.references and staged.settings.references.own
-    told = staged.dataset.notices if names else tuple(map(str, store.manifest.get("notices", ())))
-    asked_for = names
-    names = names or [str(name) for name in store.manifest.get("attacks", ())]
-    attacks = choose(audit, names or None)
-    check(audit, attacks)
-    if audit.adversary == "agg-mal":
-        if any(attack.learns for attack in attacks) or not names:
-            raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
-        told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
+def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store) -> Request:
+    """The attacks, their vantages, and what the trace says. Refuses what it cannot show."""
+    manifest, config = store.manifest, recorded
+    if names:
+        config = config.model_copy(update={"audit": config.audit.model_copy(update={"attacks": tuple(names)})})
+    own = names or manifest.get("attacks")
+    attacks = choose(config.audit, None if own is None else [str(name) for name in own])
+    check(config.audit, attacks)
+    told = tuple(as_notices(staged.dataset.notices) if names else recorded_notices(manifest))
+    if config.audit.adversary == "agg-mal":
+        if any("shadow" in attack.fitted_on for attack in attacks) or not own:
+            what = "agg-mal trains a federation of its own, which is not in a trace"
+            raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
+        told += (notice("agg-mal-not-recorded"),)
     for attack in attacks:
-        if any(map(is_outside, attack.signals)) and own is None:
+        if any(map(is_outside, attack.signals)) and staged.own is None:
             raise FedauditError(
                 "not-kept",
                 f"{attack.name!r} needs data that was set aside for an outside adversary, and this run set none aside",
                 "Run again with this attack in audit.attacks.",
             )
-    if canaries.asked_for(names):
-        staged = replace(staged, settings=replace(staged.settings, canaries=canary_game(staged)))
-    options = filter_options(staged.config, staged.promises)
-    weights, share = store.manifest.get("weights_per_member", {}), float(store.manifest.get("filter_share", 1.0))
-    settings = replace(staged.settings, attacks=attacks, notices=told, filter=options)
-    settings = replace(settings, weights_per_member=weights, filter_share=share)
-    settings = at_delta_of(settings, staged.promises)
-    settings = without_served_answers(settings, staged.config).without_idle_vantages()
-    return settings.checked(asked=bool(asked_for))
-
-
-def measuring(settings: Settings, staged: Staged, task: TorchTask) -> Settings:
-    """The settings of an audit that asks the stored models again, through the defence that served them. The time that
-    the run was told for its search says nothing about this one."""
-    config, defence = staged.config, defend(staged, task)
-    told = tuple(line for line in settings.notices if not line.startswith(label_only.TIME))
-    settings = replace(settings, notices=told, serve=defence.serve)
-    asked = config.audit.attacks is not None
-    settings = fitting(settings, task, staged.game, config.federation.seed, asked)
-    return defended(settings, config, defence)
-
-
-def canary_game(staged: Staged) -> CanaryGame:
-    """Who was present when: it follows from the configuration."""
-    task = build(staged)
-    planned = canaries.plan(
-        staged.config, staged.game, task, defend(staged, task), staged.own, staged.dataset.vocabulary
+    vantages, left = with_recorded_answers(config)
+    return replace(
+        staged.request,
+        config=config,
+        attacks=attacks,
+        vantages=vantages,
+        notices=(*told, *left),
+        asked={**staged.request.asked, **canary_game(staged, recorded, config)},
+        recorded=Recorded(
+            promises=tuple(promise_from(plain) for plain in manifest.get("guarantee") or ()),
+            weights_per_member=manifest.get("weights_per_member", {}),
+            filter_share=float(manifest.get("filter_share", 1.0)),
+            repeated=not names,
+        ),
     )
-    if planned is None:
-        what = "canaries are parties of the federation, and this run had none"
-        raise FedauditError("not-kept", what, "Run again with canife or one-shot in audit.attacks.")
-    return planned.game
 
 
-def without_served_answers(settings: Settings, config: Config) -> Settings:
-    """Without vantages whose answers a defence changed: those answers were not recorded."""
+def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
+    """What was told when the run began."""
+    if "told" in manifest:
+        return as_notices(manifest["told"])
+    return [former.notice(str(line), "notice") for line in manifest.get("notices", ())]
+
+
+def measuring(staged: Staged, task: TorchTask) -> Request:
+    """The request of an audit that asks the stored models again, through the defence that served them. The time that
+    the run was told for its search says nothing about this one."""
+    told = tuple(told for told in staged.request.notices if told.code != label_only.TIME)
+    return replace(staged.request, notices=told).under(defend(staged, task))
+
+
+def canary_game(staged: Staged, recorded: Config, config: Config) -> dict[str, Any]:
+    """Which canaries were present when, if they are asked about: it follows from the configuration."""
+    wanted, had = canaries.asked_for(config.audit.attacks), canaries.asked_for(recorded.audit.attacks)
+    for name in wanted:
+        if name not in had:
+            what = f"canaries are parties of the federation, and this run had none for {name}"
+            raise FedauditError("not-kept", what, "Run again with it in audit.attacks.")
+    if not wanted:
+        return {}
+    task = build(staged)
+    planned = canaries.plan(recorded, staged.game, task, defend(staged, task), staged.own, staged.dataset.vocabulary)
+    assert planned is not None
+    return {"canary": replace(planned.game, names={name: planned.game.names[name] for name in wanted})}
+
+
+def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[Notice, ...]]:
+    """The vantages without those whose answers a defence changed, which were not recorded; and a notice about it."""
+    vantages = config.audit.vantages
     bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
-    if Vantage.OUTSIDER not in settings.vantages or not bending:
-        return settings
-    holders = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.OUTSIDER)
+    if Vantage.OUTSIDER not in vantages or not bending:
+        return vantages, ()
+    holders = tuple(vantage for vantage in vantages if vantage is not Vantage.OUTSIDER)
     if not holders:
         what = f"the answers that {bending[0].name!r} gave an outsider were not recorded"
         raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
-    notice = f"Left out (the answers that {bending[0].name!r} changed were not recorded): outsider."
-    return replace(settings, vantages=holders, notices=(*settings.notices, notice))
+    return holders, (notice("answers-not-recorded", defence=bending[0].name),)
 
 
 def must_measure(store: Store, settings: Settings) -> bool:
@@ -143,7 +159,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
     again = False
     for attack in settings.attacks:
-        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        there = stored(rounds if attack.deferred else earlier)
         lacking = [signal for signal in attack.signals if signal not in there]
         if lacking and not any(entry.kept for entry in rounds):
             when = "" if attack.deferred else " of every round"
@@ -163,7 +179,7 @@ def stored(rounds: Sequence[Entry]) -> set[str]:
     return there.union(*(names for entry in rounds for names in entry.unobserved.values()))
 
 
-def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
+def released(store: Store, staged: Staged, auditor: Auditor) -> list[Notice]:
     """Sets which records the released model classifies correctly: as recorded, or computed if the run was cut short."""
     right = store.right(staged.game.candidates.rows.y.shape)
     if right is not None or not staged.dataset.classes:
@@ -172,5 +188,5 @@ def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
     try:
         auditor.release(store.released(), task=auditor.task or build(staged))
     except DamagedError as error:
-        return [f"The accuracy of the released model is missing: {error}."]
+        return [warning("accuracy-missing", why=str(error))]
     return []

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal
 
-from fedaudit.audit.collect import say
 from fedaudit.config import code
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, say
 from fedaudit.learn.process import tune_process
 
 SAFE_PATH = "PYTHONSAFEPATH"  # set: Python does not import from the current folder

@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from fedaudit.questions import metric, of_membership
 from fedaudit.types import AuditResult, Curve, Estimate, Headline
 
 NONE = "–"
-MINUS = "-minus-primary"  # names of differences between two attacks on the same records
 TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
 
 
@@ -48,23 +48,26 @@ def plain_span(low: float | None, high: float | None) -> str:
 
 
 def is_share(name: str) -> bool:
-    return name.startswith("tpr@") or name == "accuracy"
+    return metric(name).form == "share"
 
 
 def number_text(name: str, value: float | None) -> str:
+    """As the metric is printed."""
     if value is None:
         return NONE
-    if name.endswith(MINUS):
-        return f"{100 * value:+.1f}" if is_share(name) else f"{value:+.3f}"
-    return share(value) if is_share(name) else f"{value:.3f}"
+    form = metric(name).form
+    if form == "points":
+        return f"{100 * value:+.1f}"
+    return share(value) if form == "share" else f"{value:+.3f}" if form == "difference" else f"{value:.3f}"
 
 
 def span_text(name: str, low: float | None, high: float | None) -> str:
-    if name.startswith("epsilon") and low is not None and high is None:  # a lower bound has one end
+    form = metric(name).form
+    if form == "epsilon" and low is not None and high is None:  # a lower bound has one end
         return f"{low:.3f} or more"
-    if name.endswith(MINUS) and low is not None and high is not None:
+    if form in ("points", "difference") and low is not None and high is not None:
         return f"{number_text(name, low)} to {number_text(name, high)}"
-    return share_span(low, high) if is_share(name) else plain_span(low, high)
+    return share_span(low, high) if form == "share" else plain_span(low, high)
 
 
 def point_text(name: str, value: float | None, low: float | None, high: float | None) -> str:
@@ -107,7 +110,7 @@ def fpr_of(name: str) -> float | None:
 
 def since_round(curve: Curve | None, chance: float) -> int | None:
     """The first round from which the simultaneous band's lower end stays above chance; unobserved rounds are gaps."""
-    if curve is None or "simultaneous" not in curve.method.lower():
+    if curve is None or not curve.simultaneous:
         return None
     first: int | None = None
     for x, low in zip(curve.x, curve.low, strict=False):
@@ -126,7 +129,7 @@ def main_tpr(quoted: Sequence[Mapping[str, Estimate]]) -> str | None:
 
 def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | None:
     """The pooled result a headline rests on; results on global models stand under `client` for the server too."""
-    pooled = [r for r in results if r.party is None and r.attack != "attribute"]
+    pooled = [r for r in results if r.party is None and of_membership(r)]
     same = [r for r in pooled if (r.attack, r.model) == (headline.attack, headline.model)]
     return next((r for r in same if r.vantage == headline.vantage), same[0] if same else None)
 

@@ -4,13 +4,10 @@ Data goes one way: federation -> trace -> vantage -> signals -> attacks -> stati
 """
 
 from fedaudit.types.findings import (
-    ALWAYS,
-    AS_KEY,
-    WITH_N_CAL,
     Audit,
     AuditResult,
+    ByName,
     Cost,
-    Count,
     Curve,
     Estimate,
     Estimates,
@@ -19,7 +16,6 @@ from fedaudit.types.findings import (
     Headline,
     Kind,
     MoreExposed,
-    Rule,
     Tone,
     VantageName,
 )
@@ -37,6 +33,7 @@ from fedaudit.types.game import (
     Truth,
     Vantage,
 )
+from fedaudit.types.notices import Level, Notice, as_notices, gap, notice, once, warning
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -47,6 +44,7 @@ from fedaudit.types.world import (
     ModelKind,
     Moment,
     Party,
+    PlainModel,
     Plan,
     Records,
     Round,
@@ -58,18 +56,15 @@ from fedaudit.types.world import (
 )
 
 __all__ = [
-    "ALWAYS",
     "APART",
-    "AS_KEY",
     "UNDIVIDED",
     "UNSEEN",
-    "WITH_N_CAL",
     "Audit",
     "AuditResult",
     "Bools",
+    "ByName",
     "Candidates",
     "Cost",
-    "Count",
     "Curve",
     "Dataset",
     "Estimate",
@@ -83,17 +78,19 @@ __all__ = [
     "Headline",
     "Ints",
     "Kind",
+    "Level",
     "Measured",
     "ModelKind",
     "Moment",
     "MoreExposed",
+    "Notice",
     "Observation",
     "Party",
+    "PlainModel",
     "Plan",
     "Records",
     "Role",
     "Round",
-    "Rule",
     "State",
     "Stored",
     "Strings",
@@ -105,4 +102,9 @@ __all__ = [
     "Unit",
     "Vantage",
     "VantageName",
+    "as_notices",
+    "gap",
+    "notice",
+    "once",
+    "warning",
 ]

@@ -6,21 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+
 from fedaudit.types.game import Vantage
-from fedaudit.types.world import ModelKind, Unit
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A constraint on a field in the published schema: a keyword of JSON Schema, and its value."""
-
-    keyword: str
-    value: Any
-
-
-# A field without a default is always written to results.json; one with a default only if it differs from the default.
-# These marks change that: always written, written together with another field, or written as the key of a mapping.
-ALWAYS, WITH_N_CAL, AS_KEY = {"always": True}, {"with": "n_cal"}, {"key": True}
+from fedaudit.types.notices import Notice
+from fedaudit.types.stored import (
+    METRIC,
+    WORD,
+    Count,
+    Flag,
+    Many,
+    Number,
+    OrNull,
+    Positive,
+    Whole,
+    if_any,
+    if_known,
+    sometimes,
+)
+from fedaudit.types.world import ModelKind
 
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
@@ -28,55 +32,75 @@ Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
 # Of epsilon: *claimed* is what the accountant says; nothing was measured for it.
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
-Count = Annotated[int, Rule("minimum", 0)]
-VantageName = Annotated[str, Rule("enum", [vantage.value for vantage in Vantage])]
+VantageName = Annotated[str, Field(json_schema_extra={"enum": [vantage.value for vantage in Vantage]})]
+
+_ENDS = {"value": "the value", "low": "the lower end", "high": "the upper end"}
+_WITH_N_CAL = ("threshold", "realised_fpr", "realised_fpr_interval")  # written, also as null, whenever n_cal is
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval, method and counts. If `value` is None, `reason` says why."""
 
-    name: str = field(metadata=AS_KEY)
-    value: float | None
-    low: float | None
-    high: float | None
-    confidence: Annotated[float, Rule("exclusiveMinimum", 0), Rule("exclusiveMaximum", 1)]
-    method: Annotated[str, Rule("minLength", 1)]
+    name: Annotated[str, Field(exclude=True)]  # stored as the key of the mapping that holds the estimate
+    value: OrNull[Number]
+    low: OrNull[Number]
+    high: OrNull[Number]
+    confidence: Annotated[Number, Field(gt=0, lt=1)]
+    method: Annotated[str, Field(json_schema_extra={"minLength": 1})]
     kind: Kind
     n_pos: Count
     n_neg: Count
-    n_cal: Count | None = None
-    threshold: Annotated[float | None, "null: each party has its own"] = field(default=None, metadata=WITH_N_CAL)
-    realised_fpr: float | None = field(default=None, metadata=WITH_N_CAL)
-    realised_fpr_interval: tuple[float, float] | None = field(default=None, metadata=WITH_N_CAL)
-    reason: Annotated[str | None, "why there is no value, or no lower end"] = field(default=None, metadata=ALWAYS)
-    ceiling: Annotated[float | None, "epsilon: the most that so many trials could ever show"] = None
+    n_cal: Annotated[Count | None, if_known()] = None
+    threshold: Annotated[OrNull[Number], sometimes("null: each party has its own")] = None
+    realised_fpr: Annotated[OrNull[Number], sometimes()] = None
+    realised_fpr_interval: Annotated[OrNull[tuple[Number, Number]], sometimes()] = None
+    reason: Annotated[str | None, Field(description="why there is no value, or no lower end")] = None
+    ceiling: Annotated[OrNull[Number], if_known("epsilon: the most that so many trials could ever show")] = None
     guaranteed: Annotated[
-        tuple[float, float] | None,
-        "TPR and AUC: ends that hold for independent records whatever their scores' distribution is",
+        OrNull[tuple[Number, Number]],
+        if_known("TPR and AUC: ends that hold for independent records whatever their scores' distribution is"),
     ] = None
 
+    @model_serializer(mode="wrap")
+    def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Numbers that JSON cannot hold are null, and the reason says so. Without a value there is no interval."""
+        written: dict[str, Any] = write(self)
+        odd = [name for name in _ENDS if written[name] is None and getattr(self, name) is not None]
+        if odd:
+            named = " and ".join(_ENDS[name] for name in odd)
+            written["reason"] = self.reason or f"{named} came out NaN or infinite"
+        if "value" in odd:
+            written |= {"low": None, "high": None}
+        if self.n_cal is None:
+            written = {name: item for name, item in written.items() if item is not None or name not in _WITH_N_CAL}
+        return written
 
-_ABOUT_MEMBERS = "auc|auc-other-party|accuracy|precision|recall|tpr@[0-9.e-]+|epsilon.*"
-_ABOUT_SUBJECTS = "count-auc|(balanced-accuracy|f1)@[0-9]+"
-_ABOUT_SOURCE = "(label|largest)-accuracy|excess-over-baselines"
-_ABOUT_CANARIES = "score-sd|canary-norm"
-_ABOUT_ATTRIBUTES = "(members|nonmembers|blind)-(auc|accuracy)|excess-over-blind|members-minus-nonmembers"
-_EVERY = "|".join((_ABOUT_MEMBERS, _ABOUT_SUBJECTS, _ABOUT_SOURCE, _ABOUT_ATTRIBUTES, _ABOUT_CANARIES))
-_NAMES = Rule("propertyNames", {"pattern": f"^({_EVERY})$"})
-_BESIDE = Rule("propertyNames", {"pattern": "^(auc|tpr@[0-9.e-]+)-minus-primary$"})
-Estimates = Annotated[Mapping[str, Estimate], Rule("minProperties", 1), _NAMES]
+
+def _named(estimates: Any) -> Any:
+    if not isinstance(estimates, dict):
+        return estimates
+    return {name: {**one, "name": name} if isinstance(one, dict) else one for name, one in estimates.items()}
+
+
+def _names(pattern: str) -> dict[str, Any]:
+    return {"propertyNames": {"pattern": f"^{pattern}$"}}
+
+
+ByName = Annotated[Mapping[str, Estimate], BeforeValidator(_named)]
+Estimates = Annotated[ByName, Field(json_schema_extra={"minProperties": 1, **_names(METRIC)})]
 
 
 @dataclass(frozen=True)
 class Curve:
     """Values over x with a band, for the report; `method` says what the band guarantees."""
 
-    x: Sequence[float]
-    value: Sequence[float | None]
-    low: Sequence[float | None]
-    high: Sequence[float | None]
+    x: Many[Number]
+    value: Many[OrNull[Number]]
+    low: Many[OrNull[Number]]
+    high: Many[OrNull[Number]]
     method: str
+    simultaneous: Annotated[Flag, if_any("whether the band holds for all x at once")] = False
 
 
 @dataclass(frozen=True)
@@ -84,17 +108,22 @@ class Cost:
     """`audit.costs` defines `epochs`."""
 
     epochs: Annotated[
-        float,
-        Rule("minimum", 0),
-        "what running this attack alone takes a round, in local epochs on the parties' training records: every pass "
-        "and every training that it needs; what it shares with other attacks is charged to each of them in full",
+        Number,
+        Field(
+            ge=0,
+            description="what running this attack alone takes a round, in local epochs on the parties' training "
+            "records: every pass and every training that it needs; what it shares with other attacks is charged to "
+            "each of them in full",
+        ),
     ]
     queries: Annotated[
-        float | None,
-        "labels, where labels are what it costs: the mean over all candidates but the adversary's own, those that set "
-        "thresholds among them",
+        OrNull[Number],
+        if_known(
+            "labels, where labels are what it costs: the mean over all candidates but the adversary's own, those that "
+            "set thresholds among them"
+        ),
     ] = None
-    most_queries: Annotated[float | None, "labels that one of these candidates cost at most"] = None
+    most_queries: Annotated[OrNull[Number], if_known("labels that one of these candidates cost at most")] = None
 
 
 @dataclass(frozen=True)
@@ -102,8 +131,8 @@ class Exhibit:
     """A canary, to be shown: a picture or other values with their shape, or a text; and its label."""
 
     kind: Literal["image", "values", "text"]
-    shape: Sequence[int]
-    values: Sequence[float]
+    shape: Many[Whole]
+    values: Many[Number]
     text: str
     label: str
 
@@ -115,18 +144,28 @@ class AuditResult:
     attack: str
     vantage: VantageName
     model: ModelKind
-    unit: Unit
-    party: Annotated[str | None, "null = pooled over the parties"]
+    unit: Annotated[
+        str,
+        Field(
+            description="whom or what it is about: record, subject, user, attribute, or as its question says",
+            json_schema_extra={"pattern": f"^{WORD}$"},
+        ),
+    ]
+    party: Annotated[str | None, Field(description="null = pooled over the parties")]
     round: Count
     estimates: Estimates
     cost: Cost
-    warnings: Sequence[str] = field(default=(), metadata=ALWAYS)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    layer: Annotated[str | None, "the layer that the attack looked at, where it looks at one"] = None
-    beside: Annotated[Mapping[str, Estimate], "minus the primary attack, on the same records", _BESIDE] = field(
-        default_factory=dict
-    )
-    canary: Annotated[Exhibit | None, "the first canary, as it was crafted last"] = None
+    warnings: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
+    curves: Annotated[Mapping[str, Curve], if_any()] = field(default_factory=dict)
+    layer: Annotated[str | None, if_known("the layer that the attack looked at, where it looks at one")] = None
+    beside: Annotated[
+        ByName,
+        Field(json_schema_extra=_names(f"{METRIC}-minus-primary")),
+        if_any("minus the primary attack, on the same records"),
+    ] = field(default_factory=dict)
+    canary: Annotated[Exhibit | None, if_known("the first canary, as it was crafted last")] = None
+    question: Annotated[str, if_any("what the result answers; empty: a former version wrote it")] = ""
+    told: Annotated[Many[Notice], if_any("the warnings as codes with their data, in the same order")] = ()
 
 
 @dataclass(frozen=True)
@@ -141,12 +180,12 @@ class Headline:
     attack: str
     model: ModelKind
     estimates: Estimates
-    compared: Annotated[int, Rule("minimum", 1)]
-    sentence: Annotated[str, "what may be said, the same everywhere"] = ""
-    tone: Tone = "unknown"
-    primary: Annotated[str, "the attack that was fixed before looking; empty: the quoted one"] = ""
-    grade: Annotated[Grade | None, "the finding in two words, by the lower end of its interval"] = None
-    details: Annotated[Sequence[str], "since when, what is not settled, what else was found"] = ()
+    compared: Positive
+    sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
+    tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
+    primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
+    grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
+    details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
 
     @property
     def fixed(self) -> str:
@@ -163,12 +202,12 @@ class MoreExposed:
     vantage: VantageName
     model: ModelKind
     attack: str
-    own: float
-    others: float
-    value: float
-    low: float
-    high: float
-    confidence: Annotated[float, "for all parties together"]
+    own: Number
+    others: Number
+    value: Number
+    low: Number
+    high: Number
+    confidence: Annotated[Number, Field(description="for all parties together")]
 
 
 @dataclass(frozen=True)
@@ -178,9 +217,9 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
-    warnings: Sequence[str]
-    notices: Sequence[str] = ()
+    warnings: Sequence[Notice]
+    notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
     glossary: Mapping[str, str] = field(default_factory=dict)  # what each attack does, in a line
-    useless: str = ""  # why the model itself is worth nothing
+    useless: Notice | None = None  # why the model itself is worth nothing
     more_exposed: Sequence[MoreExposed] = ()

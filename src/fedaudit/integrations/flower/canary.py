@@ -27,15 +27,15 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedaudit.audit.canaries import ALIVE
 from fedaudit.defences.dp_fedavg import difference
 from fedaudit.errors import FedauditError
-from fedaudit.federation.canary import Canaries, CanaryParty, Design
 from fedaudit.integrations.flower.server import BANNER as MARK
 from fedaudit.integrations.flower.server import EXAMPLES
 from fedaudit.integrations.states import matched
-from fedaudit.learn.crafting import Recipe, flat
 from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.questions.canary.crafting import Recipe, flat
+from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design
+from fedaudit.questions.canary.watch import ALIVE
 from fedaudit.stats.anytime import Probes, anytime_epsilon
 from fedaudit.types import Estimate, Records, State
 

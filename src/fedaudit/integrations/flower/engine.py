@@ -33,7 +33,7 @@ from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
 from fedaudit.integrations.states import matched
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.session import Session, sentences
+from fedaudit.session.session import Session, some
 from fedaudit.types import Moment, Plan, Round, State, Trained
 
 
@@ -81,7 +81,7 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
     try:
         _serve(grid, context, prepared, funnel, model)
     finally:
-        prepared.gaps.extend(sentences(funnel.gaps))
+        prepared.gaps.extend(some(funnel.gaps))
 
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
@@ -107,7 +107,7 @@ def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", m
         return
     strategy = _Planned(plans, names, prepared)
     recorded = RecordedStrategy(
-        strategy, lambda: funnel, lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
+        strategy, lambda: funnel, party=lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
     )
     recorded.start(grid=grid, initial_arrays=_arrays(start), num_rounds=len(plans))
 

@@ -39,12 +39,12 @@ from flwr.server.strategy import FedAvg, Strategy
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
-from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import Model, Options, checked, make_auditor, open_session
+from fedaudit.integrations.options import Model, Options, audited
 from fedaudit.session.session import Session
-from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
+from fedaudit.types import Game, Notice, Plan, Round, State, Trained, Vantage, gap
+from fedaudit.words import line
 
 
 def _by_number(proxy: ClientProxy) -> str:
@@ -66,17 +66,16 @@ def record_sum(
     Unless `strict` is set, wrong use does not stop the training: log and report say that nothing is audited."""
     strict = options.get("strict", False)
     try:
-        whole = game if isinstance(game, Game) else joined(*game)
-        asked = checked(rounds, **(Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options))
-        auditor = make_auditor(model, whole, asked, forward=options.get("forward"))
-        assert auditor.task is not None
-        session = open_session(Path(out), auditor, asked.audit.keep, strict)
-        return RecordedSum(strategy, session, list(auditor.task.initial(0)), party, out=Path(out))
+        given = Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options
+        session = audited(model, game, out=out, rounds=rounds, **given)
+        assert session.auditor is not None
+        assert session.auditor.task is not None
+        return RecordedSum(strategy, session, list(session.auditor.task.initial(0)), party=party, out=Path(out))
     except Exception as error:
         if strict:
             raise
-        wrong = unaudited.say("this run", error)
-        return RecordedSum(strategy, Session(None), (), party, out=Path(out), wrong=wrong)
+        wrong = unaudited.say(None, error)
+        return RecordedSum(strategy, Session(None), (), party=party, out=Path(out), wrong=wrong)
 
 
 class RecordedSum(Strategy):
@@ -87,10 +86,11 @@ class RecordedSum(Strategy):
         strategy: Strategy,
         session: Session,
         names: Sequence[str],
+        *,
         party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
         out: Path | None = None,
-        wrong: str = "",
+        wrong: Notice | None = None,
     ):
         self.strategy, self.session, self.names, self._party = strategy, session, tuple(names), party
         self.out, self._wrong = out, wrong  # why nothing is audited
@@ -111,18 +111,18 @@ class RecordedSum(Strategy):
     def tell_if_halted(self) -> None:
         """When a round begins, and after the last: did the one before come to an end?"""
         if self._waiting:
-            self.session.gap(f"round {self._waiting} is empty: secure aggregation was halted, too few parties answered")
+            self.session.gap(gap("round-halted", round=self._waiting))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         if self._wrong:
-            unaudited.log.error("fedaudit: round %d: %s", server_round, self._wrong)
+            unaudited.log.error("fedaudit: round %d: %s", server_round, line(self._wrong))
             unaudited.write(self.out, self.out.name if self.out else "", [self._wrong], server_round)
             return self.strategy.configure_fit(server_round, parameters, client_manager)
         self.tell_if_halted()
         self._waiting = self._after + server_round
-        with self.session.guard(f"round {self._waiting}: the broadcast is missing"):
+        with self.session.guard("broadcast-missing", round=self._waiting):
             self._broadcast = None
             self._broadcast = self._state(parameters)
         self._clock = time.perf_counter()
@@ -136,9 +136,9 @@ class RecordedSum(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        with self.session.guard(f"round {index} is missing"):
+        with self.session.guard("round-missing", round=index):
             if failures:
-                self.session.gap(f"round {index}: {len(failures)} parties failed")
+                self.session.gap(gap("parties-failed", round=index, parties=len(failures), of=None))
             if self._broadcast is not None and parameters is not None:
                 sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
                 made = self._state(parameters)
@@ -191,9 +191,8 @@ def run(
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    strategy = RecordedSum(
-        _Planned(plans, nodes, start, after), session, names, lambda proxy: nodes[proxy.node_id], after
-    )
+    planned = _Planned(plans, nodes, start, after)
+    strategy = RecordedSum(planned, session, names, party=lambda proxy: nodes[proxy.node_id], after=after)
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
     DefaultWorkflow(fit_workflow=protocol)(grid, legacy)

@@ -1,0 +1,283 @@
+"""What may be said of a headline: estimates in, words out. Results, page and terminal show this sentence and no other.
+
+The lower end of an interval decides, never the value. Chance is never called safe, a missing number is never called
+chance, and an interval that begins at 0 for want of records is "not settled".
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fedaudit.questions import of_membership
+from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
+from fedaudit.stats.strongest import RANK, Heard, certain, grade
+from fedaudit.stats.wording import (
+    behind,
+    confidence,
+    count,
+    fpr_of,
+    interval_text,
+    main_tpr,
+    plain_span,
+    rate,
+    share,
+    since_round,
+    value_of,
+    value_text,
+)
+from fedaudit.types import AuditResult, Estimate, Grade, Headline, Tone
+
+WHO = {
+    "client": "Any party that sees the global models",
+    "server": "Whoever runs the server",
+    "outsider": "Anyone who can query the final model",
+    "label-only-client": "A party that sees nothing but predicted labels",
+    "secagg-server": "A server that sees only the sum of all updates",
+}
+# Whoever stands left sees all that those on the right see.
+CONTAINS = {
+    "server": ("secagg-server", "client", "label-only-client", "outsider"),
+    "secagg-server": ("client", "label-only-client", "outsider"),
+    "client": ("label-only-client", "outsider"),
+}
+UNITS = {
+    "record": ("training records", "a training record"),
+    "subject": ("subjects in the training data", "a subject of the training data"),
+}
+NOTHING = {"subject": "No evidence was found that {who} can tell who is in the training data"}
+NOTHING_ON_AVERAGE = {"subject": "no evidence was found that it can tell who is in the training data"}
+GRADES: tuple[Grade, ...] = ("nothing found", "a little", "some", "most", "nearly everybody")
+BY_CHANCE = "with the error shared among all figures of this audit, the interval includes chance"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is known beside the headlines. `name`: the TPR that they quote. `primary`: by vantage, what the attack that
+    was fixed before looking found; `average`: the one that certainly has the largest AUC; both are empty where they are
+    not known any more. `about`: what each attack does, for the middle of a sentence."""
+
+    results: Sequence[AuditResult]
+    rounds: int
+    name: str | None
+    primary: Mapping[str, Heard] = field(default_factory=dict)
+    average: Mapping[str, Heard] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
+    """The headlines, each with its sentence, its grade and what else is to be said."""
+    told = [_told(headline, scene) for headline in headlines]
+    return [_not_less_than(headline, told, scene.name) for headline in told]
+
+
+def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
+    """Headlines without a sentence, as the first versions wrote them: their own intervals decide."""
+    name = main_tpr([headline.estimates for headline in headlines])
+    decided = [
+        replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
+        for h in headlines
+        if h.attack != "blind"
+    ]
+    return worded(decided, Scene(results, rounds, name))
+
+
+def _told(headline: Headline, scene: Scene) -> Headline:
+    entry, name = behind(scene.results, headline), scene.name
+    rounds = (entry.round if entry else 0) or scene.rounds
+    what = scene.about.get(headline.attack, "")
+    how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
+    possible = _most_possible(headline, scene)
+    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible)
+    if tone in ("none", "unknown") and entry and entry.unit == "subject":
+        details += _smallest_seen(headline, name)
+    if headline.primary and (fixed := scene.primary.get(headline.vantage)):
+        details.append(_of_the_primary(fixed, headline, name))
+    details += _on_average(headline, scene)
+    if tone in ("found", "weak"):
+        key, chance = (name, fpr_of(name)) if tone == "found" and name else ("auc", 0.5)
+        since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
+        details += [] if since is None else [f"It has been above chance since round {since}."]
+        details += over_blind(scene.results, headline)
+    details += _stronger(headline)
+    same = headline.grade if tone == headline.tone else None  # decided with the tone
+    graded = same or grade(tone, headline.estimates.get(name or ""))
+    return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
+
+
+def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str, str]:
+    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average."""
+    unit = entry.unit if entry else "record"
+    many, one = UNITS.get(unit, UNITS["record"])
+    nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
+    if headline.vantage == "server" and headline.model == "local":
+        many = f"the parties' {many}"
+    elif unit not in UNITS or unit == "record":
+        many = f"the {many}"
+    return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
+
+
+def _claim(
+    headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str, str], possible: float | None
+) -> tuple[Tone, str, list[str]]:
+    """The tone as it was decided (or "unknown" where it cannot be settled), one sentence, and what goes with it.
+
+    `possible`: the largest share that some attack from this vantage leaves possible.
+    """
+    who, tone = _who(headline.vantage), headline.tone
+    auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
+    fpr = fpr_of(name or "") or 0.0
+    how = _wider(headline) + how
+    if tone == "alarm":
+        return tone, (
+            f"{who} ranks outsiders above members (AUC {value_text('auc', auc)}, "
+            f"{_interval('auc', auc)}{how}): look for swapped labels or a reversed score."
+        ), []  # fmt: skip
+    average = f"shown {nouns[1]} and an outsider, it tells which is which {share(value_of(auc), 1)} of the time"
+    guessing = f"({_interval('tpr@', auc)}; guessing is 50 %"
+    better = f"{who} does better than guessing: {average} {guessing}{how})."
+    at_chance = [f"On average {nouns[3]}: {average} {guessing})."] if auc and auc.low is not None else []
+    if auc and auc.low is not None and auc.low > 0.5:  # and yet nothing was found, by the shared error
+        open_average = f"Whether {_lower(who)} does better than guessing is not settled: {average} {guessing}"
+        at_chance = [f"{open_average}); {BY_CHANCE}."]
+    if tpr is None or tpr.value is None:
+        why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
+        absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
+        return ("weak", better, [absent]) if tone == "weak" else ("unknown", absent, at_chance)
+    hits = f"about {count(round(tpr.value * tpr.n_pos))} of {count(tpr.n_pos)}"
+    shares = f"{share(tpr.value)} of {nouns[0]} ({hits}) while wrongly accusing {rate(fpr)} of outsiders"
+    shares += f" ({_interval(name or 'tpr@', tpr)}"
+    if tone == "found":
+        return tone, f"{who} can pick out {shares}{how}).", []
+    begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
+    if tpr.low is not None and tpr.low > fpr:
+        begins = BY_CHANCE
+    open_question = f"How much {_lower(who)} can pick out is not settled: {shares}"
+    if tone == "weak":
+        return tone, better, [f"{open_question}); {begins}."]
+    if (tpr.low is not None and tpr.low > fpr) or (tpr.reason and tpr.value > fpr):
+        return "unknown", f"{open_question}{how}); {begins}.", at_chance
+    if auc and auc.low is not None and auc.low > 0.5:
+        return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
+    why = f" ({tpr.reason})" if tpr.reason else ""
+    start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})"
+    return "none", f"{start}, which is no proof of safety: up to {share(possible)} remains possible.", []
+
+
+def _wider(headline: Headline) -> str:
+    """Why an interval has another confidence than the audit, where more than the primary attack was compared."""
+    return f", corrected for the {count(headline.compared)} results of this audit" if headline.primary else ""
+
+
+def _stronger(headline: Headline) -> list[str]:
+    """The same where a server's two kinds of models were."""
+    if headline.primary or headline.compared == 1:
+        return []
+    kinds = f"the stronger of {count(headline.compared)} kinds of models is quoted, the {headline.model} ones"
+    return [f"The intervals are wider, because {kinds}."]
+
+
+def _on_average(headline: Headline, scene: Scene) -> list[str]:
+    """Few may be picked out for certain, and yet another attack tells almost everybody apart on average."""
+    other, ours = scene.average.get(headline.vantage), headline.estimates.get("auc")
+    found = other.decisive.get("auc") if other else None
+    if other is None or found is None or found.low is None or ours is None or ours.high is None:
+        return []
+    if headline.tone != "found" or found.low <= ours.high:
+        return []
+    figure = f"{value_text('auc', found)} ({_interval('auc', found)})"
+    return [f"On average {other.attack} on {other.model} models finds more: it has an AUC of {figure}."]
+
+
+def _most_possible(headline: Headline, scene: Scene) -> float | None:
+    """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger."""
+    seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
+    entries = [r for r in scene.results if r.vantage in seen and r.party is None and r.attack != "blind"]
+    quoted = [*(r.estimates for r in entries if of_membership(r)), headline.estimates]
+    ends = [estimate.high for each in quoted if (estimate := each.get(scene.name or ""))]
+    return max((end for end in ends if end is not None), default=None)
+
+
+def _of_the_primary(fixed: Heard, headline: Headline, name: str | None) -> str:
+    """Said where another attack is quoted: what the one that was fixed before looking found, by the same measure."""
+    said = [key for key in (name, "auc") if key and value_of(fixed.estimates.get(key)) is not None]
+    said = ["auc", *said[:-1]] if headline.tone == "weak" else said
+    figures = [
+        f"{_measure(key)} {value_text(key, e)} ({_interval(key, e)})" for key in said if (e := fixed.estimates[key])
+    ]
+    return f"The attack that was fixed before looking, {fixed.attack}, has {' and '.join(figures)}."
+
+
+def _measure(name: str) -> str:
+    fpr = fpr_of(name)
+    return "an AUC of" if fpr is None else f"a share picked out at {rate(fpr)} false accusations of"
+
+
+def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
+    """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
+    auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
+    if auc is None or not (auc.n_pos and auc.n_neg):
+        return []
+    calibration = (tpr.n_cal if tpr else None) or 0
+    sizes = Sizes(auc.n_pos, auc.n_neg, calibration)
+    least = smallest_visible_auc(sizes, auc.confidence)
+    fpr = fpr_of(name or "")
+    rate_seen = smallest_visible_tpr(sizes, fpr, auc.confidence) if fpr and calibration else None
+    seen = [f"an AUC of {least:.3f}"] if least is not None else []
+    seen += [f"{share(rate_seen)} picked out at {rate(fpr)} false accusations"] if fpr and rate_seen is not None else []
+    counts = f"{count(auc.n_pos)} members and {count(auc.n_neg)} outsiders"
+    if not seen:
+        return [f"With {counts}, this audit could have seen no risk at all."]
+    return [f"The smallest risk that this audit could have seen, with {counts}, is {' or '.join(seen)}."]
+
+
+def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | None) -> Headline:
+    """Whoever sees more can do at least as much, however its own attack came out."""
+    inside = [other for other in told if other.vantage in CONTAINS.get(headline.vantage, ())]
+
+    def strength(other: Headline) -> tuple[int, float]:
+        return certain(other, name)
+
+    strongest = max(inside, key=strength, default=None)
+    if strongest is None or RANK[strongest.tone] == 0 or strength(strongest) <= strength(headline):
+        return headline
+    estimate = strongest.estimates.get(name or "")
+    figure = ""
+    if strongest.tone == "found" and estimate is not None:
+        figure = f" ({share(estimate.value)} by {strongest.attack}, {_interval(name or 'tpr@', estimate)})"
+    weaker = _lower(_who(strongest.vantage))
+    least = f"{_who(headline.vantage)} sees all that is seen by {weaker}, and can do at least as much{figure}."
+    details = (headline.sentence, *headline.details)
+    graded = max((headline.grade, strongest.grade), key=lambda one: GRADES.index(one) if one in GRADES else -1)
+    return replace(headline, sentence=least, tone=strongest.tone, grade=graded, details=details)
+
+
+# ------------------------------------------------------------------ beside a blind guess
+
+
+def blind_auc(results: Sequence[AuditResult]) -> Estimate | None:
+    found = next((r for r in results if r.attack == "blind" and not r.party), None)
+    return found.estimates.get("auc") if found else None
+
+
+def over_blind(results: Sequence[AuditResult], headline: Headline) -> list[str]:
+    """Said where a guess without any model beats chance: only what exceeds it can come from training."""
+    blind, ours = blind_auc(results), headline.estimates.get("auc")
+    if blind is None or blind.low is None or blind.low <= 0.5 or ours is None:
+        return []
+    ends = ours.value, ours.low, ours.high, blind.value, blind.high
+    value, low, high, guess, guess_high = (0.0 if end is None else end for end in ends)
+    if low - guess_high <= 0:
+        return ["Its AUC is not clearly above the blind guess, so this audit cannot put it down to the federation."]
+    span = plain_span(low - guess_high, high - blind.low)
+    return [f"Its AUC exceeds the blind guess by {value - guess:.3f} (both intervals together allow {span})."]
+
+
+def _interval(name: str, est: Estimate | None) -> str:
+    return f"{confidence(est)} interval {interval_text(name, est)}"
+
+
+def _who(vantage: str) -> str:
+    return WHO.get(vantage, f"An adversary at the vantage “{vantage}”")
+
+
+def _lower(phrase: str) -> str:
+    return phrase[0].lower() + phrase[1:]

@@ -1,0 +1,207 @@
+"""Does training reveal an attribute? The attack counts only as far as it beats two baselines.
+
+It must do better than a *blind* guess, which sees the rest of the record and no model. And it must do better for
+members than for *non-members*, about whose attribute the models know nothing. People whose attribute the adversary
+already knows are not among those guessed, and a non-member is somebody none of whose records was trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import numpy as np
+
+from fedaudit.adversary.attacks.attribute import Classifier
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
+from fedaudit.audit.case import Case
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.notices import figure
+from fedaudit.questions import Verdict
+from fedaudit.stats import Block, auc, proportion
+from fedaudit.types import (
+    AuditResult,
+    Bools,
+    Cost,
+    Estimate,
+    Floats,
+    Game,
+    Ints,
+    ModelKind,
+    Notice,
+    Role,
+    Vantage,
+    notice,
+)
+
+MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
+
+
+class Guesser(Protocol):
+    """An attack that gives each of `count` values a score."""
+
+    def guess(self, features: Floats, count: int) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """The guesses for one group of people under one party's models, and the truth."""
+
+    said: Floats  # records x values: a score for each value
+    true: Ints
+    subject: Ints | None  # whose record it is, by number; None: nobody has two records
+
+    def blocks(self) -> list[Block]:
+        """For each value, the scores of people who have it and of people who do not. Two values need only one block."""
+        values = range(self.said.shape[1])
+        return [self._block(value) for value in (values if len(values) > 2 else (1,))]
+
+    def _block(self, value: int) -> Block:
+        others = np.delete(self.said, value, axis=1)
+        score, has = self.said[:, value] - others.max(axis=1), self.true == value
+        whose = self.subject
+        subjects = None if whose is None else (whose[has], whose[~has], whose[:0])
+        return Block(score[has], score[~has], np.empty(0), subjects)
+
+
+def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estimate:
+    """The AUC of each value against the others, averaged over the pairs.
+
+    The AUCs are about the same people, so their intervals are averaged as if their errors were fully correlated.
+    """
+    by_value = [auc(blocks, confidence) for blocks in zip(*(group.blocks() for group in groups), strict=True)]
+    usable = [estimate for estimate in by_value if estimate.value is not None]
+    if len(by_value) == 1 or not usable:
+        return replace(by_value[0], name=name)
+    pairs = np.array([estimate.n_pos * estimate.n_neg for estimate in usable], float)
+    ends = np.array([[e.value, e.low, e.high] for e in usable], float)
+    value, low, high = (float(end) for end in pairs @ ends / pairs.sum())
+    people = sum(len(group.true) for group in groups)
+    method = (
+        f"mean over {len(usable)} values, {people} people each time, who has it against who has not, of: "
+        f"{usable[0].method}"
+    )
+    return Estimate(name, value, low, high, confidence, method, "measured", people, people)
+
+
+def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
+    """The pooled result with its sentence; then each party, if its local models are seen."""
+    of, results, notices = case.settings.asked.get("attribute"), [], list[Notice]()
+    for party in (None, *(case.game.parties if model == "local" else ())):
+        sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
+        found = all_figures(case, attack, sights)
+        if found and of:
+            cost = Cost(case.scores.epochs(sights, attack))
+            place = (attack.name, vantage.value, model, "attribute", party)
+            results.append(AuditResult(*place, case.round, found, cost, question=attack.question))
+            notices += [conclusion(of.name, found)] if party is None else []
+    return Verdict(results, notices)
+
+
+def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Estimate] | None:
+    """The estimates for these sights together, or None if nothing was observed."""
+    confidence = case.settings.confidence
+    groups: dict[str, list[Guesses]] = {MEMBERS: [], NONMEMBERS: [], BLIND: []}
+    for sight in sights:
+        for name, guesses in (_guesses(case, attack, sight) or {}).items():
+            groups[name].append(guesses)
+    if not groups[MEMBERS]:
+        return None
+    found: dict[str, Estimate] = {}
+    for name, guesses_ in groups.items():
+        found[f"{name}-auc"] = told_apart(f"{name}-auc", guesses_, confidence)
+        found[f"{name}-accuracy"] = _accuracy(f"{name}-accuracy", guesses_, confidence)
+    for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
+        counts = tuple(sum(len(guesses.true) for guesses in groups[group]) for group in (MEMBERS, other))
+        gap = difference(name, found["members-auc"], found[f"{other}-auc"])
+        found[name] = replace(gap, n_pos=counts[0], n_neg=counts[1])  # people, however many values there are
+    return found
+
+
+def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses] | None:
+    of, own = case.settings.asked["attribute"], case.scores.own
+    assert own is not None
+    target, series = case.scores.series(sight, attack)
+    own_rows, rows = own.rows, sight.rows
+    known = own_rows.attributes[of.name]
+    taught = (own.role == Role.MEMBER.value) & (known >= 0)
+    if series is None or len(set(known[taught].tolist())) < 2:
+        return None
+    fitted = cast(Guesser, case.scores.fit(sight, attack, Evidence(shadow=Own(series[taught], known[taught]))))
+    said, classes = fitted.guess(target, of.values), _classes(case.game)
+    unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
+    blind = unseen.lift(of.rest(rows, classes), of.values)
+    true, subject = rows.attributes[of.name], sight.subject
+    members, nonmembers = people(case, attack, sight, true >= 0)
+
+    def about(guessed: Floats, whom: Bools) -> Guesses:
+        return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom])
+
+    return {MEMBERS: about(said, members), NONMEMBERS: about(said, nonmembers), BLIND: about(blind, members)}
+
+
+def _classes(game: Game) -> int:
+    y = game.candidates.rows.y
+    return int(y.max()) + 1 if y.dtype.kind in "iu" else 0
+
+
+def people(case: Case, attack: BaseAttack, sight: Sight, known: Bools) -> tuple[Bools, Bools]:
+    """Members, and non-members none of whose records was trained on; without people whose records the adversary
+    holds."""
+    usable = known & case.scores.judged(sight, attack)
+    member = sight.role == Role.MEMBER.value
+    whose, own = case.game.candidates.subject, case.scores.own
+    theirs = own.rows.subject if own else None
+    if whose is None or theirs is None:
+        return usable & member, usable & ~member
+    trained_on = whose[case.game.truth.mask(Role.MEMBER)]
+    subject = whose[sight.index]
+    usable &= ~np.isin(subject, theirs)
+    return usable & member, usable & ~np.isin(subject, trained_on)
+
+
+def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:
+    right = [g.said.argmax(axis=1) == g.true for g in guesses]
+    found = proportion(right, [g.subject for g in guesses], confidence, name)
+    return replace(found, n_pos=found.n_pos + found.n_neg, n_neg=0)  # people, compared with nobody
+
+
+def difference(name: str, first: Estimate, second: Estimate) -> Estimate:
+    """The difference of two estimates, with an interval from theirs (Newcombe's square-and-add)."""
+    method = "difference of AUCs; square-and-add of their intervals, correlation not counted on"
+    counts = (first.n_pos + first.n_neg, second.n_pos + second.n_neg)
+    values = (first.value, first.low, first.high, second.value, second.low, second.high)
+    if any(value is None for value in values):
+        reason = first.reason or second.reason
+        return Estimate(name, None, None, None, first.confidence, method, "measured", *counts, reason=reason)
+    one, one_low, one_high, two, two_low, two_high = (float(value) for value in values if value is not None)
+    low = one - two - math.hypot(one - one_low, two_high - two)
+    high = one - two + math.hypot(one_high - one, two - two_low)
+    return Estimate(name, one - two, max(low, -1.0), min(high, 1.0), first.confidence, method, "measured", *counts)
+
+
+def conclusion(name: str, found: Mapping[str, Estimate]) -> Notice:
+    excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
+    attack, blind = found["members-auc"], found["blind-auc"]
+    figures = {"excess": excess, "gap": gap, "members": attack, "blind": blind, "nonmembers": found["nonmembers-auc"]}
+    return notice(
+        "attribute",
+        name=name,
+        finding=_finding(excess, gap, attack),
+        figures={which: figure(one) for which, one in figures.items()},
+        confidence=attack.confidence,
+    )
+
+
+def _finding(excess: Estimate, gap: Estimate, attack: Estimate) -> str:
+    if excess.low is None or excess.high is None or gap.low is None:
+        return "no-comparison"
+    if attack.low is None or attack.low <= 0.5:
+        return "at-chance"
+    if gap.low > 0:
+        return "revealed" if excess.low > 0 else "trace"
+    if excess.high < 0:
+        return "blind-is-better"
+    return "of-everybody" if excess.low > 0 else "neither"

@@ -1,0 +1,316 @@
+"""Crafting canaries: records whose gradient stands out from everybody's updates (CANIFE, Maddock et al., ICLR 2023).
+
+Mock parties, made of public data, give clipped updates u_i. A record z with gradient g is changed until
+
+    mean over i of <u_i, g / |g|>^2 / C^2   +   max(R - |g|, 0)^2 / R^2
+
+is small: its gradient is orthogonal to what others send, and long enough (R) to be clipped.
+
+The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that can yield a *dead*
+canary, whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
+updates, drawn anew, and crafts all canaries at once. How good a canary becomes depends on where it begins: more begin
+than are asked for, and those with the smallest loss go on. What a canary sends decides whether it is any good, so
+nothing is concluded from the loss here: see `questions.canary.parties.Planted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedaudit.errors import FedauditError
+from fedaudit.learn import losses
+from fedaudit.learn.arrays import tensor
+from fedaudit.learn.optimizers import Adam
+from fedaudit.learn.tasks import TorchTask
+from fedaudit.types import Floats, Records, State
+
+Objective = Literal["normalised", "printed", "orthogonal", "long"]
+Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries -> canaries x parameters
+
+BATCH = 16  # mock updates in one step
+PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
+COOLING = 0.2  # of the steps, at the end, grow shorter: each sees other mock updates, and they pull to and fro
+HEATS = (0.0625, 0.125, 0.25, 0.5)  # of the steps, after which the better half of the starts goes on
+FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How canaries are crafted. `target`: their class; not given: each gets one at random.
+
+    `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison. `starts`: how
+    many pictures or rows begin, at least; a text has one start.
+    """
+
+    count: int = 1
+    steps: int = 1000
+    target: int | None = None
+    initial: Literal["random", "data"] = "random"
+    objective: Objective = "normalised"
+    batch: int = BATCH
+    starts: int = 16
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """The records, one a canary, and the loss of each before and after, over all mock updates."""
+
+    records: Records
+    before: Floats
+    after: Floats
+
+
+def craft(
+    task: TorchTask,
+    model: State,
+    mocks: NDArray[np.floating[Any]],
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
+) -> Crafted:
+    """`mocks`: mock updates x parameters, in units of the clip norm. `reach`: how long a gradient must be."""
+    updates = torch.from_numpy(np.asarray(mocks, np.float32))
+    if pool.x.dtype.kind in "iu":
+        return _craft_text(task, model, updates, reach, pool, recipe, rng)
+    return _craft_values(task, model, updates, reach, pool, recipe, rng)
+
+
+def flat(change: State, like: nn.Module) -> Floats:
+    """A change of a model as one vector of its parameters, in the order of the module; buffers are left out."""
+    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name, _ in like.named_parameters()])
+
+
+# ------------------------------------------------------------------ the objective
+
+
+def objective(gradients: Tensor, updates: Tensor, reach: float, kind: Objective = "normalised") -> Tensor:
+    """One loss for each canary. `updates` are in units of the clip norm."""
+    norms = gradients.norm(dim=1)
+    along = gradients @ updates.T
+    scale = reach if kind == "printed" else norms.clamp_min(1e-12)[:, None]
+    squares = (along / scale).square()
+    orthogonal = squares.sum(dim=1) if kind == "printed" else squares.mean(dim=1)
+    short = ((reach - norms).clamp_min(0) / reach).square()
+    both: Tensor = orthogonal + short
+    terms: dict[str, Tensor] = {"orthogonal": orthogonal, "long": short}
+    return terms.get(kind, both)
+
+
+def descended(each: Tensor) -> Tensor:
+    """What Adam descends on: the logarithm. The loss falls a hundredfold within a few steps, and Adam measures its
+    steps by the gradients of the last thousand: on the loss itself they would then come nearly to a stop."""
+    return (each + 1e-12).log().sum()
+
+
+def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterator[Tensor]:
+    """The mock updates of each step: few of them suffice, because every step draws others."""
+    few = min(recipe.batch, len(updates))
+    for _ in range(recipe.steps):
+        yield updates if few == len(updates) else updates[torch.from_numpy(rng.choice(len(updates), few, False))]
+
+
+# ------------------------------------------------------------------ pictures and tables
+
+
+def _craft_values(
+    task: TorchTask,
+    model: State,
+    updates: Tensor,
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
+) -> Crafted:
+    gradients = together(task, model)
+    start, labels = _begin(pool, recipe, task.classes, rng)
+    z, y = tensor(start), tensor(labels)
+    before = _whole(gradients, z, y, updates, reach, recipe)
+    steps, pace = _steps(updates, recipe, rng), PACE * max(float(pool.x.std()), 1e-3)
+    cooling, done, kept = COOLING * recipe.steps, 0, np.arange(len(z))
+
+    def descend(z: Tensor, y: Tensor, steps: Iterable[Tensor], left: int) -> Tensor:
+        z = z.clone().requires_grad_()
+        optimizer = Adam([z], lr=pace)
+        calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (left - step) / cooling))
+        for few in steps:
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(descended(objective(gradients(z, y), few, reach, recipe.objective)))
+            optimizer.step()
+            calm.step()
+        return z.detach()
+
+    for share in HEATS:
+        if len(kept) == recipe.count:
+            break
+        heat, done = round(share * recipe.steps) - done, round(share * recipe.steps)
+        z = descend(z, y[kept], islice(steps, heat), recipe.steps - done + heat)
+        order = np.argsort(_whole(gradients, z, y[kept], updates, reach, recipe), kind="stable")
+        best = order[: max(recipe.count, len(kept) // 2 if share < HEATS[-1] else 0)]
+        z, kept = z[best], kept[best]
+    z = descend(z, y[kept], steps, recipe.steps - done)
+    after = _whole(gradients, z, y[kept], updates, reach, recipe)
+    return Crafted(_named(z.numpy(), labels[kept]), before[kept], after)
+
+
+def together(task: TorchTask, model: State) -> Gradients:
+    """The gradients of several canaries in one pass."""
+    module = task.fresh(model).eval()
+    parameters = {name: value.detach() for name, value in module.named_parameters()}
+    buffers = dict(module.named_buffers())
+
+    def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        out = functional_call(module, (weights, buffers), (x[None],))
+        return losses.of_records(out, y[None], task.classes)[0]
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        found = each(parameters, x, y)
+        return torch.cat([found[name].flatten(1) for name in parameters], dim=1)
+
+    return gradients
+
+
+def check_target(target: int | None, classes: int) -> None:
+    if target is not None and classes and not 0 <= target < classes:
+        what = f"audit.canary.target is {target}, and there are classes 0 to {classes - 1}"
+        raise FedauditError("canary-target", what, "Set one of these, or leave it out.")
+
+
+def _begin(
+    pool: Records, recipe: Recipe, classes: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Where crafting begins: records of the pool, or noise of the same mean and spread; and the labels."""
+    check_target(recipe.target, classes)
+    count = max(recipe.count, recipe.starts)
+    rows = rng.choice(len(pool), count, replace=count > len(pool))
+    start = pool.x[rows].astype(np.float32)
+    if recipe.initial == "random":
+        noise = rng.standard_normal(start.shape) * pool.x.std() + pool.x.mean()
+        start = noise.astype(np.float32)
+    if classes:
+        drawn = rng.permutation(np.arange(count) % classes)  # all classes alike: some suit a model better
+        return start, np.full(count, recipe.target, np.int64) if recipe.target is not None else drawn
+    return start, np.full(count, pool.y.max() if recipe.target is None else recipe.target, np.float32)
+
+
+@torch.no_grad()
+def _whole(gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: Recipe) -> Floats:
+    return objective(gradients(z.detach(), y), updates, reach, recipe.objective).double().numpy()
+
+
+def _named(x: NDArray[Any], y: NDArray[Any]) -> Records:
+    return Records(x, y, np.array([f"canary-{number}" for number in range(len(x))]))
+
+
+# ------------------------------------------------------------------ text
+
+
+def _craft_text(
+    task: TorchTask,
+    model: State,
+    updates: Tensor,
+    reach: float,
+    pool: Records,
+    recipe: Recipe,
+    rng: np.random.Generator,
+) -> Crafted:
+    """A distribution over the tokens at each position (Gumbel-softmax), sharper from step to step, and straight-through
+    in the last quarter, when the canary is already the text that it will be."""
+    if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
+        what = "a text canary is crafted where each token's label is the next one, and here it is not"
+        raise FedauditError("canary-text", what, "Take canife out of audit.attacks; one-shot needs no record.")
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    start = _first_text(pool, recipe, task.classes, rng)
+    logits = start.clone().requires_grad_()
+    gradients = one_by_one(task, model)
+    optimizer = Adam([logits], lr=0.1)
+    before = _of_text(gradients, start.argmax(-1), updates, reach, recipe, task.classes)
+    sharpen = (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (1 / max(recipe.steps - 1, 1))
+    for step, few in enumerate(_steps(updates, recipe, rng)):
+        optimizer.zero_grad(set_to_none=True)
+        uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
+        soft = ((logits - (-uniform.log()).log()) / (FIRST_TEMPERATURE * sharpen**step)).softmax(-1)
+        if step >= 0.75 * recipe.steps:
+            hard = nn.functional.one_hot(soft.argmax(-1), task.classes).to(soft)
+            soft = hard + soft - soft.detach()
+        found = gradients(soft[:, :-1], soft[:, 1:])
+        torch.autograd.backward(descended(objective(found, few, reach, recipe.objective)))
+        optimizer.step()
+    tokens = logits.detach().argmax(-1)
+    after = _of_text(gradients, tokens, updates, reach, recipe, task.classes)
+    return Crafted(_named(tokens[:, :-1].numpy(), tokens[:, 1:].numpy()), before, after)
+
+
+def one_by_one(task: TorchTask, model: State) -> Gradients:
+    """The gradients of texts given as distributions over tokens; an LSTM takes them one after the other."""
+    module = task.fresh(model).eval()
+    embeddings = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)]
+    if len(embeddings) != 1:
+        what = f"a text canary needs a model with one embedding of tokens, and this has {len(embeddings)}"
+        raise FedauditError("canary-text", what, "Use `lstm`, or take canife out of audit.attacks.")
+    ((name, layer),) = embeddings
+    module.set_submodule(name, Mixture(layer.weight))
+    parameters = list(module.parameters())
+
+    def gradients(x: Tensor, y: Tensor) -> Tensor:
+        rows = []
+        with plain_lstm(), torch.enable_grad():
+            for one, its in zip(x, y, strict=True):
+                loss = losses.of_records(module(one[None]), its[None], task.classes).sum()
+                found = torch.autograd.grad(loss, parameters, create_graph=x.requires_grad)
+                rows.append(torch.cat([part.flatten() for part in found]))
+        return torch.stack(rows)
+
+    return gradients
+
+
+@contextmanager
+def plain_lstm() -> Iterator[None]:
+    """Without oneDNN, whose LSTM has no second derivative."""
+    before = bool(torch._C._get_mkldnn_enabled())
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+class Mixture(nn.Module):
+    """An embedding of distributions over tokens: the mean of the tokens' vectors."""
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def _first_text(pool: Records, recipe: Recipe, tokens: int, rng: np.random.Generator) -> Tensor:
+    """Logits: of a text of the pool, which is favoured at every position, or at random."""
+    length = pool.x.shape[1] + 1
+    logits = torch.from_numpy(rng.standard_normal((recipe.count, length, tokens)).astype(np.float32))
+    if recipe.initial == "data":
+        rows = rng.choice(len(pool), recipe.count, replace=recipe.count > len(pool))
+        text = np.concatenate([pool.x[rows], pool.y[rows, -1:]], axis=1)
+        logits += 4 * nn.functional.one_hot(tensor(text.astype(np.int64)), tokens)
+    return logits
+
+
+@torch.no_grad()
+def _of_text(gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: Recipe, tokens: int) -> Floats:
+    hot = nn.functional.one_hot(text, tokens).float()
+    found = gradients(hot[:, :-1], hot[:, 1:]).detach()
+    return objective(found, updates, reach, recipe.objective).double().numpy()

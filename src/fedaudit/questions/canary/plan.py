@@ -1,0 +1,153 @@
+"""From [audit.canary] to canary parties, their schedule, and what the audit must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError
+from fedaudit.federation.sampling import plans as sampled
+from fedaudit.questions.canary import NAMES, QUESTION
+from fedaudit.questions.canary.options import Canary
+from fedaudit.questions.canary.watch import CanaryGame, Claim, Crafted, Random
+from fedaudit.types import Game, Party, Plan, Records
+
+if TYPE_CHECKING:
+    from fedaudit.defences.slots import Defence
+    from fedaudit.learn.tasks import TorchTask
+    from fedaudit.questions.canary.parties import Probing, Schedule
+
+DELTA = 1e-5  # without an accountant
+INCLUDED_STREAM = 34
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The canaries of a run: the parties to add, the plans with them, and the game about them."""
+
+    parties: tuple[Party, ...]
+    plans: list[Plan]
+    game: CanaryGame
+
+
+def asked_for(names: Sequence[str] | None) -> list[str]:
+    return [name for name in NAMES if name in (names or ())]
+
+
+def plan(
+    config: Config, game: Game, task: TorchTask, defence: Defence, pool: Records | None, vocabulary: tuple[str, ...]
+) -> Planned | None:
+    """None if no canary was asked for. Refuses what cannot be measured."""
+    names = asked_for(config.audit.attacks)
+    if not names:
+        return None
+    from fedaudit.questions.canary.crafting import check_target
+    from fedaudit.questions.canary.parties import Probing, with_random
+
+    asked, federation = config.audit.canary or Canary(), config.federation
+    honest, sampling = game.parties, federation.sampling or "uniform"
+    if asked.canaries is not None and asked.canaries > len(honest):
+        what = f"audit.canary asks for {asked.canaries} canaries among {len(honest)} parties"
+        raise FedauditError("canary-count", what, "Canaries must not outnumber the parties: ask for fewer.")
+    how = Probing(honest, federation.participation, sampling, federation.seed)
+    rounds = sampled(honest, federation.rounds, federation.participation, sampling, federation.seed)
+    claim = claim_of(config, game, defence)
+    parties: list[Party] = []
+    random = crafted = None
+    if "one-shot" in names:
+        random, senders = _random(config, task, claim, asked.canaries or len(honest))
+        parties += senders
+        rounds = with_random(rounds, [party.name for party in senders], how)
+    if "canife" in names:
+        assert pool is not None
+        check_target(asked.target, task.classes)
+        crafted, made, schedule = _crafted(config, game, defence, pool, claim, rounds, how)
+        parties += made
+        rounds = schedule.plans
+        crafted = replace(crafted, vocabulary=vocabulary)
+    return Planned(tuple(parties), list(rounds), replace(game_of(names), claim=claim, crafted=crafted, random=random))
+
+
+def game_of(names: Sequence[str]) -> CanaryGame:
+    asked = QUESTION.ask(names, {})
+    assert isinstance(asked, CanaryGame)
+    return asked
+
+
+def stretch(asked: Canary, rounds: int) -> int:
+    if asked.mode == "running":
+        return rounds
+    every = asked.every or max(1, rounds // 5)
+    if every > rounds:
+        what = f"audit.canary.every is {every}, and there are {rounds} rounds: nothing would be measured"
+        raise FedauditError("canary-every", what, "Set a smaller one, or leave it out.")
+    return every
+
+
+def claim_of(config: Config, game: Game, defence: Defence) -> Claim:
+    """What is publicly known: clip norm and denominator, and the promise about whole parties, if there is one."""
+    from fedaudit.defences.dp_fedavg import Clip, NoisySum
+
+    promise = next((one for one in defence.promises if one.process.unit == "user"), None)
+    delta = promise.delta if promise else DELTA
+    if delta >= 1 / len(game.parties):
+        what = f"delta {delta:g} is not below 1/{len(game.parties)}: publishing one party at random would satisfy it"
+        raise FedauditError("canary-delta", what, "Set a smaller delta in [[defences]], or use more parties.")
+    clip = defence.update.clip if isinstance(defence.update, Clip) else None
+    if isinstance(defence.update, Clip) and defence.update.noise:
+        what = "canaries are looked for in a sum, and here each party adds noise of its own"
+        raise FedauditError("canary-local", what, "Take local = true out of dp-fedavg, or the canaries out of [audit].")
+    total = defence.aggregate.denominator if isinstance(defence.aggregate, NoisySum) else None
+    return Claim(delta, clip, total, promise.process if promise else None)
+
+
+def _crafted(
+    config: Config, game: Game, defence: Defence, pool: Records, claim: Claim, rounds: Sequence[Plan], how: Probing
+) -> tuple[Crafted, list[Party], Schedule]:
+    from fedaudit.learn.tasks import Training
+    from fedaudit.questions.canary.crafting import Recipe
+    from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design, running, with_probes
+    from fedaudit.session.prepare import training
+
+    asked, federation = config.audit.canary or Canary(), config.federation
+    sizes = [len(game.members(party)) for party in game.parties]
+    recipe = Recipe(asked.canaries or 1, asked.steps, asked.target, asked.initial)
+    own = Training(**training(config, max(sizes)))
+    design = Design(pool, asked.pool, int(np.median(sizes)), own, claim.clip, recipe, federation.seed, defence.gradient)
+    canaries = Canaries(design)
+    names, live = canaries.names, asked.mode == "running"
+    if live:
+        schedule = running(rounds, names, federation.seed)
+    else:
+        schedule = with_probes(rounds, names, asked.probes, stretch(asked, federation.rounds), how)
+    expected = federation.participation * len(game.parties)
+    made: list[Party] = [CanaryParty(name, number, canaries) for number, name in enumerate(names)]
+    return Crafted(np.array(names), schedule.present, live, expected, canaries), made, schedule
+
+
+def _random(config: Config, task: TorchTask, claim: Claim, count: int) -> tuple[Random, list[Party]]:
+    """Each random canary is included by a fair coin; those that are not are never sent, and show the null."""
+    from fedaudit.questions.canary.parties import RandomParty, check_directions, directions, float_names
+
+    if claim.clip is None:
+        what = "a random canary sends an update of the clip norm, and here nothing is clipped"
+        raise FedauditError("canary-clip", what, "Add the defence dp-fedavg, or take one-shot out of audit.attacks.")
+    seed, start = config.federation.seed, task.initial(config.federation.seed)
+    seeds = [seed * 1_000_003 + number for number in range(count)]
+    size = sum(start[name].size for name in float_names(start))
+    included = np.random.default_rng([seed, INCLUDED_STREAM]).random(count) < 0.5
+    names = np.array([f"random-canary-{number}" for number in range(count)])
+
+    @lru_cache(maxsize=1)
+    def units() -> np.ndarray:
+        drawn = directions(seeds, size)
+        check_directions(drawn)
+        return drawn
+
+    sent: list[Party] = [RandomParty(str(names[i]), seeds[i], claim.clip) for i in np.flatnonzero(included).tolist()]
+    return Random(names, included, size, start, units), sent

@@ -1,0 +1,181 @@
+"""Was this candidate trained on? Pooled results with curves, beside the primary attack, and a result for each party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.audit.case import Case, Estimates, estimates
+from fedaudit.audit.collect import Sight
+from fedaudit.audit.notices import below_chance, tied, unscored
+from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
+from fedaudit.audit.score import NO_SCORES, why_undefined
+from fedaudit.audit.settings import HEADLINE_FPR
+from fedaudit.questions import MINUS, Verdict
+from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
+from fedaudit.stats.pooled import able
+from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice
+from fedaudit.words import with_warnings
+
+SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
+
+
+def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
+    sights, scores = case.panels.of(vantage, model), case.scores
+    blocks = scores.blocks(sights, attack)
+    curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
+    banded = attack is case.primary(vantage)
+    curves |= over_rounds(case, attack, vantage, model) if banded else thinned(case, attack, vantage, model)
+    curves |= distances(case, attack, sights)
+    pooled = entry(case, attack, vantage, model, None, blocks)
+    found = {**pooled.estimates, **case.beside(attack, sights)}
+    pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
+    results = [with_warnings(replace(pooled, curves=curves), unscored(attack, sights, scores))]
+    for party in case.parties(model):
+        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
+        if party == attacker:
+            continue
+        sight = case.panels.sight(vantage, model, party)
+        mine = scores.blocks([sight], attack, party)
+        of_party = entry(case, attack, vantage, model, party, mine)
+        if not mine:
+            why = why_undefined(sight, attack)
+            without = {name: replace(e, reason=why) for name, e in of_party.estimates.items() if e.value is None}
+            of_party = replace(of_party, estimates={**of_party.estimates, **without})
+        results.append(of_party)
+    told = tied(attack.name, blocks, case.fprs, vantage, model)
+    if attack is case.primary(vantage):
+        told += changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
+    return Verdict(results, told)
+
+
+def entry(
+    case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, party: str | None, blocks: Sequence[Block]
+) -> AuditResult:
+    settings, unit = case.settings, case.game.candidates.unit
+    found = estimates(blocks, case.fprs, settings.confidence)
+    if not blocks:
+        found = {name: replace(e, reason=NO_SCORES) for name, e in found.items()}
+    looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
+    looked_at *= 1 if party is None else len(case.game.parties)
+    sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
+    found |= case.decided(attack, sights, settings.confidence, party)
+    labels = case.scores.queries(sights, attack, party) or (None, None)
+    cost = Cost(case.scores.epochs(sights, attack), *labels)
+    warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
+    layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
+    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost)
+    return with_warnings(replace(found_there, layer=layer, question=attack.question), warnings)
+
+
+def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    seen = case.bands.get((vantage.value, attack.name, model))
+    if seen is None:  # a deferred attack is scored only now
+        seen = case.new_band()
+        blocks = case.scores.blocks(case.panels.of(vantage, model), attack)
+        if blocks:
+            seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
+    return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
+
+
+def thinned(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    """An attack that is not primary, after some of the rounds."""
+    history = case.history.get((vantage.value, attack.name, model), {})
+    how = f"after some of {case.settings.rounds} planned rounds; the error is shared among these and all attacks"
+    return {name: _curve(history, name, how) for name in (AUC, TPR) if _has(history, name)}
+
+
+def _has(history: Mapping[int, Estimates], name: str) -> bool:
+    return any(name in found for found in history.values())
+
+
+def _curve(history: Mapping[int, Estimates], name: str, method: str, simultaneous: bool = False) -> Curve:
+    found = {round: of[name] for round, of in sorted(history.items()) if name in of}
+    value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
+    return Curve([float(round) for round in found], value, low, high, method, simultaneous)
+
+
+def changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | None) -> list[Notice]:
+    """Round against round, where the interval of the difference does not hold 0."""
+    found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
+    for name, change in found.items():
+        if change.low > 0 or change.high < 0:
+            place = {"vantage": vantage.value, "model": model, "attack": attack}
+            by = {"value": change.value, "low": change.low, "high": change.high}
+            return [notice("changed", **place, name=name, rounds=[change.first, change.last], change=by)]
+    return []
+
+
+def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+    """For attacks with a threshold of their own: the accuracy after each round."""
+    history = case.history.get((vantage.value, attack.name, model), {})
+    how = f"simultaneous over {case.settings.rounds} planned rounds: error shared among them (Bonferroni)"
+    return {"accuracy": _curve(history, "accuracy", how, simultaneous=True)} if _has(history, "accuracy") else {}
+
+
+# ------------------------------------------------------------------ beside the primary attack
+
+
+def minus_primary(
+    case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, blocks: Sequence[Block]
+) -> Estimates:
+    """An attack's AUC and TPR minus those of the vantage's primary attack on the same kind of models. The error is
+    shared among all attacks that are so compared."""
+    primary, alive = case.primary(vantage), case.alive(vantage, model)
+    if primary is None or attack is primary or primary not in alive or attack.question != primary.question:
+        return {}
+    others = [other for other in alive if other is not primary and other.question == primary.question]
+    confidence = 1 - (1 - case.settings.confidence) / len(others)
+    theirs = case.scores.blocks(case.panels.of(vantage, model), primary)
+    if not blocks or not theirs:
+        return {}
+    found = {"auc": auc_difference(blocks, theirs, confidence)}
+    if HEADLINE_FPR in case.fprs:
+        pair = able(blocks, HEADLINE_FPR), able(theirs, HEADLINE_FPR)
+        found[f"tpr@{HEADLINE_FPR:g}"] = tpr_difference(*pair, HEADLINE_FPR, confidence)
+    return {
+        name + MINUS: replace(e, name=name + MINUS, method=f"minus {primary.name}; {e.method}")
+        for name, e in found.items()
+    }
+
+
+# ------------------------------------------------------------------ distances to the decision boundary
+
+
+def distances(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Curve]:
+    """Medians of the judged candidates, and the labels they cost so far; nothing for attacks without distances."""
+    kept = sights[0].reductions.get(attack.name) if len(sights) == 1 else None
+    if kept is None or (of_rounds := kept.distances()) is None or len(of_rounds[0]) < 2:
+        return {}
+    sight, found = sights[0], dict[str, Curve]()
+    judged = case.scores.judged(sight, attack)
+    seen, nearest, cost = of_rounds
+    rounds = [float(round) for round in seen]
+    confidence = case.settings.confidence
+    method = f"median; order statistics, {confidence:.0%} in each round"
+    for name, roles in SIDES.items():
+        mine = judged & np.isin(sight.role, [role.value for role in roles])
+        ends = [median(row[mine], confidence) for row in nearest]
+        value, low, high = ([end[i] for end in ends] for i in range(3))
+        found[name] = Curve(rounds, value, low, high, method)
+    if kept.queries() is not None:
+        spent = np.cumsum([float(np.mean(asked[judged])) for asked in cost])
+        found["queries"] = Curve(rounds, spent.tolist(), spent.tolist(), spent.tolist(), "counted: mean of a candidate")
+    return found
+
+
+def median(values: Floats, confidence: float) -> tuple[float | None, float | None, float | None]:
+    """With the order statistics that enclose it: how many values lie below it is binomial."""
+    from scipy import stats
+
+    kept = np.sort(values[np.isfinite(values)])
+    n = len(kept)
+    if n == 0:
+        return None, None, None
+    below = int(stats.binom.ppf((1 - confidence) / 2, n, 0.5))  # ranks `below` and n + 1 - below, counted from 1
+    if below < 1:
+        return float(np.median(kept)), None, None
+    return float(np.median(kept)), float(kept[below - 1]), float(kept[n - below])
