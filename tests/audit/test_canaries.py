@@ -14,7 +14,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary import words as canary_sentences
+from fedaudit.questions.canary import claims as canary_sentences
 from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
