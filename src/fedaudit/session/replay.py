@@ -29,6 +29,7 @@ from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
+from fedaudit.words import WORDS
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
@@ -112,9 +113,12 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
 
 def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
     """What was told when the run began."""
-    if "told" in manifest:
-        return as_notices(manifest["told"])
-    return [former.notice(str(line), "notice") for line in manifest.get("notices", ())]
+    sentences = [str(line) for line in manifest.get("notices", ())]
+    if "told" not in manifest:
+        return [former.notice(sentence, "notice") for sentence in sentences]
+    told = zip(as_notices(manifest["told"]), sentences, strict=True)
+    # Of what only a later version tells, the sentence is known.
+    return [one if one.code in WORDS else replace(one, data={"text": sentence}) for one, sentence in told]
 
 
 def measuring(staged: Staged, task: TorchTask) -> Request:
