@@ -14,7 +14,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary import words as canary_sentences
+from fedaudit.questions.canary import claims as canary_claims
 from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
@@ -24,6 +24,7 @@ from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Estimate
+from fedaudit.words import all_words
 from tests.worlds import plays, silent
 
 NOISE, DELTA = 1.0, 0.05
@@ -96,7 +97,7 @@ def test_entries_are_named_and_labelled() -> None:
     assert result.estimates["canary-norm"].value == pytest.approx(1, abs=1e-3)
     assert list(result.curves["epsilon-gdp"].x) == [1.0, 2.0]
     assert sum(v or 0 for v in result.curves["scores-with"].value) == 40
-    assert any(notice.startswith("canife: canary health") for notice in audit.notices)
+    assert any(notice.startswith("canife: canary health") for notice in all_words(audit.notices))
 
 
 def test_running_canaries_have_an_anytime_bound() -> None:
@@ -261,9 +262,9 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
 
     claimed = of("epsilon-accountant-round", 1.0)
     by_probes = {"epsilon-accountant-round": claimed, "epsilon-bonferroni": of("epsilon-bonferroni", 2.0)}
-    assert canary_sentences.refuted(by_probes) == by_probes["epsilon-bonferroni"]
-    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
-    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+    assert canary_claims.refuted(by_probes) == by_probes["epsilon-bonferroni"]
+    assert canary_claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert canary_claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
 
 
 def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator, probes: int = 100) -> Trials:
@@ -279,7 +280,7 @@ def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator,
 
 
 def less_noise(seen: Trials) -> bool:
-    lines = canary_sentences.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
+    lines = canary_claims.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
     return any("less noise than is claimed" in line for line in lines)
 
 
@@ -303,9 +304,9 @@ def test_a_gate_takes_a_short_canary_for_no_missing_noise_either() -> None:
     for _ in range(100):
         seen = simulated(0.6, 1, alike=False, rng=rng)
         stored = figures(seen, DELTA, 0.95) | {"canary-norm": norm_of(seen, 0.95)}
-        alarms += canary_sentences.too_little_noise(stored, NOISE)
+        alarms += canary_claims.too_little_noise(stored, NOISE)
     assert alarms <= 2
-    assert canary_sentences.too_little_noise(stored, 3 * NOISE)
+    assert canary_claims.too_little_noise(stored, 3 * NOISE)
 
 
 def test_every_figure_counts_probes_with_and_without() -> None:

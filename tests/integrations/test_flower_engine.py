@@ -24,6 +24,7 @@ from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.session.run import run
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment, Plan, Round, State, Vantage
+from fedaudit.words import all_words
 from tests.audit.test_seams import auditor
 from tests.integrations.flower_world import LocalGrid
 
@@ -130,7 +131,7 @@ def test_a_resumed_run_counts_its_gaps_on() -> None:
     ours = list(rounds(prepare(config(participation=1.0))))
     prepared = prepare(config(participation=1.0))
     flowers(prepared, Moment(2), ours[1].aggregate, lambda grid: failing(grid, 12, 1))
-    assert prepared.gaps == ["Round 3: 1 of 3 parties failed."]
+    assert all_words(prepared.gaps) == ["Round 3: 1 of 3 parties failed."]
 
 
 def test_poisson_sampling_leaves_rounds_empty_in_both() -> None:

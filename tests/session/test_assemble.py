@@ -19,6 +19,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.session.session import Session
 from fedaudit.types import Game
+from fedaudit.words import all_words
 from tests.integrations.flower_world import LocalGrid, client_app, initial
 from tests.integrations.worlds import PARTIES, net, part
 from tests.worlds import config, silent
@@ -100,7 +101,9 @@ def test_beside_another_training_settings_are_those_of_a_run(
 ) -> None:
     prepared = prepare(config(data={"name": data}, federation=federation, audit=asked))
     for mark in marks:
-        assert any(line.startswith(mark) for line in prepared.settings.notices), prepared.settings.notices
+        assert any(line.startswith(mark) for line in all_words(prepared.settings.notices)), all_words(
+            prepared.settings.notices
+        )
     ask(prepared, tmp_path, asked)
     (_, ours), (_, others) = made
     assert comparable(others) == comparable(ours)

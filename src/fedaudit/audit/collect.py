@@ -19,10 +19,26 @@ from fedaudit.adversary.signals import Family, measure, searching, updates
 from fedaudit.adversary.signals.variants import of_variant, variants
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
-from fedaudit.audit.patience import TooLongError, patience, too_long
+from fedaudit.audit.patience import HANGS, TooLongError, failure, patience
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, say
-from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
+from fedaudit.types import (
+    Bools,
+    Floats,
+    Game,
+    Ints,
+    Measured,
+    ModelKind,
+    Moment,
+    Notice,
+    Records,
+    Stored,
+    Strings,
+    Task,
+    as_notices,
+    notice,
+)
+from fedaudit.words import words
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
 # NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
@@ -72,7 +88,7 @@ class Sight:
         self.looked: dict[tuple[str, ...], Measured] = {}  # by signals: what was measured of that model
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
-        self.notes: list[str] = []
+        self.notes: list[Notice] = []
         self.rounds = 0  # how many were absorbed
         self.absorbed = 0  # the last round that was absorbed
         self.epoch_seconds = 0.0  # of the rounds that were absorbed
@@ -169,7 +185,7 @@ class Sight:
                 self.failed[attack.name] = why
             elif attack.name in self.later:
                 self.settled.add(attack.name)
-        self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
+        self.notes += [replace(note, data={**note.data, "round": moment.round}) for note in measured.notes]
         self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
         self.looked = {}
         self.rounds += 1
@@ -191,7 +207,7 @@ class Sight:
         if missing and set(missing) <= measured.unobserved:
             return None  # a gap: not observed is neither zero nor a failure
         if missing:
-            reason = measured.failed.get(missing[0], "it was not measured")
+            reason = words(measured.failed[missing[0]]) if missing[0] in measured.failed else "it was not measured"
             return f"signal {missing[0]!r} in round {moment.round}: {reason}"
         lost = [s for s in attack.signals if s not in MAY_BE_ABSENT and not np.isfinite(values[s]).any()]
         if lost:
@@ -247,7 +263,7 @@ class Sight:
             "searches": {variant: search.state() for variant, search in self.searches.items() if variant},
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
-            "notes": list(self.notes),
+            "notes": [note.stored() for note in self.notes],
             "rounds": self.rounds,
             "absorbed": self.absorbed,
             "queries": self.queries,
@@ -263,7 +279,8 @@ class Sight:
         self.pending, self.looked = None, {}
         for variant, search in self.searches.items():
             search.restore(state["searches"][variant] if variant else state.get("search", {}))
-        self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
+        self.settled, self.failed = set(state["settled"]), dict(state["failed"])
+        self.notes = [*as_notices(state["notes"])]
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         if "charged" in state:
             self.ledger.restore(state["charged"])
@@ -276,7 +293,7 @@ class Sight:
 
 def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
     """Did a signal of this attack take too long? Then there is no point in waiting for the last model."""
-    return any(too_long(measured.failed.get(signal, "")) for signal in attack.signals)
+    return any(signal in measured.failed and measured.failed[signal].code == HANGS for signal in attack.signals)
 
 
 class Attempt:
@@ -288,9 +305,9 @@ class Attempt:
     ):
         self.view, self.rows, self.known, self.families = view, rows, known, families
         self.values: dict[str, NDArray[Any]] = {}
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, Notice] = {}
         self.unobserved: set[str] = set()
-        self.notes: list[str] = []
+        self.notes: list[Notice] = []
         self.spent = {} if spent is None else spent  # seconds, by family and bank
 
     def measure(self, signals: Sequence[str]) -> None:
@@ -313,9 +330,7 @@ class Attempt:
                 except Exception as error:
                     self.fail([name], error)
             if len(self.failed) == failed_before:
-                self.notes.append(
-                    f"signals were measured one by one, because measuring them together failed ({say(together)})"
-                )
+                self.notes.append(notice("measured-apart", why=say(together)))
 
     def _measure(self, family: Family, signals: Sequence[str]) -> None:
         with patience(family.expected):
@@ -327,7 +342,7 @@ class Attempt:
         self.values |= values
 
     def fail(self, signals: Iterable[str], error: Exception) -> None:
-        self.failed |= dict.fromkeys(signals, say(error))
+        self.failed |= dict.fromkeys(signals, failure(error))
 
 
 # ------------------------------------------------------------------ rows and candidates

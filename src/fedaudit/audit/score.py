@@ -16,7 +16,7 @@ from fedaudit.audit.known import known, usual
 from fedaudit.audit.panels import Panels
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Floats, Measured, Role
+from fedaudit.types import Bools, Floats, Measured, Role, gap
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
 
@@ -110,7 +110,7 @@ class Scores:
         try:
             return sight.look(attack.signals, view)
         except KeyboardInterrupt:
-            broken_off = dict.fromkeys(attack.signals, "Ctrl-C was pressed while it was measured")
+            broken_off = dict.fromkeys(attack.signals, gap("broken-off"))
             nothing = Measured(sight.row_ids, {}, 0.0, 0.0, broken_off)
             return sight.looked.setdefault(tuple(attack.signals), nothing)
 

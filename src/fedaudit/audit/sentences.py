@@ -110,8 +110,8 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
     nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
     if headline.vantage == "server" and headline.model == "local":
         many = f"the parties' {many}"
-    elif many == "training records":
-        many = "the training records"
+    elif unit not in UNITS or unit == "record":
+        many = f"the {many}"
     return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
 
 

@@ -23,7 +23,22 @@ from fedaudit.errors import FedauditError
 from fedaudit.questions import named
 from fedaudit.stats import hash_order, needed_for_value, random_half
 from fedaudit.stats.strongest import Shares
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.types import (
+    Bools,
+    Game,
+    Grant,
+    Ints,
+    ModelKind,
+    Notice,
+    Records,
+    Role,
+    State,
+    Task,
+    Vantage,
+    notice,
+    once,
+)
+from fedaudit.words import needed_for_fpr
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
@@ -54,7 +69,7 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
-    notices: tuple[str, ...] = ()  # what was left out, because it was not asked for by name
+    notices: tuple[Notice, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
@@ -143,7 +158,7 @@ class Settings:
                 what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
                 raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
         kept = [attack for attack in self.attacks if attack not in nobody]
-        return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
+        return replace(self, attacks=kept, notices=tuple(once((*self.notices, *self._left_out(kept)))))
 
     def _can_look(self, vantage: Vantage) -> bool:
         """Is there an attack, or a question that looks for itself, to be run from there?"""
@@ -176,21 +191,23 @@ class Settings:
         others = " or ".join(name for name in _who_grants(needs, only) if name not in self.vantages) or "none"
         return f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
 
-    def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
+    def _left_out(self, attacks: Sequence[BaseAttack]) -> list[Notice]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
         are not mentioned."""
-        told = []
+        told: list[Notice] = []
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
             anywhere = [attack for attack in attacks if "shadow" not in attack.fitted_on and attack.vantage is None]
             lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             known = {Grant.UPDATE, Grant.OWN, Grant.SUM}
             lacking = [a for a in lacking if not a.needs - grants <= known or a.needs <= grants]
-            by_reason: dict[str, list[str]] = {}
+            by_need: dict[tuple[str, ...], list[str]] = {}
             for attack in lacking:
-                needed = _and(attack.needs - grants) or "answers that no defence has changed"
-                by_reason.setdefault(needed, []).append(attack.name)
-            told += [f"Left out at {vantage.value} (needs {why}): {', '.join(n)}." for why, n in by_reason.items()]
+                by_need.setdefault(tuple(sorted(attack.needs - grants)), []).append(attack.name)
+            told += [
+                notice("left-out-at", vantage=vantage.value, needs=list(needs), attacks=names)
+                for needs, names in by_need.items()
+            ]
         return told
 
     def without_idle_vantages(self) -> Settings:
@@ -198,9 +215,9 @@ class Settings:
         idle = [vantage for vantage in self.vantages if not self._can_look(vantage)]
         if not idle or len(idle) == len(self.vantages):
             return self
-        notice = f"Left out (none of the attacks can run from there): {', '.join(idle)}."
+        told = notice("vantages-idle", vantages=[vantage.value for vantage in idle])
         kept = tuple(vantage for vantage in self.vantages if vantage not in idle)
-        return replace(self, vantages=kept, notices=(*self.notices, notice))
+        return replace(self, vantages=kept, notices=(*self.notices, told))
 
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> Settings:
         """Without attacks whose signals this task cannot give, or only slowly. If attacks were asked for by name, the
@@ -224,9 +241,9 @@ class Settings:
         by_reason: dict[str, list[str]] = {}
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
-        notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
-        notices += (f"{dear}.",) if dear and asked else ()
-        return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
+        notices = [notice("attacks-unfit", why=reason, attacks=names) for reason, names in by_reason.items()]
+        notices += [notice("slow-gradients", why=dear)] if dear and asked else []
+        return replace(self, attacks=fit, notices=tuple(once((*self.notices, *notices))))
 
     def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
         """All families of signals, with those of the questions that are asked. `filters` and `searches`: what a sight
@@ -252,36 +269,35 @@ class Settings:
 
     # ------------------------------------------------------------------ what can be calibrated
 
-    def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
+    def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[Notice]]:
         """The false-positive rates that this game can calibrate. One that was asked for and cannot be is an error."""
         parties = [game.candidates.of_party(party) for party in game.parties]
         everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
         available = calibrating(game, parties if only_local else everyone)
-        left: dict[str, tuple[int, str]] = {}
+        left: dict[str, tuple[int, bool]] = {}  # how many records an attack leaves, and whether it is fitted on them
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
             others = [np.flatnonzero(~game.of_first())]
             for attack in self.attacks:
                 fitted, own = attack.calibrates_less, attack.by_first_party
                 local = only_local or Grant.UPDATE in attack.needs
                 judged = others if own else parties if local else everyone
-                why = "it is fitted on the others" if fitted else "the others are the adversary's own"
                 if fitted or own:
-                    left[attack.name] = calibrating(game, judged, fitted), why
-        fprs, notices = [], []
+                    left[attack.name] = calibrating(game, judged, fitted), fitted
+        fprs, notices = [], list[Notice]()
         for fpr in self.fpr or DEFAULT_FPR:
             needed = needed_for_value(fpr)
-            message = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
             short = next((name for name, (count, _) in left.items() if count < needed), None)
             if available >= needed and short is None:
                 fprs.append(fpr)
                 continue
+            data: dict[str, Any] = {"fpr": fpr, "needed": needed, "available": available}
             if available >= needed and short is not None:
-                message += f", of which {short} leaves {left[short][0]}: {left[short][1]}"
+                data["short"] = {"attack": short, "left": left[short][0], "fitted": left[short][1]}
             if self.fpr:
-                without = "" if short is None else f", or leave out {short}"
-                raise FedauditError("fpr", message, f"Set a larger rate in audit.fpr, use more records{without}.")
-            notices.append(f"{message}: it is left out.")
+                without, what = "" if short is None else f", or leave out {short}", needed_for_fpr(**data)
+                raise FedauditError("fpr", what, f"Set a larger rate in audit.fpr, use more records{without}.")
+            notices.append(notice("fpr-left-out", **data))
         return tuple(fprs), notices
 
 
@@ -328,7 +344,3 @@ def _who_grants(needs: frozenset[Grant], only: Vantage | None) -> list[str]:
 def of_membership(attack: BaseAttack) -> bool:
     """Does it ask who was trained on? Then every candidate has a score, and the headline may quote it."""
     return named(attack.question).of_membership
-
-
-def _once(notices: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(notices))  # a trace brings its own along

@@ -25,7 +25,7 @@ from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
 from fedaudit.session.session import Session
-from fedaudit.types import UNSEEN, Game, Round, State, Trained
+from fedaudit.types import UNSEEN, Game, Round, State, Trained, gap
 
 
 def record(
@@ -46,9 +46,6 @@ def record(
         session = audited(model, game, out=out, rounds=rounds, **options)
         start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
         return Recording(session, Path(out), start)
-
-
-UNFINISHED = "the audit is not finished: its results are there when its block has ended"
 
 
 class Recording:
@@ -76,7 +73,7 @@ class Recording:
         when `record` was given a module with these weights.
         """
         elapsed = time.perf_counter() - self.clock
-        with apart(), self.session.guard(f"round {round} is missing"):
+        with apart(), self.session.guard("round-missing", round=round):
             lost, self.lost = self.lost, round
             made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
             self.lost = None
@@ -103,8 +100,7 @@ class Recording:
             state = matched(numpy_state(_state(update)), self.like, f"round {round}, {party}")
             sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
         if before is None and sent:
-            what = "what the parties started from is not known, so their models are left out"
-            self.session.gap(f"round {round}: {what}{' (observe(0, model) tells it)' if round == 1 else ''}")
+            self.session.gap(gap("start-unknown", round=round))
             sent = {}
         self.session.observe(Round(round, before or UNSEEN, sent, made))
 
@@ -117,7 +113,7 @@ class Recording:
             if kind is not None:
                 self.session.broke_off(kind)
             if self.session.finish(self.out) is None:
-                with self.session.guard("that there are no results could not be written"):
+                with self.session.guard("lack-unwritten"):
                     save(self.document, self.out)
                     write(self.document, self.out / REPORT)
 
@@ -125,8 +121,8 @@ class Recording:
     def document(self) -> Document:
         """What results.json holds, once the block has ended. Where there are no results, it says why."""
         session = self.session
-        lines = session.gaps if session.closed else [UNFINISHED]
-        return session.document or not_audited(self.out.name, lines, session.last)
+        told = session.gaps if session.closed else [gap("unfinished")]
+        return session.document or not_audited(self.out.name, told, session.last)
 
 
 def _state(model: nn.Module | Mapping[str, Any]) -> Mapping[str, Any]:

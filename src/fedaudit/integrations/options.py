@@ -31,10 +31,10 @@ from fedaudit.session.about import About
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.recording import Recording
-from fedaudit.session.session import Session, in_words, nobody, sentences
+from fedaudit.session.session import Session, in_words, nobody, some
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
-from fedaudit.types import Game, PlainModel
+from fedaudit.types import Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
 # Or a model of another framework, in plain arrays, and its class.
@@ -132,10 +132,7 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     return session
 
 
-NOT_AUDITED = "not audited"  # the status of results that only say why there are none
-
-
-def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
+def not_audited(name: str, told: Sequence[Notice], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
     """Results that only say why there are none."""
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -143,7 +140,8 @@ def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Wit
         name=name,
         fedaudit=__version__,
         created=now,
-        status=NOT_AUDITED,
+        status="not audited",
+        ended="not-audited",
         config={},
         config_hash="",
         seed=0,
@@ -155,13 +153,12 @@ def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Wit
         guarantee=None,
         withheld=withheld,
     )
-    told = sentences(lines)
-    return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
+    return Document(run=run, headlines=(), results=()).lacking(*some(told))
 
 
 def _make_room(out: Path) -> None:
     """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
-    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
+    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.ending != "not-audited":
         return
     for name in (RESULTS, REPORT, JOURNAL):
         (out / name).unlink(missing_ok=True)

@@ -44,6 +44,23 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A value with its interval; without one a dash, and why."""
+
+    text: str
+    why: str = ""
+
+    @classmethod
+    def of(cls, name: str, found: Estimate | None) -> "Figure":
+        if found is None or found.value is None:
+            return cls(NONE, (found.reason if found else None) or "")
+        return cls(full_text(name, found))
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.why})" if self.why else self.text
+
+
+@dataclass(frozen=True)
 class Row:
     """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
     has the TPR and the realised FPR at each other rate that was asked for."""
@@ -51,13 +68,13 @@ class Row:
     attack: str
     vantage: str
     model: str
-    auc: str
-    tpr: str
+    auc: Figure
+    tpr: Figure
     realised_fpr: str
     cost: str
     warnings: tuple[str, ...]
     primary: bool
-    further: tuple[tuple[str, str], ...] = ()
+    further: tuple[tuple[Figure, str], ...] = ()
 
 
 # ------------------------------------------------------------------ finding one's way in the results
@@ -101,9 +118,9 @@ def summed_up(results: Results) -> list[str]:
     return told
 
 
-def figures_of(entry: AuditResult) -> list[tuple[str, str]]:
+def figures_of(entry: AuditResult) -> list[tuple[str, Figure]]:
     """Each figure of a result by its title, with its interval."""
-    return [(metric(name).title, full_text(name, estimate)) for name, estimate in entry.estimates.items()]
+    return [(metric(name).title, Figure.of(name, estimate)) for name, estimate in entry.estimates.items()]
 
 
 def about_people(results: Results) -> bool:
@@ -176,11 +193,12 @@ def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
     parts = withheld.sentences(results.run.withheld)
     leaked = "what had leaked by then" + (", and what the withheld update would have" if parts else "")
-    if results.run.status == "degraded":
+    ending = results.run.ending
+    if ending == "degraded":
         parts.append("Part of the record of this run is damaged; the following rests on the rounds that are intact.")
-    elif results.run.status == "not audited":
+    elif ending == "not-audited":
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
-    elif results.run.status != "complete":
+    elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
     if sets_differ(results):
         est = _blind_auc(results)
@@ -290,22 +308,23 @@ def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]
         entry.attack,
         NONE if sees_none else entry.vantage,
         NONE if sees_none else entry.model,
-        full_text("auc", entry.estimates.get("auc")),
-        full_text(name, tpr),
+        Figure.of("auc", entry.estimates.get("auc")),
+        Figure.of(name, tpr),
         share(tpr.realised_fpr if tpr else None),
         cost_text(entry.cost.epochs),
         tuple(entry.warnings),
         (entry.vantage, entry.attack) in primary,
-        tuple((full_text(other, at), share(at.realised_fpr if at else None)) for other, at in further),
+        tuple((Figure.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 
-def row_titles(results: Results) -> tuple[str, ...]:
+def row_titles(results: Results, short: bool = False) -> tuple[str, ...]:
     """Headings of the columns of `headline_rows`: seven, and two for each further rate."""
     rates = [fpr_of(name) for name in asked_tprs(results)] or [None]
     at, *further = (f"TPR at {rate(fpr)} FPR" if fpr else "TPR" for fpr in rates)
-    pairs = (title for each in further for title in (each, "realised FPR"))
-    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E", *pairs)
+    realised, cost = ("FPR", "E") if short else ("realised FPR", "cost in E")
+    pairs = (title for each in further for title in (each, realised))
+    return ("attack", "vantage", "model", "AUC", at, realised, cost, *pairs)
 
 
 def costs(results: Results) -> dict[str, list[float]]:

@@ -15,7 +15,7 @@ from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import Block, auc, needed_for_lower_end, pooled_tpr
 from fedaudit.stats.strongest import Heard, Shares, proved_ends
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Bools, Estimate, Floats, Game, Ints, Role
+from fedaudit.types import Bools, Estimate, Floats, Game, Ints, Notice, Role, notice
 
 _GOLDEN = 0.6180339887498949  # its multiples lie evenly between 0 and 1, however many there are
 
@@ -70,7 +70,9 @@ def _low(estimate: Estimate | None) -> float | None:
 # ------------------------------------------------------------------ before the first round
 
 
-def left_out(rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shares) -> tuple[frozenset[str], list[str]]:
+def left_out(
+    rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shares
+) -> tuple[frozenset[str], list[Notice]]:
     """The attacks that could never cross a limit, and what is to be told about that. A limit that no attack could ever
     cross is refused. `attacks`: those first that lead; the first that can cross it has the larger share of the error.
     """
@@ -92,14 +94,11 @@ def left_out(rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shar
     for name, reason in why.items():
         by_reason.setdefault(reason, []).append(name)
     told = [
-        f"Left out of the limit {rule.text!r} ({reason}): {', '.join(names)}." for reason, names in by_reason.items()
+        notice("left-out-of-limit", limit=rule.text, why=reason, attacks=names) for reason, names in by_reason.items()
     ]
     if not _crosses(rule, _best_case(rule, game, able[0], shares.primary, alike=True)):
         people = len(np.unique(np.asarray(game.candidates.subject)[game.truth.mask(Role.CALIBRATION)]))
-        told.append(
-            f"If records of one person have much the same score, the limit {rule.text!r} can never be crossed: the "
-            f"calibration records are of {people} people."
-        )
+        told.append(notice("limit-if-alike", limit=rule.text, people=people))
     return frozenset(why), told
 
 

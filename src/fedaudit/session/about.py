@@ -19,6 +19,7 @@ from fedaudit.privacy.statement import Promise
 from fedaudit.results.document import DataInfo, PartyInfo, RunInfo
 from fedaudit.session.recording import fingerprint
 from fedaudit.types import Dataset, Game, Role
+from fedaudit.words import all_words
 
 # The keys of run.json that are also in results.json.
 SHARED_KEYS = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
@@ -91,7 +92,8 @@ class About:
             **{key: getattr(info, key) for key in SHARED_KEYS},
             "keep": keep,
             "attacks": [attack.name for attack in auditor.settings.attacks],
-            "notices": list(auditor.settings.notices),
+            "notices": all_words(auditor.settings.notices),
+            "told": [notice.stored() for notice in auditor.settings.notices],
             "data": fingerprint(auditor.game),
             "parties": auditor.game.parties,
             "weights_per_member": info.weights_per_member,

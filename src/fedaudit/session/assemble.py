@@ -39,7 +39,7 @@ from fedaudit.privacy.statement import Promise
 from fedaudit.session import label_only
 from fedaudit.session.adversaries import choose, looking
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Records, Role, State, Task, Vantage
+from fedaudit.types import Game, Notice, Records, Role, State, Task, Vantage, as_notices, notice, once
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
@@ -75,7 +75,7 @@ class Request:
     attacks: Sequence[BaseAttack]
     vantages: tuple[Vantage, ...] | None = None  # None: those of the configuration
     rounds: int | None = None  # planned; None: those of the configuration
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
@@ -171,14 +171,15 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     if request.ours is None:  # nobody has looked at this model before
         task.check(initial, game.candidates.rows)
     settings = settings.suited_to(task, initial, game.candidates.rows, request.named)
-    lines, seconds = label_only.told(settings, task, game)
-    lines += too_few_to_whiten(settings, game)
+    told, seconds = label_only.told(settings, task, game)
+    told += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
-        lines += [*(request.defence.notices if request.defence else ()), *unread(request.config, settings)]
+        told += as_notices(request.defence.notices if request.defence else ())
+        told += unread(request.config, settings)
     layer = settings.filter.layer
     settings = replace(
         settings,
-        notices=tuple(dict.fromkeys((*settings.notices, *lines))),
+        notices=tuple(once((*settings.notices, *told))),
         search=replace(settings.search, seconds=seconds.get("", 0.0)),
         searches={v: replace(options, seconds=seconds.get(v, 0.0)) for v, options in settings.searches.items()},
         weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
@@ -234,22 +235,19 @@ def search_options(config: Config, variant: str = "") -> SearchOptions:
     return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
 
 
-def unread(config: Config, settings: Settings) -> list[str]:
+def unread(config: Config, settings: Settings) -> list[Notice]:
     """Notices about sections of [audit] that were set and that no attack reads."""
     given = config.audit.model_dump(exclude_defaults=True)
     signals = set(map(plain, settings.signals))
-    readers = {
-        "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
-        "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
-        "canary": ("canife or one-shot", "canary" in settings.asked),
-        "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
-        "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
+    is_read = {
+        "fusion": any(isinstance(attack, Fusion) for attack in settings.attacks),
+        "reference": not signals.isdisjoint(OF_REFERENCES),
+        "canary": "canary" in settings.asked,
+        "matched": not signals.isdisjoint(OF_UPDATES),
+        "tear": not signals.isdisjoint(OF_LABELS),
     }
-    return [
-        f"[audit.{section}] has no effect, because no attack reads it: add {who} to audit.attacks."
-        for section, (who, read) in readers.items()
-        if section in given and not read
-    ]
+    unread = [section for section, read in is_read.items() if section in given and not read]
+    return [notice("section-unread", section=section) for section in unread]
 
 
 # ------------------------------------------------------------------ what follows from the game
@@ -262,12 +260,12 @@ def that_calibrate(settings: Settings, game: Game) -> Settings:
     kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]
     if left >= needed or not kept or len(kept) == len(settings.attacks):
         return settings
-    names = ", ".join(attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on)
-    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
-    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
+    names = [attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on]
+    told = notice("few-to-calibrate", left=left, needed=needed, attacks=names)
+    return replace(settings, attacks=kept, notices=(*settings.notices, told))
 
 
-def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
+def too_few_to_whiten(settings: Settings, game: Game) -> list[Notice]:
     """A notice if the matched filter has so few records to fit on that it becomes the plain cosine."""
     filters = [attack for attack in settings.attacks if isinstance(attack, MatchedFilter)]
     if not filters:
@@ -280,11 +278,7 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
     fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
     if fewest >= FEWEST:
         return []
-    whose = 'known non-members; audit.matched.fit = "all" needs none' if known else "candidates"
-    return [
-        f"{filters[0].name} is the plain cosine where it has fewer than {FEWEST} records to fit its whitening on, and "
-        f"the smallest set has {fewest} ({whose})."
-    ]
+    return [notice("plain-cosine", attack=filters[0].name, needed=FEWEST, fewest=fewest, known=known)]
 
 
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:

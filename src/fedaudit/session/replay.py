@@ -25,15 +25,13 @@ from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import Entry
-from fedaudit.trace.manifest import is_former
+from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import Vantage
+from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
-
-AGG_MAL = "agg-mal trains a federation of its own"
 
 
 def replay(directory: Path, names: list[str], out: Path, progress: Progress, trust_code: bool = False) -> Document:
@@ -83,11 +81,12 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     own = names or manifest.get("attacks")
     attacks = choose(config.audit, None if own is None else [str(name) for name in own])
     check(config.audit, attacks)
-    told = staged.dataset.notices if names else tuple(map(str, manifest.get("notices", ())))
+    told = tuple(as_notices(staged.dataset.notices) if names else recorded_notices(manifest))
     if config.audit.adversary == "agg-mal":
         if any("shadow" in attack.fitted_on for attack in attacks) or not own:
-            raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
-        told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
+            what = "agg-mal trains a federation of its own, which is not in a trace"
+            raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
+        told += (notice("agg-mal-not-recorded"),)
     for attack in attacks:
         if any(map(is_outside, attack.signals)) and staged.own is None:
             raise FedauditError(
@@ -112,10 +111,17 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     )
 
 
+def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
+    """What was told when the run began."""
+    if "told" in manifest:
+        return as_notices(manifest["told"])
+    return [former.notice(str(line), "notice") for line in manifest.get("notices", ())]
+
+
 def measuring(staged: Staged, task: TorchTask) -> Request:
     """The request of an audit that asks the stored models again, through the defence that served them. The time that
     the run was told for its search says nothing about this one."""
-    told = tuple(line for line in staged.request.notices if not line.startswith(label_only.TIME))
+    told = tuple(told for told in staged.request.notices if told.code != label_only.TIME)
     return replace(staged.request, notices=told).under(defend(staged, task))
 
 
@@ -134,7 +140,7 @@ def canary_game(staged: Staged, recorded: Config, config: Config) -> dict[str, A
     return {"canary": replace(planned.game, names={name: planned.game.names[name] for name in wanted})}
 
 
-def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[str, ...]]:
+def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[Notice, ...]]:
     """The vantages without those whose answers a defence changed, which were not recorded; and a notice about it."""
     vantages = config.audit.vantages
     bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
@@ -144,7 +150,7 @@ def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[st
     if not holders:
         what = f"the answers that {bending[0].name!r} gave an outsider were not recorded"
         raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
-    return holders, (f"Left out (the answers that {bending[0].name!r} changed were not recorded): outsider.",)
+    return holders, (notice("answers-not-recorded", defence=bending[0].name),)
 
 
 def must_measure(store: Store, settings: Settings) -> bool:
@@ -174,7 +180,7 @@ def stored(rounds: Sequence[Entry]) -> set[str]:
     return there.union(*(names for entry in rounds for names in entry.unobserved.values()))
 
 
-def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
+def released(store: Store, staged: Staged, auditor: Auditor) -> list[Notice]:
     """Sets which records the released model classifies correctly: as recorded, or computed if the run was cut short."""
     right = store.right(staged.game.candidates.rows.y.shape)
     if right is not None or not staged.dataset.classes:
@@ -183,5 +189,5 @@ def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
     try:
         auditor.release(store.released(), task=auditor.task or build(staged))
     except DamagedError as error:
-        return [f"The accuracy of the released model is missing: {error}."]
+        return [warning("accuracy-missing", why=str(error))]
     return []

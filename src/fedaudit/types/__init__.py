@@ -33,6 +33,7 @@ from fedaudit.types.game import (
     Truth,
     Vantage,
 )
+from fedaudit.types.notices import Level, Notice, as_notices, gap, notice, once, warning
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -77,10 +78,12 @@ __all__ = [
     "Headline",
     "Ints",
     "Kind",
+    "Level",
     "Measured",
     "ModelKind",
     "Moment",
     "MoreExposed",
+    "Notice",
     "Observation",
     "Party",
     "PlainModel",
@@ -99,4 +102,9 @@ __all__ = [
     "Unit",
     "Vantage",
     "VantageName",
+    "as_notices",
+    "gap",
+    "notice",
+    "once",
+    "warning",
 ]

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.types.notices import Notice
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -55,7 +57,7 @@ class Dataset:
     classes: int
     session: str | None = None
     holder: str | None = None
-    notices: tuple[str, ...] = ()  # what the report must say about how they were read
+    notices: tuple[Notice | str, ...] = ()  # what the report must say about how they were read
     vocabulary: tuple[str, ...] = ()  # of text, where it is known: what each token stands for
     # What the numbers of an attribute, or of the classes (under "label"), stand for, where they had been others.
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
