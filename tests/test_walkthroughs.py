@@ -1,5 +1,5 @@
-"""docs/architecture.md is followed: its names exist, and its walk-throughs are carried out in a copy of the package, as a
-contributor would, and then used from the command line."""
+"""docs/architecture.md is followed: its names exist, and its walk-throughs are carried out in a copy of the package, as
+a contributor would, and then used from the command line."""
 
 import json
 import os
