@@ -311,5 +311,5 @@ def called(attack: Any) -> str:
 
 
 def _kebab(name: str) -> str:
-    """LowestLoss -> lowest-loss"""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    """LowestLoss -> lowest-loss, ByAParty -> by-a-party"""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
