@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import DEFAULTS, made
 from fedaudit.config.registry import Options
 from fedaudit.data import load
 from fedaudit.data.set_aside import set_aside
@@ -100,7 +100,7 @@ def run() -> dict[str, Any]:
             case = interleaved(partial(party, audit, context), epoch, PARTY_GOAL)
         return replace(case, ratio=case.ratio * len(members) / len(game.candidates))
 
-    defaults = [name for name, entry in REGISTRY.items() if entry.default and entry.make().vantage is None]
+    defaults = [name for name in DEFAULTS["record"] if made(name).vantage is None]
     before = [name for name in defaults if name not in ADDED]
     with tempfile.TemporaryDirectory() as folder:
         server = _server(Path(folder), start, trained.state, task, members, moved)

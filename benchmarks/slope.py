@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.adversary.attacks.trajectory import FTA
+from fedaudit.adversary.attacks import made
 from fedaudit.types import Moment
 
 ROUNDS, RECORDS, METRICS, GOAL = 200, 50_000, ("loss", "confidence", "logit"), 60.0
@@ -31,7 +31,7 @@ def run() -> dict[str, Any]:
         return [reduction.features()[:, 0] for reduction in reductions.values()]
 
     def streamed(rounds: int = ROUNDS) -> dict[str, Any]:
-        reductions = {metric: FTA(metric).reduce(RECORDS) for metric in METRICS}
+        reductions = {metric: made(f"fta-{metric}").reduce(RECORDS) for metric in METRICS}
         for index in range(rounds):
             observed(reductions, index)
         return reductions

@@ -25,7 +25,7 @@ from fedaudit.types import Estimate, Role, Vantage
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 COUNTS = (4, 8, 12, 16)
-ATTACKS = {"kta-confidence": KTA(of="confidence"), "kta-logit": KTA(of="logit")}
+ATTACKS = {"kta-confidence": KTA(), "kta-logit": KTA(signal="logit")}
 FPR = 0.01
 HERE = Path(__file__).parent
 

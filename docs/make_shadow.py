@@ -21,6 +21,7 @@ from fedaudit.config.schema import parse
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit
+from fedaudit.words import all_words
 
 SERIES = ["loss", "gradient-series", "logit-series", "cs-mia"]
 # A party has its share of all records, the aggregator another; members are what was said above.
@@ -70,7 +71,11 @@ def say(audit: Audit) -> None:
         if result.party is None:
             found = {name: [e.value, e.low, e.high] for name, e in result.estimates.items()}
             print(json.dumps({"attack": result.attack, "model": result.model, "epochs": result.cost.epochs, **found}))
-    print(json.dumps({"accuracy": {name: e.value for name, e in audit.accuracy.items()}, "said": list(audit.notices)}))
+    print(
+        json.dumps(
+            {"accuracy": {name: e.value for name, e in audit.accuracy.items()}, "said": all_words(audit.notices)}
+        )
+    )
 
 
 def breast_cancer(seeds: int) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import ATTACKS
 from fedaudit.config.schema import Config, parse
 from fedaudit.results.document import Document, load
 from fedaudit.session.replay import replay
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def configurations(cifar100: Path) -> dict[str, Config]:
-    attacks = [name for name in (*TABLE, *OPTIONS) if name in REGISTRY and name != "merlin"]
+    attacks = [name for name in (*TABLE, *OPTIONS) if name in ATTACKS.short_forms and name != "merlin"]
     audit = {"attacks": attacks, "fpr": list(FPRS), "keep": "snapshots"}
     data, model = {"name": "cifar100", "path": str(cifar100)}, {"name": "cnn", "filters": 16}
     configs = {"baskets": parse({"audit": audit})}

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jsonschema
 import pytest
+
+from fedaudit.results.schema import SCHEMA_FILE
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -101,13 +104,16 @@ def results(path: Path) -> dict[str, dict[str, float]]:
 
 def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> None:
     names = {"attacks": "lowest-loss", "data": "half-digits", "defences": "rounding", "models": "two-towers"}
-    *listed, _, done, again, wrong = fedaudit(
+    options = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
+    changes = [f'audit.attacks=[{{ name = "lowest-loss", {option} }}]' for option in options]
+    *listed, _, done, again, wrong, unknown, negative = fedaudit(
         installed / "site",
         *(["list", what] for what in names),
         ["init", "all.toml"],
         ["run", "source/halves.toml"],
         ["audit", "runs/halves"],
         ["run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong"],
+        *(["run", "source/halves.toml", "--set", change, "--out", "wrong"] for change in changes),
         cwd=installed,
     )
     for said, name in zip(listed, names.values(), strict=True):
@@ -115,10 +121,15 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     assert "the distance between two values that may be sent" in (installed / "all.toml").read_text()
     assert done.code == 0, done
     found = results(installed / "runs" / "halves")
-    assert found["lowest-loss"]["low"] < found["lowest-loss"]["value"] < found["lowest-loss"]["high"]
+    assert "rounds at the beginning that do not count" in listed[0].out
+    for name in ("lowest-loss", "lowest-loss+skip=1"):
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+    assert found["lowest-loss"] != found["lowest-loss+skip=1"]
     assert again.code == 0, again
-    assert results(installed / "runs" / "halves" / "audit")["lowest-loss"] == found["lowest-loss"]
+    assert results(installed / "runs" / "halves" / "audit") == found
     assert (wrong.code, "model.width" in wrong.err) == (2, True)
+    for refused, says in zip((unknown, negative), options.values(), strict=True):
+        assert (refused.code, says in " ".join(refused.err.split())) == (2, True), refused
 
 
 def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:
@@ -139,9 +150,13 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
     entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
     assert [entry["unit"] for entry in entries[0]] == ["party"]
+    jsonschema.validate(found[0], json.loads(SCHEMA_FILE.read_text()))
     assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
     assert re.search(r"classes told rightly +\d", ran.out)
     assert "class-shares" in found[0]["glossary"]
+    assert re.search(
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+    )
     assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
     assert "lies between 0 and 1" in percent.err
     assert "class-shares, server, local models: classes told rightly" in compared.out

@@ -4,11 +4,13 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedaudit.adversary.attacks import every, made
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
@@ -31,6 +33,11 @@ def config(**sections: dict[str, Any]) -> Config:
     return parse(base)
 
 
+def of_records() -> list[str]:
+    """All attacks on records, but for those that need an adversary with a shadow model."""
+    return [name for name in every("record", "source") if "shadow" not in made(name).fitted_on]
+
+
 def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]]:
     """Progress that nobody watches."""
     return nullcontext(lambda: None)
@@ -40,6 +47,12 @@ def watch(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
     return prepared.auditor.snapshot()
+
+
+@cache
+def plain() -> Audit:
+    """The default attacks on the federation that `config` gives when nothing is asked for."""
+    return watch(prepare(config()))
 
 
 def null_world(settings: Config) -> Prepared:

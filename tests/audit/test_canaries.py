@@ -14,7 +14,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary import words as canary_sentences
+from fedaudit.questions.canary import claims as canary_sentences
 from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
@@ -24,6 +24,7 @@ from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Estimate
+from fedaudit.words import all_words
 from tests.worlds import plays, silent
 
 NOISE, DELTA = 1.0, 0.05
@@ -96,7 +97,7 @@ def test_entries_are_named_and_labelled() -> None:
     assert result.estimates["canary-norm"].value == pytest.approx(1, abs=1e-3)
     assert list(result.curves["epsilon-gdp"].x) == [1.0, 2.0]
     assert sum(v or 0 for v in result.curves["scores-with"].value) == 40
-    assert any(notice.startswith("canife: canary health") for notice in audit.notices)
+    assert any(notice.startswith("canife: canary health") for notice in all_words(audit.notices))
 
 
 def test_running_canaries_have_an_anytime_bound() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.data.outsiders import split_people
@@ -16,11 +16,11 @@ from fedaudit.questions.coins.judge import NAME, _played
 from fedaudit.results.document import load
 from fedaudit.results.score_file import estimate
 from fedaudit.session.engines import rounds
-from fedaudit.session.prepare import COINS_SPLIT, prepare
+from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import one_run_epsilon
-from fedaudit.types import Game, Role, Truth
+from fedaudit.types import Game, Role, Truth, notice
 from tests.audit.test_subjects import people
 from tests.worlds import config, silent, watch
 
@@ -61,7 +61,7 @@ def test_a_run_and_its_exported_scores_give_the_same_bound(tmp_path: Path) -> No
 
 
 LABELS = ("gap", "gap-rounds")  # of a vantage that this audit does not have
-CHEAP = [name for name, entry in REGISTRY.items() if entry.default and name not in LABELS]
+CHEAP = [name for name in DEFAULTS["record"] if name not in LABELS]
 OTHERS = ["projres", "inverse-hessian", "fedmia", "source", "matched-filter-peer"]
 
 
@@ -129,9 +129,9 @@ def test_local_scores_are_ranked_inside_each_party() -> None:
 def test_a_coin_for_each_record_implies_split_people_and_says_so(tmp_path: Path) -> None:
     prepared = prepare(people(tmp_path, ["loss"], coins=True))
     assert prepared.config.federation.split_subjects is True
-    assert COINS_SPLIT in prepared.settings.notices
+    assert notice("coins-split") in prepared.settings.notices
     assert split_people(prepared.game)
-    assert COINS_SPLIT not in prepare(coins()).settings.notices  # digits are nobody's
+    assert notice("coins-split") not in prepare(coins()).settings.notices  # digits are nobody's
 
 
 def by_person(tmp_path: Path, attacks: list[str], unit: str) -> Config:
@@ -190,7 +190,7 @@ def test_the_bound_is_at_the_delta_of_the_claim_about_the_same_unit_and_below_it
     # A claim that is too small for what was proved is refuted; one about another unit is not compared.
     raised = [replace(h, estimates={**h.estimates, NAME: replace(h.estimates[NAME], value=9.0, low=9.0)})
               for h in audit.headlines]  # fmt: skip
-    assert all("is refuted" in line for line in refuted("record", raised, claim))
+    assert all(told.code == "claim-refuted" for told in refuted("record", raised, claim))
     assert len(refuted("record", raised, claim)) == len(raised)
     assert refuted("subject", raised, claim) == []
     assert refuted("record", raised, replace(claim, adjacency="replace")) == []

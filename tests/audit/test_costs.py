@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.adversary.attacks import REGISTRY
+from fedaudit.adversary.attacks import made
 from fedaudit.adversary.shadow.banks import Banks
 from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
@@ -80,7 +80,8 @@ def of_one_second(round: Round) -> Round:
 
 
 def asking(attacks: list[str], **audit: Any) -> Config:
-    return config(federation={"rounds": ROUNDS}, audit={"attacks": attacks, "reference": {"models": 4}, **audit})
+    asked = {"attacks": attacks, "reference": {"models": 4}, **audit}
+    return config(data={"name": "breast-cancer"}, federation={"rounds": ROUNDS}, audit=asked)
 
 
 def watched(settings: Config, until: int = ROUNDS) -> tuple[Prepared, list[Measured]]:
@@ -137,7 +138,7 @@ def test_what_attacks_with_nothing_in_common_cost_adds_up_to_the_audit(attacks: 
 def test_what_is_kept_of_the_rounds_and_what_is_fitted_is_charged(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cosine, loss = (type(REGISTRY[name].make()) for name in ("gradient-cosine", "loss"))
+    cosine, loss = (type(made(name)) for name in ("gradient-cosine", "loss"))
     fit, reduce = cosine.fit, collect.Sight.reduce
 
     def fitting(*given: Any) -> Any:

@@ -13,6 +13,7 @@ from fedaudit.stats.bands import Band
 from fedaudit.stats.influence import auc_influence, by_unit, tpr_influence
 from fedaudit.stats.wording import since_round
 from fedaudit.types import Curve
+from fedaudit.words import all_words
 from tests.worlds import config
 
 
@@ -64,7 +65,7 @@ def test_since_round_is_read_from_the_band_and_can_begin_earlier() -> None:
     for _ in range(20):
         band.add(np.ones(50))
     sizes = np.linspace(2.2, 2.9, 20)  # how far each round's AUC is above chance, in standard errors
-    curve = Curve(list(range(1, 21)), [None] * 20, [0.0] * 20, [1.0] * 20, "simultaneous over 20 planned rounds")
+    curve = Curve(list(range(1, 21)), [None] * 20, [0.0] * 20, [1.0] * 20, "", simultaneous=True)
 
     def lows(levels: list[float]) -> list[float]:
         from scipy.stats import norm
@@ -96,5 +97,5 @@ def test_round_against_round_is_a_difference_on_the_same_records() -> None:
     apart = np.hypot((ends.value[-1] or 0) - (ends.low[-1] or 0), (ends.high[0] or 0) - (ends.value[0] or 0))
     assert slow.low is not None
     assert change.value - apart < change.low <= slow.low + 1e-9  # narrower than two intervals, no narrower than alone
-    said = [note for note in prepared.auditor.snapshot().notices if "between rounds 1 and 8" in note]
+    said = [note for note in all_words(prepared.auditor.snapshot().notices) if "between rounds 1 and 8" in note]
     assert bool(said) == (change.low > 0 or change.high < 0)

@@ -8,6 +8,7 @@ from fedaudit.audit import Auditor
 from fedaudit.federation.simulate import Trainer
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Candidates, Game, Role, Truth
+from fedaudit.words import all_words, words
 from tests.worlds import config, null_world, watch
 
 SMALL = {"members": 0.1, "nonmembers": 0.4, "rounds": 3}
@@ -22,13 +23,14 @@ def test_a_party_that_overfits_is_named_and_no_other() -> None:
         training = replace(party.training, epochs=epochs)
         parties.append(Trainer(party.name, party.records, training))
     notices = watch(replace(prepared, parties=list(parties))).notices
-    exposed = [line for line in notices if "more exposed" in line]
+    exposed = [words(one) for one in notices if one.code == "more-exposed"]
     assert exposed
     assert all(line.startswith("party-1 is more exposed than the others: loss on ") for line in exposed)
 
 
 def test_nobody_is_named_in_a_null_world() -> None:
-    assert not any("more exposed" in line for line in watch(null_world(config(federation={"parties": 3}))).notices)
+    told = watch(null_world(config(federation={"parties": 3}))).notices
+    assert not any(one.code == "more-exposed" for one in told)
 
 
 def test_a_party_without_known_non_members_costs_the_others_nothing() -> None:
@@ -43,4 +45,4 @@ def test_a_party_without_known_non_members_costs_the_others_nothing() -> None:
     found = {r.party: r.estimates["auc"] for r in audit.results if (r.attack, r.model) == ("fusion", "local")}
     assert "2 known non-members" in str(found["party-0"].reason)
     assert found[None].n_pos == found["party-1"].n_pos + found["party-2"].n_pos
-    assert any("1 of 3 parties have too few known non-members" in notice for notice in audit.notices)
+    assert any("1 of 3 parties have too few known non-members" in notice for notice in all_words(audit.notices))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedaudit.adversary.attacks import SUBJECT
+from fedaudit.adversary.attacks import every
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.known import KNOWN, known, possible, usual
@@ -34,7 +34,7 @@ from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tp
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
 from tests.worlds import silent, watch
 
-EVERY = list(SUBJECT)
+EVERY = every("subject")
 
 
 def people(tmp_path: Path, attacks: list[str] | None = None, audit: Any = None, **federation: Any) -> Config:
@@ -154,7 +154,7 @@ def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: P
     prepared = prepare(people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, **few))
     settings, game = replace(prepared.settings, attacks=[ByAParty()]), prepared.game
     prepared = replace(prepared, auditor=Auditor(prepared.task, game, settings))
-    found = [r for r in watch(prepared).results if r.attack == "subject-fta"]
+    found = [r for r in watch(prepared).results if r.attack == "by-a-party"]
     trained = game.training
     assert trained is not None
     assert trained.rows.subject is not None

@@ -11,6 +11,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
 from fedaudit.types import Audit
+from fedaudit.words import all_words
 from tests.worlds import config, silent, watch
 
 INFORMED = ["kta-confidence", "kta-loss", "kta-logit", "lira", "rmia", "rmia-slope", "distillation"]
@@ -41,7 +42,7 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
     charged = prepared.auditor.panels.everyone.ledger.charged  # all attacks on a bank pay for it, and nobody else
     assert charged["kta-loss"]["reference"] == charged["kta-logit"]["reference"] > 0
     assert {name for name, of in charged.items() if "outside-plain-reference" in of} == {"outside-lira"}
-    informed, outside = (n for n in audit.notices if "reference models" in n)
+    informed, outside = (n for n in all_words(audit.notices) if "reference models" in n)
     assert "kta-loss" in informed
     assert "upper estimate" in informed
     assert outside.startswith("outside-lira")
@@ -75,7 +76,7 @@ def test_odd_numbers_of_models_are_refused() -> None:
 def test_variance_is_shared_up_to_sixteen_models() -> None:
     def variance(**reference: object) -> object:
         prepared = prepare(config(audit={"attacks": ["lira"], "reference": reference}))
-        return prepared.settings.attacks[0].variance  # type: ignore[attr-defined]
+        return prepared.settings.attacks[0].spread  # type: ignore[attr-defined]
 
     assert (variance(models=16), variance(models=18), variance(models=4, variance="record")) == (
         "shared", "record", "record",

@@ -26,6 +26,7 @@ from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Game, Records, Role, Truth
 from tests.worlds import config, null_world, silent, watch
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 LABEL_ONLY = ["gap", "gap-rounds", "boundary", "tear", "tear-last"]
 TEAR = {"queries": 240, "targets": 2, "own": 120}
 
@@ -92,8 +93,8 @@ def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind
     prepared, audit = whole
     sight = prepared.auditor.panels.sights["(label-only-client)"]
     first = prepared.game.parties[0]
-    assert (sight.party[sight.own] == first).all()
-    members = sight.role[sight.own] == Role.MEMBER.value
+    assert (sight.party[sight.own(None)] == first).all()
+    members = sight.role[sight.own(None)] == Role.MEMBER.value
     assert members.sum() == (~members).sum() == 57  # all that it has
     judged = (prepared.game.candidates.party != first) & prepared.game.truth.mask(Role.MEMBER)
     for entry in audit.results:
@@ -113,7 +114,7 @@ def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tupl
     assert spent is not None
     assert spent.max() <= TEAR["queries"]
     assert sight.queries == spent.sum() + 4 * len(spent)  # and one a round for gap and gap-rounds
-    idle = (sight.party == prepared.game.parties[0]) & ~sight.own
+    idle = (sight.party == prepared.game.parties[0]) & ~sight.own(None)
     assert (spent[idle] == 4).all()  # asked for its label, not searched
 
 

@@ -45,7 +45,7 @@ def test_records_that_a_model_has_no_label_for_are_the_least_suspicious() -> Non
     prepared = prepare(asking(["boundary", "gap", "tear"], federation={"rounds": 2, "local_epochs": 1}))
     round = next(iter(rounds(prepared)))
     rows, task = prepared.game.candidates.rows, prepared.task
-    odd = np.isin(np.arange(len(rows)), np.flatnonzero(sight(prepared).own)[:30:10]) | (np.arange(len(rows)) == 3)
+    odd = np.isin(np.arange(len(rows)), np.flatnonzero(sight(prepared).own(None))[:30:10]) | (np.arange(len(rows)) == 3)
     marks = rows.x[odd]
 
     class Odd:
@@ -61,14 +61,16 @@ def test_records_that_a_model_has_no_label_for_are_the_least_suspicious() -> Non
 
     seen = view(Vantage.LABEL_ONLY_CLIENT, "global", Moment(1), Odd(), round.aggregate)  # type: ignore[arg-type]
     assert np.array_equal(seen.ask(rows.x) == -1, odd)
-    found = sight(prepared).search.measure(
-        [RIGHT, DISTANCE, QUERIES], seen, rows, np.zeros(len(rows), bool), np.random.default_rng(0)
+    found = (
+        sight(prepared)
+        .searches[""]
+        .measure([RIGHT, DISTANCE, QUERIES], seen, rows, np.zeros(len(rows), bool), np.random.default_rng(0))
     )
     assert np.array_equal(np.isnan(found[RIGHT]), odd)
     assert np.isneginf(found[DISTANCE][odd]).all()
     assert (found[QUERIES][odd] == 1).all()
-    own = sight(prepared).own
-    searched = sight(prepared).search.asked & ~odd
+    own = sight(prepared).own(None)
+    searched = sight(prepared).searches[""].asked & ~odd
     assert np.isfinite(found[DISTANCE][searched, 0]).all()
     scores = Boundary().score(found[DISTANCE])
     assert np.isneginf(scores[odd]).all()  # counted and told as scores that are no numbers

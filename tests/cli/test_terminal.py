@@ -35,8 +35,8 @@ def test_every_interval_is_whole_at_80_columns(shown: io.StringIO) -> None:
     assert max(map(len, lines)) <= 80
     assert "secagg-server, global models" in lines
     for row in headline_rows(quotable(document)):
-        (line,) = [line for line in lines if line.split()[:1] == [row.attack] and row.auc in line][:1]
-        cells = (row.auc, "– [1]" if REASON in row.tpr else row.tpr, row.realised_fpr)
+        (line,) = [line for line in lines if line.split()[:1] == [row.attack] and str(row.auc) in line][:1]
+        cells = (str(row.auc), "– [1]" if row.tpr.why == REASON else str(row.tpr), row.realised_fpr)
         assert all(cell in line for cell in cells), line
     assert " ".join(shown.getvalue().split()).count(f"[1] {REASON}") == 1
     assert "…" not in shown.getvalue()
@@ -66,7 +66,7 @@ def test_every_rate_that_was_asked_for_is_shown(shown: io.StringIO, config: str)
     expected = 0 if config == "default" else 1
     assert text.count("TPR at 0.1 % FPR") == expected
     whole = [row for row in headline_rows(quotable(document)) if row.attack != "blind"]
-    assert [text.count(row.further[0][0]) for row in whole if row.further] == expected * [len(whole)] * len(whole)
+    assert [text.count(str(row.further[0][0])) for row in whole if row.further] == expected * [len(whole)] * len(whole)
 
 
 def test_a_wide_terminal_has_room_for_all_rates(shown: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ CHECKED = """
 import json, sys
 from fedaudit.config.schema import parse
 parse({"data": {"name": "npz", "path": "a.npz"}, "model": {"name": "resnet8", "norm": "batch"},
-       "defences": [{"name": "dp-sgd", "epsilon": 4.0, "clip": 1.0}, {"name": "memguard", "strength": 1.0}]})
+       "defences": [{"name": "dp-sgd", "epsilon": 4.0, "clip": 1.0}, {"name": "memguard", "strength": 1.0}],
+       "audit": {"attacks": ["loss", {"name": "fta", "signal": "loss"}]}})
 print(json.dumps(sorted(sys.modules)))
 """
 WRITTEN = (

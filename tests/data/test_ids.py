@@ -16,6 +16,7 @@ from fedaudit.data.cells import read_columns
 from fedaudit.data.ids import found, says_whose
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
+from fedaudit.words import all_words
 from tests.data.test_loaders import SHARED, shared
 
 Columns = Mapping[str, Any]
@@ -98,7 +99,7 @@ def test_the_line_to_write_is_said_and_works(tmp_path: Path) -> None:
     assert read(path, drop=["nr"]).records.x.shape[1] == 4
     kept = read(path, keep_ids=True)
     assert kept.records.x.shape[1] == 5
-    assert kept.notices == ("Learnt from, though they look like ids (data.keep_ids): 'nr'.",)
+    assert all_words(kept.notices) == ["Learnt from, though they look like ids (data.keep_ids): 'nr'."]
 
 
 def test_what_is_declared_already_is_not_offered_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from fedaudit.data.cifar import CifarOptions
 from fedaudit.data.npz import NpzOptions
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare
+from fedaudit.words import all_words
 from tests.worlds import config, watch
 
 SHARED = Path(os.environ.get("FEDAUDIT_SHARED", Path(__file__).resolve().parents[3] / "shared/data"))
@@ -56,7 +57,7 @@ def test_a_regression_is_audited_by_loss_and_gradients_alone() -> None:
     run = {result.attack for result in audit.results}
     assert {"loss", "fta-loss", "fed-loss", "gradient-norm", "back-front-ratio"} <= run
     assert not run & {"fta-confidence", "fta-logit", "modified-entropy"}
-    (notice,) = [notice for notice in audit.notices if "regression" in notice]
+    (notice,) = [notice for notice in all_words(audit.notices) if "regression" in notice]
     assert "fta-confidence, fta-logit, modified-entropy" in notice
     assert audit.accuracy == {}
     with pytest.raises(FedauditError, match=r"'fta-logit' cannot be run.*regression"):

@@ -11,6 +11,7 @@ from fedaudit.data.partition import game as split
 from fedaudit.data.records import dataset
 from fedaudit.session.run import run
 from fedaudit.types import Game, Role, Truth
+from fedaudit.words import all_words
 from tests.worlds import config, silent
 
 
@@ -30,7 +31,7 @@ def test_B4_members_with_the_content_of_a_nonmember_are_counted(copies: int) -> 
     outside = {rows.x[i].tobytes() for i in np.flatnonzero(~member)}
     expected = sum(rows.x[i].tobytes() in outside for i in np.flatnonzero(member))
     assert bool(expected) == bool(copies)
-    warnings = twins(made)
+    warnings = all_words(twins(made))
     assert [line.split(" have ")[0] for line in warnings] == ([f"{expected} of 12 members"] if copies else [])
 
 
@@ -56,7 +57,7 @@ def test_non_members_of_people_who_were_trained_on_are_counted() -> None:
     assert subject is not None
     known = set(subject[member].tolist())
     count = sum(name in known for name in subject[~member].tolist())
-    (said,) = split_people(made)
+    (said,) = all_words(split_people(made))
     assert said.startswith(f"{count} of 70 non-members belong to people who were trained on")
     whole = Game(made.candidates, Truth(made.truth.id, np.where(subject.astype(int) < 6, "member", "calibration")))
     assert split_people(whole) == []

@@ -15,6 +15,7 @@ from fedaudit.data import load
 from fedaudit.data.cells import read_columns
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
+from fedaudit.words import all_words
 
 WARDS = """age,sex,pulse,ward,who,outcome
 61,f,72,north,a,well
@@ -120,14 +121,14 @@ def test_decimal_commas_are_read_where_the_separator_is_another_and_said(tmp_pat
     text = "a;b;outcome\n1,5;3;x\n2,25;4;y\n3;5;x\n"
     found = read(written(tmp_path, text), scale=False)
     assert sorted(found.records.x.tolist()) == [[1.5, 3], [2.25, 4], [3, 5]]
-    assert found.notices == ("Commas were read as decimal points in wards.csv: 'a'.",)
+    assert all_words(found.notices) == ["Commas were read as decimal points in wards.csv: 'a'."]
 
 
 def test_decimal_commas_in_quotes_are_read_where_the_separator_is_a_comma(tmp_path: Path) -> None:
     """They used to be words."""
     found = read(written(tmp_path, 'a,b,outcome\n"1,5",3,x\n"2,125",4,y\n3,"5,25",x\n'), scale=False)
     assert sorted(found.records.x.tolist()) == [[1.5, 3], [2.125, 4], [3, 5.25]]
-    assert found.notices == ("Commas were read as decimal points in wards.csv: 'a', 'b'.",)
+    assert all_words(found.notices) == ["Commas were read as decimal points in wards.csv: 'a', 'b'."]
     columns = {"a": ["0,125", "3"], "outcome": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "wards.parquet")
     assert sorted(read(tmp_path / "wards.parquet", scale=False).records.x.tolist()) == [[0.125], [3]]
@@ -194,7 +195,7 @@ def test_rows_without_a_label_are_refused_or_counted_and_left_out(tmp_path: Path
         read(path)
     found = read(path, unlabelled="leave-out", subject="who")
     assert len(found.records) == 4
-    assert found.notices == ("2 of 6 rows of wards.csv have no label: left out.",)
+    assert all_words(found.notices) == ["2 of 6 rows of wards.csv have no label: left out."]
 
 
 def test_an_empty_cell_is_refused_by_column_and_row_or_imputed(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_an_empty_cell_is_refused_by_column_and_row_or_imputed(tmp_path: Path) -
         found = read(path, impute=how, **options)
         assert sorted(found.records.x[:, 0].tolist()) == sorted([61.0, 58.0, 70.0, filled])
     assert found.records.x.shape[1] == 6  # an empty ward is a ward of its own
-    assert found.notices == ("2 empty cells of wards.csv were filled in: 'age' (1), 'ward' (1).",)
+    assert all_words(found.notices) == ["2 empty cells of wards.csv were filled in: 'age' (1), 'ward' (1)."]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,9 @@ def test_every_column_is_told_with_its_own_remedy(tmp_path: Path) -> None:
 
 def test_what_looks_like_a_number_of_the_record_is_said(tmp_path: Path) -> None:
     found = read(written(tmp_path, many("{i}", "17")))
-    assert ["Every row of wards.csv has another whole number in 'crp'" in note for note in found.notices] == [True]
+    assert [
+        "Every row of wards.csv has another whole number in 'crp'" in note for note in all_words(found.notices)
+    ] == [True]
 
 
 # ------------------------------------------------------------------ files of another kind

@@ -11,6 +11,7 @@ from fedaudit.federation.simulate import Trainer
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.types import Round
+from fedaudit.words import all_words
 
 
 def digits(defences: list[dict[str, Any]], vantages: tuple[str, ...] = ("client", "server")) -> Prepared:
@@ -43,7 +44,7 @@ def test_memguard_leaves_whoever_holds_the_weights_bit_equal_and_says_so() -> No
     assert by_vantage["server"] == before["server"]
     assert by_vantage["outsider"] != before["outsider"]
     assert [h.vantage for h in found.headlines] == ["client", "server", "outsider"]
-    assert any("adversaries who hold the weights" in notice for notice in found.notices)
+    assert any("adversaries who hold the weights" in notice for notice in all_words(found.notices))
 
 
 def test_memguard_keeps_labels_and_its_budget_and_answers_alike_twice() -> None:

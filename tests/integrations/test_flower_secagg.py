@@ -26,6 +26,7 @@ from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan
+from fedaudit.words import all_words
 from tests.integrations.flower_world import NODES, LocalGrid, as_state, client_app, initial
 from tests.integrations.worlds import PARTIES, games, net, part
 
@@ -117,7 +118,7 @@ def test_F6_a_halted_protocol_is_an_empty_round() -> None:
     app = client_app([secaggplus_mod, fails_once, flower_secagg.translated])
     context = Context(1, 0, {}, RecordDict(), {})
     flower_secagg.run(LocalGrid(app), context, [Plan(PARTIES)] * 2, NODES, as_state(initial()), session, 600)
-    assert session.gaps == ["round 1 is empty: secure aggregation was halted, too few parties answered"]
+    assert all_words(session.gaps) == ["Round 1 is empty: secure aggregation was halted, too few parties answered."]
     assert {when.round for when in session.seen} == {2}
 
 

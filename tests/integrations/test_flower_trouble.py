@@ -18,6 +18,7 @@ from fedaudit.data.set_aside import set_aside
 from fedaudit.integrations.flower.client import WITHHELD, PartyAudit
 from fedaudit.integrations.flower.server import record_strategy, trace_strategy
 from fedaudit.types import Game
+from fedaudit.words import all_words
 from tests.integrations.flower_world import NODES, LocalGrid, as_state, client_app, initial, party_of
 from tests.integrations.test_flower_client import federation, game_of, same_models, send
 from tests.integrations.worlds import equal, games, net, part
@@ -164,14 +165,14 @@ def test_F5_a_dead_node_is_counted_once(tmp_path: Path) -> None:
         FedAvg(min_train_nodes=1), out=tmp_path, rounds=2, model=net, game=games(), party=party_of, attacks=QUICK
     )
     strategy.start(grid=OneDies(client_app()), initial_arrays=initial(), num_rounds=2)
-    told = [gap for gap in strategy.session.gaps if "of 2 parties" in gap]
-    assert told == ["round 1: 1 of 2 parties did not answer", "round 2: 1 of 2 parties did not answer"]
+    told = [gap for gap in all_words(strategy.session.gaps) if "of 2 parties" in gap]
+    assert told == ["Round 1: 1 of 2 parties did not answer.", "Round 2: 1 of 2 parties did not answer."]
 
 
 def test_a_reply_under_a_name_that_is_nobodys_is_told(tmp_path: Path) -> None:
     strategy = record_strategy(FedAvg(), out=tmp_path, rounds=2, model=net, game=games(), attacks=QUICK)
     start(strategy)
-    told = [gap for gap in strategy.session.gaps if "is no party of the game" in gap]
+    told = [gap for gap in all_words(strategy.session.gaps) if "is no party of the game" in gap]
     assert len(told) == len(NODES)  # once each
     assert told[0].startswith("'node-101' is no party of the game (north, south)")
     assert "give party=" in told[0]

@@ -248,7 +248,7 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ({"game": part("north")}, "the second of what fedaudit.set_aside gives"),
         ({"out": None}, "out=None: a folder is needed"),
         ({"forward": 3}, "forward=... cannot be called"),
-        ({"attacks": ["fta"]}, "unknown attack"),
+        ({"attacks": ["ftb"]}, "unknown attack"),
         ({"attacks": ["loss", "loss"]}, "attacks=[...]: loss is listed twice"),
         (
             {"attacks": ["gap"]},

@@ -22,10 +22,22 @@ def test_sections_reach_the_attacks_that_read_them() -> None:
     assert search.search == SearchOptions(240, 2, 120)
     matched = made(attacks=["matched-filter"], matched={"damping": 0.5, "fit": "nonmembers"})
     assert matched.filter == FilterOptions("nonmembers", 0.5)
-    assert matched.attacks[0].fits
+    assert matched.attacks[0].fitted_on == ("nonmembers",)
     (fusion,) = made(attacks=["fusion"], fusion={"attacks": ["loss", "fta-loss"], "weights": [2, 1]}).attacks
     assert isinstance(fusion, Fusion)
-    assert (fusion.parts[0].name, fusion.weights) == ("loss", (2.0, 1.0))
+    assert (fusion.parts[0].name, fusion.shares) == ("loss", (2.0, 1.0))
+
+
+def test_attacks_may_have_options() -> None:
+    asked = ["loss", {"name": "fta", "degree": 5}, {"name": "matched-filter", "damping": 0.5}]
+    found = made(attacks=asked, matched={"fit": "nonmembers"})
+    assert [attack.name for attack in found.attacks] == ["loss", "fta+degree=5", "matched-filter+damping=0.5"]
+    assert (found.filter, found.filters) == (
+        FilterOptions("nonmembers"),
+        {"+damping=0.5": FilterOptions("nonmembers", 0.5)},
+    )
+    with pytest.raises(FedauditError, match=r"attacks\[1\].degre.*Did you mean 'degree'"):
+        checked(4, attacks=["loss", {"name": "fta", "degre": 5}])
 
 
 def test_a_section_that_no_attack_reads_is_told() -> None:

@@ -18,6 +18,7 @@ from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats import proportion
 from fedaudit.stats.wording import full_text, number_text, span_text
 from fedaudit.types import Grant, Round, Vantage
+from fedaudit.words import all_words
 from tests.worlds import config
 
 
@@ -83,7 +84,7 @@ def test_an_observer_sees_every_local_model_and_its_state_can_be_stored(
         for party in prepared.game.parties
         for r in seen
     ]
-    assert f"lengths: {', '.join(f'{length:.4g}' for length in by_hand)}" in found.notices
+    assert f"lengths: {', '.join(f'{length:.4g}' for length in by_hand)}" in all_words(found.notices)
     assert [r.estimates for r in found.results] == [r.estimates for r in resumed.results]
 
 
@@ -154,5 +155,4 @@ def test_attacks_name_questions_that_there_are() -> None:
     from fedaudit.adversary import attacks
 
     for name in ("loss", "source", "subject-loss"):
-        (attack,) = attacks.choose([name], unit="subject" if name.startswith("subject") else "record")
-        assert of_membership(attack)
+        assert of_membership(attacks.made(name))

@@ -253,7 +253,7 @@ def test_B18_a_cell_never_starts_a_formula() -> None:
 def test_B18_what_the_command_line_prints_is_inert_too() -> None:
     printed = report.verdict(quotable(hostile()))
     for row in report.headline_rows(quotable(hostile())):
-        printed += [row.attack, row.vantage, row.model, row.auc, row.tpr, *row.warnings]
+        printed += [row.attack, row.vantage, row.model, str(row.auc), str(row.tpr), *row.warnings]
     assert any("alert(1)" in words for words in printed)
     assert all(words.isprintable() for words in printed)
     assert max(map(len, printed)) < 3000

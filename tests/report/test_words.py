@@ -209,9 +209,9 @@ def test_interrupted_is_said_first() -> None:
     ],
 )
 def test_T5_since_is_the_round_from_which_on_the_band_stays_above_chance(low: list[Any], since: int | None) -> None:
-    curve = Curve([1, 2, 3, 4], low, low, low, "simultaneous over rounds")
+    curve = Curve([1, 2, 3, 4], low, low, low, "over rounds", simultaneous=True)
     assert since_round(curve, 0.01) == since
-    assert since_round(replace(curve, method="pointwise"), 0.01) is None
+    assert since_round(replace(curve, simultaneous=False), 0.01) is None
     assert since_round(None, 0.01) is None
 
 
@@ -266,7 +266,7 @@ def test_rows_for_the_command_line() -> None:
         ("blind", "–", False),
     ]
     first = rows[0]
-    assert (first.auc, first.tpr) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
+    assert (str(first.auc), str(first.tpr)) == ("0.674 (0.662–0.686)", "7.7 % (6.3–9.1)")
     assert (first.realised_fpr, first.cost, first.model) == ("1.1 %", "0.04", "global")
     assert row_titles(quotable(results))[4] == "TPR at 1 % FPR"
 

@@ -236,6 +236,15 @@ def parts(schema: Any) -> Iterator[dict[str, Any]]:
         yield from parts(inner)
 
 
+def test_an_odd_word_does_not_cost_the_file_that_holds_it() -> None:
+    """It is refused where it is read; an audit is written to its end."""
+    odd: Any = "guessed"
+    written = plain(replace(estimate(1.0, 0.5, 2.0), kind=odd))
+    assert written["kind"] == odd
+    with pytest.raises(UnreadableError, match=r"^kind: 'measured', "):
+        read(Estimate, written | {"name": "epsilon-gdp"})
+
+
 def test_a_value_of_a_type_that_has_no_words_is_refused_by_its_place() -> None:
     @dataclass(frozen=True)
     class Later:
@@ -265,6 +274,7 @@ def test_a_value_of_a_type_that_has_no_words_is_refused_by_its_place() -> None:
         (("results", 0, "estimates", "tpr@0.01", "value"), [math.nan], "estimates['tpr@0.01'].value: a number is"),
         (("results", 0, "estimates", "tpr@0.01", "realised_fpr_interval"), [0.1], "interval[1]: it is missing"),
         (("results", 0, "estimates", "tpr@0.01", "realised_fpr_interval"), [0, 1, 2], "a list of 2 is needed"),
+        (("results", 0, "estimates", "tpr@0.01", "realised_fpr_interval"), "secret", "interval: a list is needed"),
         (("results", 0, "estimates", "auc"), "secret", "results[0].estimates.auc: an object is needed"),
         (("results", 0, "estimates"), ["secret"], "results[0].estimates: an object is needed"),
         (("results", 0, "warnings"), "secret", "results[0].warnings: a list is needed"),

@@ -136,7 +136,7 @@ def test_the_page_lists_every_attack_over_the_runs() -> None:
     page = render(whole)
     assert "Every attack over the runs" in page
     told = re.sub("<[^>]+>", "", page).replace("\u00a0", " ")
-    assert all(row.mean in told for row in shown)
+    assert all(str(row.mean) in told for row in shown)
     assert "Every attack over the runs" not in render(document)
 
 

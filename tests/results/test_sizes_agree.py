@@ -48,7 +48,7 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
     reference = np.zeros(len(role), bool)
     for party in game.parties:
         index = game.candidates.of_party(party)
-        reference[index] = reference_half(game, index) & attack.fits
+        reference[index] = reference_half(game, index) & attack.calibrates_less
     scores = np.where(role == "member", 9.0, np.random.default_rng(0).random(len(role)))
     parts = [
         {"id": game.candidates.id[at], "subject": None, "party": whose[at], "role": role[at], "attack": attack.name,
@@ -87,8 +87,8 @@ def test_T6_plan_run_hint_gate_and_limit_agree(number: int, tmp_path: Path) -> N
     proved = needed_for_lower_end(fpr, 0.95, parties, guaranteed=True)
     quoted = needed_for_lower_end(fpr, 0.95, parties)
     around = int(rng.choice([proved, quoted])) + int(rng.integers(-2, 3))
-    run = perfect_run(tmp_path / "run", parties, max(around, 12) * (2 if attack.fits else 1), fpr, attack)
-    sizes = [calibrating(run.game, [run.game.candidates.of_party(p)], attack.fits) for p in run.game.parties]
+    run = perfect_run(tmp_path / "run", parties, max(around, 12) * (2 if attack.calibrates_less else 1), fpr, attack)
+    sizes = [calibrating(run.game, [run.game.candidates.of_party(p)], attack.calibrates_less) for p in run.game.parties]
     left, most = min(sizes), max(sizes)  # a fitted attack leaves every party another number; the plan is for the least
     if run.found.value is None:
         assert most < np.ceil(1 / fpr)

@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedaudit
 from fedaudit.audit import Auditor, Settings, patience
+from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import PartyAudit, record_strategy
 from fedaudit.session import label_only
@@ -18,6 +19,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.session.session import Session
 from fedaudit.types import Game
+from fedaudit.words import all_words
 from tests.integrations.flower_world import LocalGrid, client_app, initial
 from tests.integrations.worlds import PARTIES, net, part
 from tests.worlds import config, silent
@@ -99,7 +101,9 @@ def test_beside_another_training_settings_are_those_of_a_run(
 ) -> None:
     prepared = prepare(config(data={"name": data}, federation=federation, audit=asked))
     for mark in marks:
-        assert any(line.startswith(mark) for line in prepared.settings.notices), prepared.settings.notices
+        assert any(line.startswith(mark) for line in all_words(prepared.settings.notices)), all_words(
+            prepared.settings.notices
+        )
     ask(prepared, tmp_path, asked)
     (_, ours), (_, others) = made
     assert comparable(others) == comparable(ours)
@@ -145,15 +149,35 @@ def test_what_a_run_refuses_is_refused_everywhere(ask: Ask, asked: str, code: st
         assert refused.value.code == code
 
 
+CLIPPED: dict[str, Any] = {"defences": [{"name": "dp-fedavg", "clip": 1.0, "noise": 0.1}]}
+
+
+def clipped(*attacks: str) -> Config:
+    audit: dict[str, Any] = {"attacks": [*attacks], "vantages": ["secagg-server"]}
+    if "canife" in attacks:
+        audit["canary"] = {"pool": 8, "steps": 5, "probes": 16, "every": 2}
+    return parse(config(federation={"rounds": 2}, audit=audit).as_dict() | CLIPPED)
+
+
 @pytest.mark.parametrize("name", ["canife", "one-shot"])
 def test_a_run_without_canaries_is_not_asked_about_them(name: str, tmp_path: Path) -> None:
-    clipped = [{"name": "dp-fedavg", "clip": 1.0, "noise": 0.1}]
-    few = config(federation={"rounds": 2}, audit={"attacks": ["loss"], "vantages": ["client", "secagg-server"]})
-    few = few.model_validate(few.as_dict() | {"defences": clipped})
-    run(few, tmp_path / "run", silent, tell=lambda _: None)
+    run(clipped("loss"), tmp_path / "run", silent, tell=lambda _: None)
     with pytest.raises(FedauditError, match=f"this run had none for {name}") as refused:
         replay(tmp_path / "run", [name], tmp_path / "again", silent)
     assert refused.value.code == "not-kept"
+
+
+def test_a_run_with_canaries_is_asked_about_them_or_about_records(tmp_path: Path) -> None:
+    run(clipped("one-shot"), tmp_path / "run", silent, tell=lambda _: None)
+    run(clipped("one-shot", "canife", "loss"), tmp_path / "both", silent, tell=lambda _: None)
+    for folder, names, found in (
+        ("run", [], "one-shot"),
+        ("both", ["one-shot"], "one-shot"),
+        ("both", ["loss"], "loss"),
+    ):
+        again = replay(tmp_path / folder, names, tmp_path / f"{folder}-{found}", silent)
+        told = [*(result.attack for result in again.results), *(failure.attack for failure in again.failed)]
+        assert set(told) - {"blind"} == {found}
 
 
 def test_the_patience_of_one_audit_is_not_that_of_the_next(tmp_path: Path) -> None:

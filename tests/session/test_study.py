@@ -27,6 +27,7 @@ from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
 from fedaudit.session.workers import Kind, News, Work, reason
 from fedaudit.trace import journal
+from fedaudit.types import gap
 from tests.worlds import silent
 
 ROOT = Path(__file__).parents[2]
@@ -347,7 +348,7 @@ def test_a_cell_of_a_group_ends_as_any_run_does(tmp_path: Path, monkeypatch: pyt
 
     def lacking(config: Config) -> Prepared:
         made = prepared(config)
-        made.gaps.append(f"seed {config.federation.seed} lacks something.")
+        made.gaps.append(gap("line", text=f"seed {config.federation.seed} lacks something"))
         return made
 
     monkeypatch.setattr(studies, "_prepared", lacking)

@@ -84,7 +84,7 @@ def test_a_lost_node_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [outcome.status for outcome in found] == ["complete"] * 6
     assert table(tmp_path / "there") == table(tmp_path / "here")
     for outcome in found:  # a flipped bit would be found
-        assert [unchecked(tmp_path / "there" / CELLS / outcome.cell / name) for name in KEPT] == ["", "", ""]
+        assert [unchecked(tmp_path / "there" / CELLS / outcome.cell / name) for name in KEPT] == [[], [], []]
 
 
 def begun(nodes: Path, node: str) -> int:

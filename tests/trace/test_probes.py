@@ -8,6 +8,7 @@ import pytest
 
 from fedaudit.trace.store import Store
 from fedaudit.types import Round, Trained
+from fedaudit.words import all_words
 
 
 def state(value: float) -> dict[str, np.ndarray]:
@@ -38,7 +39,7 @@ def test_a_late_party_of_a_probe_is_added_to_the_probe(folder: Path) -> None:
         assert store.append(round(1, 1, 1, 2, a=2, b=3)) == "changed"
         assert store.append(round(1, 1, 1, 2, a=2, b=3)) == "repeated"
     assert read(folder) == {(1, 0): {"a": 1}, (1, 1): {"a": 2, "b": 3}}
-    assert Store.read(folder).warnings() == ["Round 1, probe 1: the answer of party 'b' came late."]
+    assert all_words(Store.read(folder).warnings()) == ["Round 1, probe 1: the answer of party 'b' came late."]
 
 
 def test_a_late_party_of_a_probe_before_the_first_round(tmp_path: Path) -> None:
@@ -56,4 +57,4 @@ def test_a_known_probe_with_other_content_is_a_conflict(folder: Path, made: floa
         assert store.append(round(1, 0, 0, 1, a=7)) == "changed"  # the round's own conflict is another one
     assert read(folder) == {(1, 0): {"a": 1}, (1, 1): {"a": 2}}
     twice = "party 'a' answered twice, with different models. The first answer counts."
-    assert Store.read(folder).warnings() == [f"Round 1, probe 1: {twice}", f"Round 1: {twice}"]
+    assert all_words(Store.read(folder).warnings()) == [f"Round 1, probe 1: {twice}", f"Round 1: {twice}"]

@@ -13,10 +13,10 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.trace import journal
-from fedaudit.trace.lineage import spans
 from fedaudit.trace.segments import DamagedError, digest, pack_signals, pack_state, unpack_state
 from fedaudit.trace.store import Store, safe_name
 from fedaudit.types import Measured, Observation, Round, State, Trained
+from fedaudit.words import all_words, spans
 from tests import sealed
 
 HOSTILE = ["../../etc/passwd", "a/b", "", "B", "b", "CON", "x\x00y", "<script>", "é" * 200, "\ud800", "party-0", "~"]
@@ -160,7 +160,9 @@ def test_F5_the_same_round_again_is_ignored_and_another_answer_is_a_conflict(tmp
     store = Store.read(tmp_path)
     (back,) = store.rounds()
     assert same_state(back.sent["B"].state, other.sent["B"].state)
-    assert store.warnings() == ["Round 1: party 'B' answered twice, with different models. The first answer counts."]
+    assert all_words(store.warnings()) == [
+        "Round 1: party 'B' answered twice, with different models. The first answer counts."
+    ]
     assert len(list(tmp_path.glob("rounds/00001/*conflict*"))) == 1
 
 
@@ -181,7 +183,7 @@ def test_F6_rounds_nobody_recorded_are_a_gap(tmp_path: Path) -> None:
     store.append(round_(1))
     assert store.append(round_(5)) == "new"  # its start is unknown, but so is what came before
     store.close()
-    assert store.warnings() == ["There is no record of rounds 2-4. It is treated as a gap, not as zero."]
+    assert all_words(store.warnings()) == ["There is no record of rounds 2-4. It is treated as a gap, not as zero."]
 
 
 @pytest.mark.parametrize("keep", ["signals", "snapshots"])
@@ -198,7 +200,7 @@ def test_F7_a_server_that_goes_back_opens_a_branch(tmp_path: Path, keep: str) ->
     store = Store.read(tmp_path)
     assert [(e.round, e.branch) for e in store.entries()] == [(1, 0), (2, 0), (5, 2), (6, 3)]
     assert all(same_bits(store.observation(e), seen(i)) for e, i in zip(store.entries(), (1, 2, 15, 16), strict=True))
-    told = store.warnings()
+    told = all_words(store.warnings())
     assert len(told) == 3
     assert told[0].startswith("Round 3 started from the model of round 2, not from the last one")
     assert "rounds 3-5 are left out" in told[0]
@@ -269,7 +271,7 @@ def test_F12_a_damaged_journal_line_is_passed_over_and_named(tmp_path: Path) -> 
     path.write_bytes(b"".join(lines))
     store = Store.resume(tmp_path)
     assert [e.round for e in store.entries()] == [1, 3, 4]
-    assert store.warnings() == [
+    assert all_words(store.warnings()) == [
         "Line 3 of journal.jsonl is damaged and was skipped.",
         "There is no record of round 2. It is treated as a gap, not as zero.",
     ]

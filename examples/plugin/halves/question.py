@@ -36,6 +36,7 @@ class ClassShares(OfRounds):
     name = "class-shares"
     about = "of which classes has a party more records than the other parties?"
     unit = "party"
+    main = ("rightly-told",)
     needs = frozenset({Grant.UPDATE})
     metrics = (Metric("rightly-told", "classes told rightly", "share", chance=0.5),)
 

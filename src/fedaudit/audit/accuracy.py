@@ -14,8 +14,7 @@ import numpy as np
 
 from fedaudit.adversary.signals.outputs import parts
 from fedaudit.stats import proportion
-from fedaudit.stats.wording import share
-from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Records, Role, State, Stored, Task
+from fedaudit.types import Bools, Candidates, Estimate, Game, Ints, Notice, Records, Role, State, Stored, Task, warning
 
 
 def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
@@ -73,16 +72,13 @@ def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estima
     return proportion([hits], [np.repeat(whose, positions)], confidence, "accuracy", of, by)
 
 
-def useless(game: Game, found: Mapping[str, Estimate]) -> str:
+def useless(game: Game, found: Mapping[str, Estimate]) -> Notice | None:
     """A model that is certainly worse than naming the commonest label: a useful one may give away more."""
     outside = found.get("evaluation")
     if outside is None or outside.high is None:
-        return ""
+        return None
     labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.high >= commonest:
-        return ""
-    return (
-        f"The model itself is of no use: it is right on {share(outside.value)} of outsiders, and whoever always names "
-        f"the commonest label on {share(commonest)}; a useful model may give away more."
-    )
+        return None
+    return warning("model-useless", right=outside.value, commonest=commonest)

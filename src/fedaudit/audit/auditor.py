@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.attacks import BLIND, about
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
@@ -22,11 +21,12 @@ from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
-from fedaudit.audit.quoted import compared_parties, headlines, in_words, unseen_parties
+from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.sentences import Scene, worded
 from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.shadows import SHADOW
+from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.errors import OF_OTHERS, FedauditError, say
 from fedaudit.questions import named
 from fedaudit.stats.strongest import Heard
@@ -39,12 +39,17 @@ from fedaudit.types import (
     Measured,
     ModelKind,
     Moment,
+    Notice,
     Observation,
     Round,
     State,
     Stored,
     Task,
     Vantage,
+    as_notices,
+    notice,
+    once,
+    warning,
 )
 
 POINTS = 12  # of the curve over rounds of an attack that is not primary
@@ -61,7 +66,7 @@ class Auditor:
         self.panels = Panels(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
-        self.unjudged: dict[str, str] = {}  # rounds without an estimate of the primary attack, and why
+        self.unjudged: list[Notice] = []  # rounds without an estimate of the primary attack
         self.failed: dict[str, str] = {}
         self.released: State | None = None
         self.asked_by = task
@@ -173,40 +178,41 @@ class Auditor:
             raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
-        concluded: list[str] = []
+        concluded: list[Notice] = []
         for vantage, model in case.settings.watched():
             for attack in case.alive(vantage, model):
                 with case.blamed_on(attack.name):
                     verdict = named(attack.question).judge(case, attack, vantage, model)
                     results += verdict.results
-                    concluded += verdict.notices
+                    concluded += as_notices(verdict.notices)
             for result_name, observer in self._looking(vantage, model):
                 with case.blamed_on(result_name):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
-                    concluded += verdict.notices
-        warnings: list[str] = []
+                    concluded += as_notices(verdict.notices)
+        warnings: list[Notice] = []
         with case.blamed_on(BLIND):
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
             warnings += counts_differ(results[-1].estimates.get("count-auc"))
         chosen = headlines(case)
         results = [result for result in results if result.attack not in case.failed]
-        warnings += [f"{name} failed and has no result: {why}" for name, why in case.failed.items()]
-        warnings += [warning for result in results for warning in result.warnings]
+        warnings += [warning("attack-failed", attack=name, why=why) for name, why in case.failed.items()]
+        warnings += [one for result in results for one in result.told]
         worth = self.accuracy()
-        glossary = {attack.name: about(attack.name) for attack in self.settings.attacks}
+        glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
+        brief = {name: ATTACKS.brief(name) for name in glossary}
         glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, glossary)
+        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
-        bounds = [line for name, asked in self.settings.asked.items() for line in named(name).told(asked, quoted)]
-        notices = [*bounds, *concluded, *self.notices, *unseen_parties(case), *chosen.notices, *map(in_words, uneven)]
-        notices += [f"{where}: {why}." for where, why in self.unjudged.items()]
+        bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
+        notices = [*as_notices(bounds), *concluded, *self.notices, *unseen_parties(case), *chosen.notices]
+        notices += [*map(more_exposed, uneven), *self.unjudged]
         notices += [note for _, sight in self.panels for note in sight.notes]
         notices += seconds_for_epochs(list(self.panels.sights.values()))
         worthless = useless(self.game, worth)
-        found = Audit(results, quoted, worth, list(dict.fromkeys(warnings)), notices, case.failed, glossary)
+        found = Audit(results, quoted, worth, once(warnings), notices, case.failed, glossary)
         return replace(found, useless=worthless, more_exposed=uneven)
 
     def _looking(self, vantage: Vantage, model: ModelKind) -> list[tuple[str, Observer]]:
@@ -282,8 +288,9 @@ class Auditor:
         except TooLongError as error:
             self.failed.setdefault(attack.name, say(error))
         except OF_OTHERS as error:  # a gap in the curve; whether the attack failed is decided at the end
-            where = f"Round {round}, {attack.name} on {model} models has no estimate"
-            self.unjudged.setdefault(where, say(error))
+            where = {"round": round, "attack": attack.name, "model": model}
+            if not any(where.items() <= told.data.items() for told in self.unjudged):
+                self.unjudged.append(notice("no-estimate", **where, why=say(error)))
 
     @cached_property
     def thinned(self) -> frozenset[int]:
@@ -338,7 +345,7 @@ class Auditor:
             "sights": [sight.state() for _, sight in self.panels],
             "history": history,
             "bands": [{"of": list(of), "seen": band.state()} for of, band in self.bands.items()],
-            "unjudged": dict(self.unjudged),
+            "unjudged": [told.stored() for told in self.unjudged],
             "failed": dict(self.failed),
             "last_round": self.last_round,
             "right": packed(right),
@@ -359,7 +366,10 @@ class Auditor:
             vantage, attack, model = entry["of"]
             band = self.bands[vantage, attack, model] = self.case().new_band()
             band.restore(entry["seen"])
-        self.unjudged, self.failed = dict(state["unjudged"]), dict(state["failed"])
+        unjudged, self.failed = state["unjudged"], dict(state["failed"])
+        if isinstance(unjudged, Mapping):  # as an earlier version kept it
+            unjudged = [f"{where}: {why}." for where, why in unjudged.items()]
+        self.unjudged = [*as_notices(unjudged)]
         self.last_round = state["last_round"]
         self.released, self.right = None, unpacked(state.get("right"))
         self.blind.restore(state["blind"])

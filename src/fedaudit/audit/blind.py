@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks import BLIND
 from fedaudit.adversary.vantage import MODELS
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import gather
 from fedaudit.audit.costs import load_learners
 from fedaudit.audit.patience import patience
+from fedaudit.config.attack_registry import BLIND
 from fedaudit.errors import OF_OTHERS
 from fedaudit.stats import Block, auc, random_half
 from fedaudit.types import AuditResult, Bools, Cost, Estimate, Floats, Game, Role, Stored

@@ -16,7 +16,8 @@ from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
 from fedaudit.stats import Block, auc, decisions, pooled_tpr
-from fedaudit.types import AuditResult, Cost, Curve, Estimate, Game, ModelKind, Vantage
+from fedaudit.types import AuditResult, Cost, Curve, Estimate, Game, ModelKind, Notice, Vantage, as_notices
+from fedaudit.words import with_warnings
 
 Estimates = dict[str, Estimate]
 # By vantage, attack and model: the primary attack over the rounds.
@@ -79,13 +80,13 @@ class Case:
         party: str | None = None,
         seconds: float = 0.0,
         curves: Mapping[str, Curve] | None = None,
-        warnings: Sequence[str] = (),
+        warnings: Sequence[Notice | str] = (),
     ) -> AuditResult:
         """A result of a question that looks for itself; `seconds`: what its looking took."""
         cost = Cost(seconds / self.panels.unit())
         place = (name, vantage.value, model, question.unit, party)
-        found = AuditResult(*place, self.round, dict(estimates), cost, list(warnings), question=question.name)
-        return replace(found, curves=dict(curves or {}))
+        found = AuditResult(*place, self.round, dict(estimates), cost, question=question.name)
+        return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
         return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
@@ -94,7 +95,7 @@ class Case:
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
     ) -> Estimates:
         """Accuracy, precision and recall, for an attack that has fixed a threshold on records of its own."""
-        if not attack.taught:
+        if "own" not in attack.fitted_on:
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)

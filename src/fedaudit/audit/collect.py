@@ -15,14 +15,30 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import FAMILIES, Family, measure, searching, updates
+from fedaudit.adversary.signals import Family, measure, searching, updates
+from fedaudit.adversary.signals.variants import of_variant, variants
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
-from fedaudit.audit.patience import TooLongError, patience, too_long
+from fedaudit.audit.patience import HANGS, TooLongError, failure, patience
 from fedaudit.audit.settings import Settings, own_records, reference_half
 from fedaudit.errors import OF_OTHERS, say
-from fedaudit.questions import named
-from fedaudit.types import Bools, Floats, Game, Ints, Measured, ModelKind, Moment, Records, Stored, Strings, Task
+from fedaudit.types import (
+    Bools,
+    Floats,
+    Game,
+    Ints,
+    Measured,
+    ModelKind,
+    Moment,
+    Notice,
+    Records,
+    Stored,
+    Strings,
+    Task,
+    as_notices,
+    notice,
+)
+from fedaudit.words import words
 
 MAY_BE_ABSENT = {"peer-cosine"}  # all NaN in a round in which no other party took part
 # NaN and infinity are looked for in the results and reported there, so numpy need not warn about them as well.
@@ -55,12 +71,16 @@ class Sight:
         self.reductions = {attack.name: attack.reduce(len(index)) for attack in attacks}
         self.lasting = lasting
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
-        self.filter = updates.Filtering(settings.filter)
         self.first, self.of_first = game.first, game.of_first()[index]
-        learners = [a for a in attacks if a.taught or not searching.NEEDS.keys().isdisjoint(a.signals)]
-        self.own = own_records(game, index, settings.search.own) if learners else np.zeros(len(index), bool)
-        self.search = self._searching(settings)
-        self.families = families(settings, self.filter, self.search)
+        signals = self.signals(attacks)
+        self.filters = {v: updates.Filtering(settings.filter_of(v)) for v in variants(signals, updates.NEEDS)}
+        searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
+        self.usual_own = settings.search.own
+        taught = {attack.own or self.usual_own for attack in attacks if "own" in attack.fitted_on}
+        numbers = taught | {options.own for options in searches.values()}
+        self._own = {many: own_records(game, index, many) for many in numbers}
+        self.searches = {v: self._searching(v, options, settings.rounds) for v, options in searches.items()}
+        self.families = settings.families(self.filters, self.searches)
         self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
@@ -68,8 +88,8 @@ class Sight:
         self.looked: dict[tuple[str, ...], Measured] = {}  # by signals: what was measured of that model
         self.settled: set[str] = set()  # deferred attacks that have looked at the last model
         self.failed: dict[str, str] = {}
-        self.notes: list[str] = []
-        self.rounds = 0  # how many were absorbed; probes do not count
+        self.notes: list[Notice] = []
+        self.rounds = 0  # how many were absorbed
         self.absorbed = 0  # the last round that was absorbed
         self.epoch_seconds = 0.0  # of the rounds that were absorbed
         self.queries = 0
@@ -80,24 +100,29 @@ class Sight:
         rows = self.candidates.rows
         return rows if len(self.row_index) == len(rows) else rows.take(self.row_index)
 
-    def _searching(self, settings: Settings) -> searching.Searching:
+    def own(self, many: int | None) -> Bools:
+        """Records of the first party's own that it learns from: so many, or as many as [audit.tear] says."""
+        return self._own[many or self.usual_own]
+
+    def _searching(self, variant: str, options: searching.SearchOptions, rounds: int) -> searching.Searching:
         """The queries are shared among the rounds, unless only the last model is searched."""
-        every_round = any(searching.DISTANCE in a.signals and a.name not in self.later for a in self.attacks)
-        options = replace(settings.search, rounds=settings.rounds if every_round else 1)
-        asked = self.own | ~self.of_first
-        return searching.Searching(options, self.own[self.owner], asked[self.owner])
+        distance = f"{searching.DISTANCE}{variant}"
+        every_round = any(distance in a.signals and a.name not in self.later for a in self.attacks)
+        own = self.own(options.own)
+        asked = own | ~self.of_first
+        options = replace(options, rounds=rounds if every_round else 1)
+        return searching.Searching(options, own[self.owner], asked[self.owner])
 
     @staticmethod
     def signals(attacks: Iterable[BaseAttack]) -> list[str]:
         return sorted({signal for attack in attacks for signal in attack.signals})
 
     def wants(self, moment: Moment, last: bool) -> list[str]:
-        """The signals to measure at a moment, for attacks that have not failed. In the last planned round this includes
-        those of deferred attacks."""
-        alive = [attack for attack in self.attacks if attack.name not in self.failed]
-        asking = [attack for attack in alive if attack.probes == (moment.probe > 0)]
-        now = [attack for attack in asking if attack.name not in self.later]
-        later = [attack for attack in asking if attack.name in self.later]
+        """The signals to measure at a moment, for attacks that have not failed: of a round, not of a probe. In the last
+        planned round this includes those of deferred attacks."""
+        alive = [] if moment.probe else [attack for attack in self.attacks if attack.name not in self.failed]
+        now = [attack for attack in alive if attack.name not in self.later]
+        later = [attack for attack in alive if attack.name in self.later]
         return [*self.signals(now), *(self.signals(later) if last else [])]
 
     # ------------------------------------------------------------------ one moment
@@ -113,8 +138,7 @@ class Sight:
             rows = self.rows
         found = Attempt(view, rows, self.reference[self.owner], self.families, spent)
         found.measure(sorted(set(signals)))
-        if not view.moment.probe:
-            self._ask_references(found, signals, view, rows)
+        self._ask_references(found, signals, view, rows)
         return Measured(
             rows.id,
             found.values,
@@ -129,8 +153,8 @@ class Sight:
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:
-        layer = self.filter.layer
-        return {name: layer for name in updates.OF_ONE_LAYER if layer is not None and name in found.values}
+        layers = {f"{s}{variant}": one.layer for variant, one in self.filters.items() for s in updates.OF_ONE_LAYER}
+        return {name: layer for name, layer in layers.items() if layer is not None and name in found.values}
 
     def _ask_references(self, found: Attempt, signals: Iterable[str], view: View, rows: Records) -> None:
         party = self.party[self.owner]
@@ -146,10 +170,10 @@ class Sight:
         """Hands the attacks what was measured. A stored round knows what it cost; a live one is timed here."""
         kept: dict[str, float] = {}
         values = in_order(measured, self.row_ids)
-        if not moment.probe:
-            self.search.remember(values)
+        for variant, search in self.searches.items():
+            search.remember(of_variant(values, variant))
         for attack in self.attacks:
-            if attack.name in self.failed or attack.probes != (moment.probe > 0):
+            if attack.name in self.failed:
                 continue
             if attack.name in self.later:
                 self.settled.discard(attack.name)
@@ -161,16 +185,15 @@ class Sight:
                 self.failed[attack.name] = why
             elif attack.name in self.later:
                 self.settled.add(attack.name)
-        self.notes += [f"Round {moment.round}: {note}." for note in measured.notes]
-        if not moment.probe:
-            self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
-            self.looked = {}
-            self.rounds += 1
-            self.epoch_seconds += measured.epoch_seconds
+        self.notes += measured.notes
+        self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
+        self.looked = {}
+        self.rounds += 1
+        self.epoch_seconds += measured.epoch_seconds
         if not stored:
             spent = {**measured.spent, **kept}
             measured = replace(measured, seconds=sum(spent.values()), spent=spent)
-        for attack in (a for a in self.attacks if a.probes == (moment.probe > 0)):
+        for attack in self.attacks:
             self.ledger.charge(attack.name, measured.spent)
         self.queries += measured.queries
         self.layers |= measured.layers
@@ -184,7 +207,7 @@ class Sight:
         if missing and set(missing) <= measured.unobserved:
             return None  # a gap: not observed is neither zero nor a failure
         if missing:
-            reason = measured.failed.get(missing[0], "it was not measured")
+            reason = words(measured.failed[missing[0]]) if missing[0] in measured.failed else "it was not measured"
             return f"signal {missing[0]!r} in round {moment.round}: {reason}"
         lost = [s for s in attack.signals if s not in MAY_BE_ABSENT and not np.isfinite(values[s]).any()]
         if lost:
@@ -236,10 +259,11 @@ class Sight:
         return {
             "reductions": {name: reduction.state() for name, reduction in self.reductions.items()},
             "banks": self.banks.state(),
-            "search": self.search.state(),
+            "search": self.searches[""].state() if "" in self.searches else {},
+            "searches": {variant: search.state() for variant, search in self.searches.items() if variant},
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
-            "notes": list(self.notes),
+            "notes": [note.stored() for note in self.notes],
             "rounds": self.rounds,
             "absorbed": self.absorbed,
             "queries": self.queries,
@@ -253,8 +277,10 @@ class Sight:
             reduction.restore(state["reductions"][name])
         self.banks.restore(state["banks"])
         self.pending, self.looked = None, {}
-        self.search.restore(state.get("search", {}))
-        self.settled, self.failed, self.notes = set(state["settled"]), dict(state["failed"]), list(state["notes"])
+        for variant, search in self.searches.items():
+            search.restore(state["searches"][variant] if variant else state.get("search", {}))
+        self.settled, self.failed = set(state["settled"]), dict(state["failed"])
+        self.notes = [*as_notices(state["notes"])]
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
         if "charged" in state:
             self.ledger.restore(state["charged"])
@@ -267,16 +293,7 @@ class Sight:
 
 def _hopeless(attack: BaseAttack, measured: Measured) -> bool:
     """Did a signal of this attack take too long? Then there is no point in waiting for the last model."""
-    return any(too_long(measured.failed.get(signal, "")) for signal in attack.signals)
-
-
-def families(settings: Settings, filtering: updates.Filtering, search: searching.Searching) -> tuple[Family, ...]:
-    """All families of signals, with those of the questions that are asked."""
-    found = [*FAMILIES]
-    found += [Family(needs, filtering.measure) for needs in updates.PASSES]
-    found += [Family(needs, search.measure, settings.seed, settings.search.seconds) for needs in searching.PASSES]
-    found += [family for name, asked in settings.asked.items() for family in named(name).signals(asked)]
-    return tuple(found)
+    return any(signal in measured.failed and measured.failed[signal].code == HANGS for signal in attack.signals)
 
 
 class Attempt:
@@ -288,9 +305,9 @@ class Attempt:
     ):
         self.view, self.rows, self.known, self.families = view, rows, known, families
         self.values: dict[str, NDArray[Any]] = {}
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, Notice] = {}
         self.unobserved: set[str] = set()
-        self.notes: list[str] = []
+        self.notes: list[Notice] = []
         self.spent = {} if spent is None else spent  # seconds, by family and bank
 
     def measure(self, signals: Sequence[str]) -> None:
@@ -313,9 +330,7 @@ class Attempt:
                 except Exception as error:
                     self.fail([name], error)
             if len(self.failed) == failed_before:
-                self.notes.append(
-                    f"signals were measured one by one, because measuring them together failed ({say(together)})"
-                )
+                self.notes.append(notice("measured-apart", round=self.view.moment.round, why=say(together)))
 
     def _measure(self, family: Family, signals: Sequence[str]) -> None:
         with patience(family.expected):
@@ -327,7 +342,7 @@ class Attempt:
         self.values |= values
 
     def fail(self, signals: Iterable[str], error: Exception) -> None:
-        self.failed |= dict.fromkeys(signals, say(error))
+        self.failed |= dict.fromkeys(signals, failure(error))
 
 
 # ------------------------------------------------------------------ rows and candidates
@@ -342,17 +357,15 @@ def rows_of(owner: Ints, index: Ints) -> tuple[Ints, Ints]:
 
 
 def gather(values: NDArray[Any], owner: Ints, n: int, how: Gather) -> Floats:
-    """One value per candidate from its rows: their mean, all of them sorted (padded with NaN), or their number.
+    """One value per candidate from its rows: their mean, or all of them sorted (padded with NaN).
 
     Rows without a value do not count. A candidate without any such row has no value.
     """
     rows = values.reshape(len(values), -1).astype(np.float64)
     finite = np.isfinite(rows)
-    count = np.zeros((n, rows.shape[1]))
-    np.add.at(count, owner, finite)
-    if how == "count":
-        found = count
-    elif how == "mean":
+    if how == "mean":
+        count = np.zeros((n, rows.shape[1]))
+        np.add.at(count, owner, finite)
         found = np.zeros((n, rows.shape[1]))
         np.add.at(found, owner, np.where(finite, rows, 0.0))
         found = np.where(count > 0, found / np.maximum(count, 1), np.nan)

@@ -27,6 +27,7 @@ from typing import TypeVar
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals import DEAR, Family, searching
 from fedaudit.adversary.signals.references import BANKS, SIGNALS
+from fedaudit.config.attack_registry import plain
 from fedaudit.types import APART, UNDIVIDED, Stored
 
 ROWS, SHADOW_MODEL = "rows", "shadow model"
@@ -78,8 +79,8 @@ def items(attack: BaseAttack, families: Iterable[Family]) -> frozenset[str]:
     used = set(attack.signals)
     found = {family.name for family in families if not used.isdisjoint(family.needs)}
     found |= {SIGNALS[signal][0] for signal in used & SIGNALS.keys()}
-    found |= {keeping(attack), ROWS, UNDIVIDED, *([APART] if used & WAS_APART else [])}
-    return frozenset(found | {SHADOW_MODEL} if attack.learns else found)
+    found |= {keeping(attack), ROWS, UNDIVIDED, *([APART] if WAS_APART.intersection(map(plain, used)) else [])}
+    return frozenset(found | {SHADOW_MODEL} if "shadow" in attack.fitted_on else found)
 
 
 class Ledger:
@@ -94,7 +95,7 @@ class Ledger:
         """One round, or one probe. Whoever looks only at the last model would not have looked at those before."""
         before = self.charged[attack]
         if attack in self.later:
-            before = {item: seconds for item, seconds in before.items() if item in CARRIED}
+            before = {item: seconds for item, seconds in before.items() if plain(item) in CARRIED}
         mine = {item: before.get(item, 0.0) + seconds for item, seconds in self._of(attack, spent).items()}
         self.charged[attack] = before | mine
 
@@ -103,7 +104,7 @@ class Ledger:
         before = self.charged[attack]
         if look is None:
             return math.fsum(before.values())  # the same in whatever order they were stored
-        carried = [seconds for item, seconds in before.items() if item in CARRIED]
+        carried = [seconds for item, seconds in before.items() if plain(item) in CARRIED]
         return math.fsum([*carried, *self._of(attack, look).values()])
 
     def _of(self, attack: str, spent: Mapping[str, float]) -> dict[str, float]:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.vantage import GRANTS, Serve, View, look
 from fedaudit.audit.costs import timed
-from fedaudit.audit.patience import patience
-from fedaudit.errors import OF_OTHERS, FedauditError, say
+from fedaudit.audit.patience import failure, patience
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.questions import OfRounds, Verdict
 from fedaudit.types import Grant, Measured, ModelKind, Moment, Round, Stored, Strings, Vantage
+from fedaudit.words import words
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
@@ -124,7 +125,7 @@ class Views:
             arrays = {name: np.atleast_1d(np.asarray(values)) for name, values in seen.items()}
             rows = self._rows(arrays)
         except OF_OTHERS as error:
-            arrays, rows, failed = {}, np.array([], str), {LOOK: say(error)}
+            arrays, rows, failed = {}, np.array([], str), {LOOK: failure(error)}
         return Measured(rows, arrays, spent["looking"], 0.0, failed, spent=spent)
 
     def _rows(self, arrays: Mapping[str, NDArray[Any]]) -> Strings:
@@ -140,7 +141,7 @@ class Views:
         mine: dict[Key, Measured] = {key: one for key, one in of.items() if key is not None and key.startswith(own)}
         for key, measured in mine.items():
             self.kept.setdefault(str(key), Glances()).add(moment, measured)
-            self.failed = measured.failed.get(LOOK, self.failed)
+            self.failed = words(measured.failed[LOOK]) if LOOK in measured.failed else self.failed
         return mine
 
     def judge(self, case: Case, name: str, vantage: Vantage, model: ModelKind) -> Verdict:

@@ -64,7 +64,8 @@ class OverRounds:
         for name, measure in self.measures.items():
             if measure.rounds:
                 values, lows, highs = (list(part) for part in zip(*measure.ends, strict=True))
-                found[name] = Curve([float(round) for round in measure.rounds], values, lows, highs, method)
+                rounds = [float(round) for round in measure.rounds]
+                found[name] = Curve(rounds, values, lows, highs, method, simultaneous=True)
         return found
 
     def change(self, name: str) -> Change | None:

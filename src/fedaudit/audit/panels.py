@@ -70,7 +70,7 @@ class Panels:
 
     def _own(self) -> Sight | None:
         """The adversary's own records, if an attack learns from them."""
-        learning = [attack for attack in self.settings.attacks if attack.learns]
+        learning = [attack for attack in self.settings.attacks if "shadow" in attack.fitted_on]
         if self.settings.shadow is None or not learning:
             return None
         own, settings = self.settings.shadow.game, replace(self.settings, references=None)

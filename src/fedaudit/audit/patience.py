@@ -7,21 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, say
+from fedaudit.types import Notice, gap
 
 SECONDS = 3600.0  # limit for one step: measuring a family of signals in a round, or scoring an attack
 _asked: list[float] = []  # the limit that the configuration sets, if it does
-_WHY = "it took longer than"
+HANGS = "hangs"  # the code of the error
 
 
 class TooLongError(FedauditError):
     def __init__(self, seconds: float) -> None:
-        super().__init__("hangs", f"{_WHY} {seconds:g} s", "The other attacks are not affected.")
+        super().__init__(HANGS, f"it took longer than {seconds:g} s", "The other attacks are not affected.")
 
 
-def too_long(why: str) -> bool:
-    """Is this the reason of a `TooLongError`? With a stored round, reasons are kept as text."""
-    return why.startswith(_WHY)
+def failure(error: BaseException) -> Notice:
+    """Why something could not be measured: the code of the error, and its text."""
+    return gap(error.code if isinstance(error, FedauditError) else "fault", text=say(error))
 
 
 def limit(expected: float = 0.0) -> float:

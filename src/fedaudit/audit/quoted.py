@@ -13,7 +13,7 @@ from fedaudit.audit.settings import HEADLINE_FPR, of_membership
 from fedaudit.stats import party_differences
 from fedaudit.stats.strongest import Heard, Shares, grade, strongest
 from fedaudit.stats.wording import main_tpr
-from fedaudit.types import Headline, ModelKind, MoreExposed, Vantage
+from fedaudit.types import Headline, ModelKind, MoreExposed, Notice, Vantage, notice
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Quoted:
     primary: Mapping[str, Heard]  # by vantage
     average: Mapping[str, Heard]  # by vantage, the attack that certainly has the largest AUC
     name: str | None
-    notices: Sequence[str] = ()
+    notices: Sequence[Notice] = ()
 
 
 def headlines(case: Case) -> Quoted:
@@ -110,13 +110,19 @@ def _bound(case: Case, headline: Headline, shares: Shares) -> Estimates:
     return case.beside(attack, sights, shares.of(not headline.primary))
 
 
-def _by_auc(case: Case, vantage: Vantage, heard: Sequence[Heard]) -> list[str]:
+def _by_auc(case: Case, vantage: Vantage, heard: Sequence[Heard]) -> list[Notice]:
     """Where a server's two kinds of models cannot be compared, because one of them has no TPR."""
     rate, primary = f"tpr@{HEADLINE_FPR:g}", [one for one in heard if one.primary]
     without = [one for one in primary if HEADLINE_FPR in case.fprs and one.estimates[rate].value is None]
     return [
-        f"{vantage.value}: {one.attack} on {one.model} models has no TPR at {HEADLINE_FPR:.0%} FPR "
-        f"({one.estimates[rate].reason}): these models are judged by their AUC alone."
+        notice(
+            "judged-by-auc",
+            vantage=vantage.value,
+            attack=one.attack,
+            model=one.model,
+            fpr=HEADLINE_FPR,
+            why=one.estimates[rate].reason,
+        )
         for one in (without if len(primary) > 1 else ())
     ]
 
@@ -147,22 +153,18 @@ def compared_parties(case: Case) -> list[MoreExposed]:
     return found
 
 
-def in_words(found: MoreExposed) -> str:
-    return (
-        f"{found.party} is more exposed than the others: {found.attack} on {found.model} models has AUC "
-        f"{found.own:.3f} there and {found.others:.3f} elsewhere (difference {found.value:.3f}, "
-        f"{found.low:.3f}-{found.high:.3f}; {found.confidence:.0%} for all parties together)."
-    )
+def more_exposed(found: MoreExposed) -> Notice:
+    return notice("more-exposed", **{name: value for name, value in vars(found).items() if name != "vantage"})
 
 
-def unseen_parties(case: Case) -> list[str]:
+def unseen_parties(case: Case) -> list[Notice]:
     """How many parties took part too rarely to be judged. They are not in the pooled local results."""
     attack, local = case.primary(Vantage.SERVER), case.panels.local
     if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
         return []
     unseen = [sight for sight in local.values() if not case.scores.defined(sight, attack)]
     unfit = sum(cannot_fit(sight, attack) for sight in unseen)
-    seldom, whole = len(unseen) - unfit, f"of {len(local)} parties"
-    said = [f"{seldom} {whole} took part too seldom to judge their local models: left out."] if seldom else []
-    few = f"{unfit} {whole} have too few known non-members to fit {attack.name} on their local models: left out."
+    seldom = len(unseen) - unfit
+    said = [notice("parties-unseen", parties=seldom, of=len(local))] if seldom else []
+    few = notice("parties-unfit", parties=unfit, of=len(local), attack=attack.name)
     return [*said, few] if unfit else said

@@ -16,7 +16,7 @@ from fedaudit.audit.known import known, usual
 from fedaudit.audit.panels import Panels
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
-from fedaudit.types import Bools, Floats, Measured, Role
+from fedaudit.types import Bools, Floats, Measured, Role, gap
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
 
@@ -36,8 +36,8 @@ class Scores:
 
     @quietly
     def of(self, sight: Sight, attack: BaseAttack, k: int | None = None) -> Floats:
-        """`k`: for an attack that tunes, how many candidates of known membership there are on each side."""
-        count = known_to(sight, attack) if k is None or not attack.tunes else k
+        """`k`: for an attack that knows some candidates, how many there are on each side."""
+        count = known_to(sight, attack) if k is None or "known" not in attack.fitted_on else k
         key = id(sight), attack.name, count
         if key not in self._found:
             self._found[key] = _one_each(self._score(sight, attack, count), len(sight.id), attack.name)
@@ -45,29 +45,30 @@ class Scores:
 
     def _score(self, sight: Sight, attack: BaseAttack, k: int) -> Floats:
         nothing = np.full(len(sight.id), np.nan)
-        if not sight.rounds and not (attack.probes or sight.pending):
+        if not sight.rounds and not sight.pending:
             return nothing
-        if attack.learns:
+        if "shadow" in attack.fitted_on:
             target, own = self.series(sight, attack)
             if own is None or self.own is None:
                 return nothing
             member = self.own.role == Role.MEMBER.value
-            return self.fit(sight, attack, Evidence(own=Own(own, member))).score(target)
+            return self.fit(sight, attack, Evidence(shadow=Own(own, member))).score(target)
         features = self._kept(sight, attack).features()
-        if attack.taught:
-            label = sight.role[sight.own] == Role.MEMBER.value
-            taught = self.fit(sight, attack, Evidence(own=Own(features[sight.own], label)))
+        if "own" in attack.fitted_on:
+            mine = sight.own(attack.own)
+            label = sight.role[mine] == Role.MEMBER.value
+            taught = self.fit(sight, attack, Evidence(own=Own(features[mine], label)))
             self.thresholds[id(sight), attack.name] = getattr(taught, "threshold", None)
             return taught.score(features)
         if cannot_fit(sight, attack):
             return nothing
-        if attack.fits or attack.tunes:
+        if attack.calibrates_less:
             attack = self.fit(sight, attack, _evidence(sight, attack, features, k), k)
         return _some(attack.score(features), features, attack.name)
 
     def fit(self, sight: Sight, attack: BaseAttack, evidence: Evidence, k: int = 0) -> BaseAttack:
         """The fitted attack; the time that it takes is part of what the attack costs."""
-        if attack.learns or attack.taught:
+        if "shadow" in attack.fitted_on or "own" in attack.fitted_on:
             load_learners()
         with timed(self.fitting, (id(sight), attack.name, k)):
             return attack.fit(evidence)
@@ -109,7 +110,7 @@ class Scores:
         try:
             return sight.look(attack.signals, view)
         except KeyboardInterrupt:
-            broken_off = dict.fromkeys(attack.signals, "Ctrl-C was pressed while it was measured")
+            broken_off = dict.fromkeys(attack.signals, gap("broken-off"))
             nothing = Measured(sight.row_ids, {}, 0.0, 0.0, broken_off)
             return sight.looked.setdefault(tuple(attack.signals), nothing)
 
@@ -125,7 +126,7 @@ class Scores:
 
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
         """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
-        attacker = sight.first if attack.by_first_party else self.barred if attack.learns else None
+        attacker = sight.first if attack.by_first_party else self.barred if "shadow" in attack.fitted_on else None
         return ~sight.of_first if attacker == sight.first else np.asarray(sight.party != attacker)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
@@ -168,7 +169,7 @@ class Scores:
 
     def seconds(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
         """What an attack is charged at these sights, and at that of the adversary's own records if it learns there."""
-        own = [self.own] if attack.learns and self.own else []
+        own = [self.own] if "shadow" in attack.fitted_on and self.own else []
         fitted = [self.fitting.get((id(sight), attack.name, known_to(sight, attack)), 0.0) for sight in sights]
         return sum(sight.cost(attack) for sight in (*sights, *own)) + sum(fitted)
 
@@ -183,19 +184,19 @@ def _one_each(scores: Any, candidates: int, attack: str) -> Floats:
 
 
 def known_to(sight: Sight, attack: BaseAttack) -> int:
-    """How many candidates on each side an attack that tunes usually knows; 0 for all others."""
-    return usual(sight) if attack.tunes else 0
+    """How many candidates on each side an attack usually knows; 0 for one that is not fitted on them."""
+    return usual(sight) if "known" in attack.fitted_on else 0
 
 
 def spent(sight: Sight, attack: BaseAttack) -> Bools:
-    """The candidates that an attack is fitted on, or tuned on. They are not reported on and set no threshold."""
-    used = sight.reference & (attack.fits or attack.tunes)
-    return np.asarray(used | known(sight, usual(sight))[0] if attack.tunes else used)
+    """The candidates that an attack is fitted on. They are not reported on and set no threshold."""
+    used = sight.reference & attack.calibrates_less
+    return np.asarray(used | known(sight, usual(sight))[0] if "known" in attack.fitted_on else used)
 
 
 def _evidence(sight: Sight, attack: BaseAttack, features: Floats, k: int) -> Evidence:
-    """What the adversary knows of this sight's candidates: non-members, and k of each kind where it tunes."""
-    if not attack.tunes:
+    """What the adversary knows of this sight's candidates: non-members, and k of each kind where it knows some."""
+    if "known" not in attack.fitted_on:
         return Evidence(features[sight.reference])
     members, nonmembers = known(sight, k)
     both = members | nonmembers
@@ -203,12 +204,13 @@ def _evidence(sight: Sight, attack: BaseAttack, features: Floats, k: int) -> Evi
 
 
 def cannot_fit(sight: Sight, attack: BaseAttack) -> bool:
-    """Fitting needs at least two known non-members, and tuning a candidate of each kind."""
-    return (attack.fits and int(sight.reference.sum()) < 2) or (attack.tunes and not usual(sight))
+    """Known non-members must be two at least, and known candidates one of each kind."""
+    few = "nonmembers" in attack.fitted_on and int(sight.reference.sum()) < 2
+    return few or ("known" in attack.fitted_on and not usual(sight))
 
 
 def why_undefined(sight: Sight, attack: BaseAttack) -> str:
-    if attack.tunes and not usual(sight):
+    if "known" in attack.fitted_on and not usual(sight):
         return "too few are left to report on when some are known to the adversary"
     if cannot_fit(sight, attack):
         return f"needs 2 known non-members to be fitted on, and there are {int(sight.reference.sum())}"

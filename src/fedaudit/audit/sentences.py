@@ -4,7 +4,6 @@ The lower end of an interval decides, never the value. Chance is never called sa
 chance, and an interval that begins at 0 for want of records is "not settled".
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -54,7 +53,7 @@ BY_CHANCE = "with the error shared among all figures of this audit, the interval
 class Scene:
     """What is known beside the headlines. `name`: the TPR that they quote. `primary`: by vantage, what the attack that
     was fixed before looking found; `average`: the one that certainly has the largest AUC; both are empty where they are
-    not known any more. `about`: what each attack does, in a line."""
+    not known any more. `about`: what each attack does, for the middle of a sentence."""
 
     results: Sequence[AuditResult]
     rounds: int
@@ -84,7 +83,7 @@ def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResu
 def _told(headline: Headline, scene: Scene) -> Headline:
     entry, name = behind(scene.results, headline), scene.name
     rounds = (entry.round if entry else 0) or scene.rounds
-    what = re.split("[:;]", scene.about.get(headline.attack, ""))[0]
+    what = scene.about.get(headline.attack, "")
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
     possible = _most_possible(headline, scene)
     tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible)
@@ -111,8 +110,8 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
     nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
     if headline.vantage == "server" and headline.model == "local":
         many = f"the parties' {many}"
-    elif many == "training records":
-        many = "the training records"
+    elif unit not in UNITS or unit == "record":
+        many = f"the {many}"
     return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
 
 

@@ -9,21 +9,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import FAMILIES, Family
+from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.trial import Trial
-from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
+from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.audit.observer import Asked
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import FedauditError
 from fedaudit.questions import named
 from fedaudit.stats import hash_order, needed_for_value, random_half
 from fedaudit.stats.strongest import Shares
-from fedaudit.types import Bools, Game, Grant, Ints, ModelKind, Records, Role, State, Task, Vantage
+from fedaudit.types import (
+    Bools,
+    Game,
+    Grant,
+    Ints,
+    ModelKind,
+    Notice,
+    Records,
+    Role,
+    State,
+    Task,
+    Vantage,
+    notice,
+    once,
+)
+from fedaudit.words import needed_for_fpr
 
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
@@ -54,12 +69,15 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
-    notices: tuple[str, ...] = ()  # what was left out, because it was not asked for by name
+    notices: tuple[Notice, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels
+    # By variant of the signals: how an attack with options of its own has them set.
+    filters: Mapping[str, FilterOptions] = field(default_factory=dict)
+    searches: Mapping[str, SearchOptions] = field(default_factory=dict)
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     filter_share: float = 1.0  # of all the model's weights, those of that layer
@@ -74,7 +92,7 @@ class Settings:
         """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
         if attack.vantage not in (None, vantage):
             return False
-        if attack.learns:
+        if "shadow" in attack.fitted_on:
             shadow = self.shadow
             return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
         if _has_references(attack) and (self.references is None or self.bent(vantage)):
@@ -104,7 +122,8 @@ class Settings:
         ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
         usable = [attack for attack in self.on(vantage, MODELS[vantage]) if of_membership(attack)]
-        return sorted(usable, key=lambda attack: order.get(attack.name, len(order)))
+        # One with options of its own comes after the plain one.
+        return sorted(usable, key=lambda attack: (order.get(plain(attack.name), len(order)), attack.name not in order))
 
     def shares(self, attacks: int, limits: int) -> Shares:
         """How the error is shared where so many attacks are looked at after every round. Each limit may have a leading
@@ -139,7 +158,7 @@ class Settings:
                 what = f"none of the attacks can be run from {vantage.value!r} on the {MODELS[vantage]} models it sees"
                 raise FedauditError("vantage", what + bent, "Take the vantage out of [audit], or add an attack.")
         kept = [attack for attack in self.attacks if attack not in nobody]
-        return replace(self, attacks=kept, notices=_once((*self.notices, *self._left_out(kept))))
+        return replace(self, attacks=kept, notices=tuple(once((*self.notices, *self._left_out(kept)))))
 
     def _can_look(self, vantage: Vantage) -> bool:
         """Is there an attack, or a question that looks for itself, to be run from there?"""
@@ -151,7 +170,7 @@ class Settings:
         if _has_references(attack) and self.references is None:
             what = f"attack {attack.name!r} needs reference models, trained as the parties train"
             return FedauditError("no-references", what, "Use `fedaudit run`, which trains them, or leave it out.")
-        if attack.learns and self.shadow is None:
+        if "shadow" in attack.fitted_on and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
         lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
@@ -172,21 +191,23 @@ class Settings:
         others = " or ".join(name for name in _who_grants(needs, only) if name not in self.vantages) or "none"
         return f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
 
-    def _left_out(self, attacks: Sequence[BaseAttack]) -> list[str]:
+    def _left_out(self, attacks: Sequence[BaseAttack]) -> list[Notice]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,
         are not mentioned."""
-        told = []
+        told: list[Notice] = []
         for vantage in self.vantages:
             grants = GRANTS[vantage, MODELS[vantage]]
-            anywhere = [attack for attack in attacks if not attack.learns and attack.vantage is None]
+            anywhere = [attack for attack in attacks if "shadow" not in attack.fitted_on and attack.vantage is None]
             lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             known = {Grant.UPDATE, Grant.OWN, Grant.SUM}
             lacking = [a for a in lacking if not a.needs - grants <= known or a.needs <= grants]
-            by_reason: dict[str, list[str]] = {}
+            by_need: dict[tuple[str, ...], list[str]] = {}
             for attack in lacking:
-                needed = _and(attack.needs - grants) or "answers that no defence has changed"
-                by_reason.setdefault(needed, []).append(attack.name)
-            told += [f"Left out at {vantage.value} (needs {why}): {', '.join(n)}." for why, n in by_reason.items()]
+                by_need.setdefault(tuple(sorted(attack.needs - grants)), []).append(attack.name)
+            told += [
+                notice("left-out-at", vantage=vantage.value, needs=list(needs), attacks=names)
+                for needs, names in by_need.items()
+            ]
         return told
 
     def without_idle_vantages(self) -> Settings:
@@ -194,18 +215,19 @@ class Settings:
         idle = [vantage for vantage in self.vantages if not self._can_look(vantage)]
         if not idle or len(idle) == len(self.vantages):
             return self
-        notice = f"Left out (none of the attacks can run from there): {', '.join(idle)}."
+        told = notice("vantages-idle", vantages=[vantage.value for vantage in idle])
         kept = tuple(vantage for vantage in self.vantages if vantage not in idle)
-        return replace(self, vantages=kept, notices=(*self.notices, notice))
+        return replace(self, vantages=kept, notices=(*self.notices, told))
 
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> Settings:
         """Without attacks whose signals this task cannot give, or only slowly. If attacks were asked for by name, the
         former are an error, and the latter run with a notice."""
         unfit: dict[str, str] = {}
         dear: str | None = None
-        updates = Family(OF_UPDATES, Filtering(self.filter).measure)
-        labels = Family(OF_LABELS, Searching(replace(self.search, queries=200)).measure)
-        trial = Trial(task, state, rows, (*FAMILIES, updates, labels))
+        filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
+        searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
+        short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
+        trial = Trial(task, state, rows, self.families(filters, short))
         for attack in self.attacks:
             reason = trial.why_not(attack.signals)
             cost = None if reason else trial.slow(attack.signals)
@@ -219,42 +241,63 @@ class Settings:
         by_reason: dict[str, list[str]] = {}
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
-        notices = tuple(f"Left out ({reason}): {', '.join(names)}." for reason, names in by_reason.items())
-        notices += (f"{dear}.",) if dear and asked else ()
-        return replace(self, attacks=fit, notices=_once((*self.notices, *notices)))
+        notices = [notice("attacks-unfit", why=reason, attacks=names) for reason, names in by_reason.items()]
+        notices += [notice("slow-gradients", why=dear)] if dear and asked else []
+        return replace(self, attacks=fit, notices=tuple(once((*self.notices, *notices))))
+
+    def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
+        """All families of signals, with those of the questions that are asked. `filters` and `searches`: what a sight
+        keeps from round to round, by variant."""
+        found = [*FAMILIES]
+        for variant, one in filters.items():
+            found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
+        for variant, search in searches.items():
+            seconds = self.search_of(variant).seconds
+            found += [family_of(needs, search.measure, variant, self.seed, seconds) for needs in searching.PASSES]
+        found += [family for name, asked in self.asked.items() for family in named(name).signals(asked)]
+        return tuple(found)
+
+    @property
+    def signals(self) -> list[str]:
+        return sorted({signal for attack in self.attacks for signal in attack.signals})
+
+    def filter_of(self, variant: str) -> FilterOptions:
+        return self.filters[variant] if variant else self.filter
+
+    def search_of(self, variant: str) -> SearchOptions:
+        return self.searches[variant] if variant else self.search
 
     # ------------------------------------------------------------------ what can be calibrated
 
-    def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[str]]:
+    def reachable_fprs(self, game: Game) -> tuple[tuple[float, ...], list[Notice]]:
         """The false-positive rates that this game can calibrate. One that was asked for and cannot be is an error."""
         parties = [game.candidates.of_party(party) for party in game.parties]
         everyone = [np.arange(len(game.candidates))]
         only_local = all(MODELS[vantage] == "local" for vantage in self.vantages)
         available = calibrating(game, parties if only_local else everyone)
-        left: dict[str, tuple[int, str]] = {}
+        left: dict[str, tuple[int, bool]] = {}  # how many records an attack leaves, and whether it is fitted on them
         if self.fpr:  # default rates were not asked for: if one is missing, the result says why
             others = [np.flatnonzero(~game.of_first())]
             for attack in self.attacks:
-                fitted, own = attack.fits or attack.tunes, attack.by_first_party
+                fitted, own = attack.calibrates_less, attack.by_first_party
                 local = only_local or Grant.UPDATE in attack.needs
                 judged = others if own else parties if local else everyone
-                why = "it is fitted on the others" if fitted else "the others are the adversary's own"
                 if fitted or own:
-                    left[attack.name] = calibrating(game, judged, fitted), why
-        fprs, notices = [], []
+                    left[attack.name] = calibrating(game, judged, fitted), fitted
+        fprs, notices = [], list[Notice]()
         for fpr in self.fpr or DEFAULT_FPR:
             needed = needed_for_value(fpr)
-            message = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
             short = next((name for name, (count, _) in left.items() if count < needed), None)
             if available >= needed and short is None:
                 fprs.append(fpr)
                 continue
+            data: dict[str, Any] = {"fpr": fpr, "needed": needed, "available": available}
             if available >= needed and short is not None:
-                message += f", of which {short} leaves {left[short][0]}: {left[short][1]}"
+                data["short"] = {"attack": short, "left": left[short][0], "fitted": left[short][1]}
             if self.fpr:
-                without = "" if short is None else f", or leave out {short}"
-                raise FedauditError("fpr", message, f"Set a larger rate in audit.fpr, use more records{without}.")
-            notices.append(f"{message}: it is left out.")
+                without, what = "" if short is None else f", or leave out {short}", needed_for_fpr(**data)
+                raise FedauditError("fpr", what, f"Set a larger rate in audit.fpr, use more records{without}.")
+            notices.append(notice("fpr-left-out", **data))
         return tuple(fprs), notices
 
 
@@ -301,7 +344,3 @@ def _who_grants(needs: frozenset[Grant], only: Vantage | None) -> list[str]:
 def of_membership(attack: BaseAttack) -> bool:
     """Does it ask who was trained on? Then every candidate has a score, and the headline may quote it."""
     return named(attack.question).of_membership
-
-
-def _once(notices: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(notices))  # a trace brings its own along

@@ -54,7 +54,8 @@ def run(
 def audit(
     run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, finished or not.")],
     attack: Annotated[
-        list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
+        list[str] | None,
+        typer.Option(help="An attack: loss, fta+degree=2, ... Repeatable (default: the attacks of the run)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
     trust_code: Annotated[
@@ -122,6 +123,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     from fedaudit.results.document import save
     from fedaudit.session.engines import engine_named
     from fedaudit.session.run import run
+    from fedaudit.types import gap
 
     trains = engine_named(engine)
     if config.federation.seed + repeats > SEEDS:
@@ -138,13 +140,13 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
         try:
             save(document, out)
         except OSError as error:
-            lost = f"The spread over the repeats could not be written to {out} ({error.strerror}): it is shown here."
-            document = replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
+            document = document.lacking(gap("spread-shown-only", folder=str(out), why=error.strerror))
     _finish(document, out)
 
 
 SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again to skip that."
-REPEAT = "Repeat with seed "
+# The codes of what was told about repeats; a former version had one for all.
+REPEATS = ("repeat-not-trained", "repeat-degraded", "repeat-left-out", "repeat")
 SEEDS = 2**63  # seeds must be smaller than this
 
 
@@ -153,40 +155,36 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
     from fedaudit.files import refuse_links
     from fedaudit.results.document import Repeat
     from fedaudit.results.repeats import every_attack, spread_over
+    from fedaudit.types import Notice, gap
 
-    found, missing = [Repeat(config.federation.seed, document.headlines)], []
+    found, missing = [Repeat(config.federation.seed, document.headlines)], list[Notice]()
     results = [document.results]
-    status = document.run.status
+    complete = document.run.ending == "complete"
     for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
-        if status != "complete":
-            missing.append(f"{REPEAT}{seed}: not trained.")
+        if not complete:
+            missing.append(gap("repeat-not-trained", seed=seed))
             continue
         refuse_links(out, out / f"seed-{seed}")
         federation = config.federation.model_copy(update={"seed": seed})
         try:
             again = run_audit(config.model_copy(update={"federation": federation}), out / f"seed-{seed}")
         except KeyboardInterrupt:
-            status = "interrupted before it had results"
+            complete, status = False, "interrupted before it had results"
         else:
-            status = again.run.status
-            missing += [f"{REPEAT}{seed}: {what}" for what in again.degraded]
-        if status == "complete":
+            complete, status = again.run.ending == "complete", again.run.status
+            missing += [gap("repeat-degraded", seed=seed, what=what) for what in again.degraded]
+        if complete:
             found.append(Repeat(seed, again.headlines))
             results.append(again.results)
         else:
-            missing.append(
-                f"{REPEAT}{seed}: {status}, left out of the spread. Give the same command again to continue."
-            )
+            missing.append(gap("repeat-left-out", seed=seed, status=status))
     # A finished run still holds the warnings of its last repeats.
-    warnings, degraded = (
-        [*(line for line in lines if not line.startswith(REPEAT)), *missing]
-        for lines in (document.warnings, document.degraded)
-    )
+    document = document.without(REPEATS).lacking(*missing)
     sure = float(document.run.config.get("audit", {}).get("confidence", 0.95))
     told = replace(
         document.run, repeats=found, over_runs=spread_over(found, sure), attacks_over_runs=every_attack(results)
     )
-    return replace(document, run=told, warnings=warnings, degraded=degraded)
+    return replace(document, run=told)
 
 
 def _finish(document: "Document", out: Path) -> None:

@@ -2,38 +2,50 @@
 
 from collections.abc import Mapping
 
-from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks import plugins
-from fedaudit.config.registry import FAMILIES, Family
+from fedaudit.adversary.attacks import DEFAULTS
+from fedaudit.cli.template import explained
+from fedaudit.config.attack_registry import ATTACKS, BLIND, BLIND_ABOUT
+from fedaudit.config.registry import FAMILIES, Entry, Family
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.questions import every
+from fedaudit.toml import toml
 
 
-def catalogue(what: str) -> list[tuple[str, str, str]]:
-    """Name, sentence and keys of each."""
+def catalogue(what: str) -> list[tuple[str, list[str]]]:
+    """Each name, with the lines that explain it."""
     if what == "attacks":
-        ours = attacks.REGISTRY | attacks.SHADOW | attacks.SUBJECT
-        named = [(name, entry.about) for name, entry in ours.items()]
-        named += [(name, line) for question in every().values() for name, line in question.asked_by.items()]
-        named += [(attacks.ATTRIBUTE, attacks.ATTRIBUTE_ABOUT), (attacks.BLIND, attacks.BLIND_ABOUT)]
-        found, broken = plugins.plugged()
-        named += [(name, plugins.about(make)) for name, make in found.items()] + _broken(broken)
-        return [(name, about, "") for name, about in named]
+        named = [(name, [*_attack(name, entry), *_options(entry)]) for name, entry in ATTACKS.entries.items()]
+        named += [(name, [line]) for question in every().values() for name, line in question.asked_by.items()]
+        return [*named, (BLIND, [BLIND_ABOUT]), *_broken(ATTACKS.broken)]
     if what == "questions":
-        return [(name, question.about, "") for name, question in every().items()]
+        return [(name, [question.about]) for name, question in every().items()]
     if what not in FAMILIES:
         lists = ["attacks", "questions", *FAMILIES]
         raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, lists))
     return _entries(FAMILIES[what])
 
 
-def _entries(family: Family) -> list[tuple[str, str, str]]:
-    found = [
-        (name, f"{entry.about} (default)" if name == family.default else entry.about, ", ".join(entry.keys))
-        for name, entry in family.entries.items()
-    ]
-    return found + [(name, why, "") for name, why in _broken(family.broken)]
+def _attack(name: str, entry: Entry) -> list[str]:
+    """What it does, and its short forms; those that are run where none are named are marked."""
+    mine = [short for short, (owner, _) in ATTACKS.short_forms.items() if owner is entry]
+    marked = [f"{short} (default)" if any(short in names for names in DEFAULTS.values()) else short for short in mine]
+    if mine in ([], [name]):
+        return [entry.about + "".join(marked).removeprefix(name)]
+    return [entry.about, f"short forms: {', '.join(marked)}"]
 
 
-def _broken(plug_ins: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(name, f"a plug-in that cannot be used: {why}") for name, why in plug_ins.items()]
+def _options(entry: Entry) -> list[str]:
+    default = {key: f" = {toml(info.default)}" if info.default is not None else "" for key, info in entry.keys.items()}
+    return [f"{key}{default[key]}  # {explained(info)}" for key, info in entry.keys.items()]
+
+
+def _entries(family: Family) -> list[tuple[str, list[str]]]:
+    found = []
+    for name, entry in family.entries.items():
+        about = f"{entry.about} (default)" if name == family.default else entry.about
+        found.append((name, [about, *([f"keys: {', '.join(entry.keys)}"] if entry.keys else [])]))
+    return found + _broken(family.broken)
+
+
+def _broken(plug_ins: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    return [(name, [f"a plug-in that cannot be used: {why}"]) for name, why in plug_ins.items()]

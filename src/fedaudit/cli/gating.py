@@ -48,11 +48,12 @@ def gate(
     from fedaudit.results.gate import judge
     from fedaudit.results.rules import parse_rules
     from fedaudit.trace.checksums import unchecked
+    from fedaudit.words import words
 
     found = judge(run_dir, [rule for text in fail_if for rule in parse_rules(text)])
     if not printed_as_json(plain(found)):
-        if told := unchecked(results_file(run_dir)):
-            console.print(f"[yellow]![/yellow] {escape(told)}")
+        for told in unchecked(results_file(run_dir)):
+            console.print(f"[yellow]![/yellow] {escape(words(told))}")
         say(found)
     write_file(junit, as_junit(found, run_dir) if junit else "")
     raise typer.Exit(found.exit_code)

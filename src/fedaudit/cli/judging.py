@@ -1,6 +1,6 @@
 """The commands that read existing files: a finished run, a claim, a file of scores."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -31,8 +31,7 @@ def report(
     if of_many := _of_many(run_dir):
         console.print(f"Report: {escape(str(of_many))}")
         return
-    document, told = results.load(run_dir), unchecked(results.results_file(run_dir))
-    document = replace(document, notices=[*document.notices, *([told] if told else [])])
+    document = results.load(run_dir).noting(*unchecked(results.results_file(run_dir)))
     document, name = (redacted(document), results.REDACTED) if redact else (document, results.REPORT)
     written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent, name)
     say(document, written)

@@ -99,7 +99,7 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     them, and with what is left of the calibration records if attacks are fitted on half of them."""
     game, request = staged.game, staged.request
     fprs, confidence = staged.config.audit.fpr or FPRS, staged.config.audit.confidence
-    fitted = ", ".join(attack.name for attack in request.attacks if attack.fits or attack.tunes)
+    fitted = ", ".join(attack.name for attack in request.attacks if attack.calibrates_less)
     people = game.candidates.unit == "subject" or game.candidates.subject is not None
     who = "people" if people else "records"
     parties = [game.candidates.of_party(party) for party in game.parties]

@@ -17,11 +17,10 @@ def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or m
     """List what a configuration can name: attacks, data, defences or models."""
     from fedaudit.cli.catalogue import catalogue
 
-    for name, about, keys in catalogue(what):
+    for name, lines in catalogue(what):
         console.print(f"[bold]{escape(name)}[/bold]")
-        for line in (about, f"keys: {keys}" if keys else ""):
-            if line:
-                console.print(Padding(escape(line), (0, 0, 0, 4), expand=False))
+        for line in lines:
+            console.print(Padding(escape(line), (0, 0, 0, 4), expand=False))
 
 
 def init(

@@ -101,10 +101,15 @@ def _about(kind: type[BaseModel]) -> list[str]:
 
 
 def _key(name: str, field: FieldInfo, value: Any, commented: bool) -> str:
-    comment = " ".join("; ".join(word for word in (field.description, _allowed(field)) if word).split())
+    comment = explained(field)
     unset = value is None or value is ...
     assignment = f"{'# ' * (commented or unset)}{name} =" + ("" if unset else f" {toml(value)}")
     return f"{assignment}  # {comment}" if comment else assignment
+
+
+def explained(field: FieldInfo) -> str:
+    """What a key means, and what it may hold."""
+    return " ".join("; ".join(word for word in (field.description, _allowed(field)) if word).split())
 
 
 def _allowed(field: FieldInfo) -> str:

@@ -20,6 +20,7 @@ from fedaudit.errors import DEGRADED, FedauditError, printable
 
 if TYPE_CHECKING:
     from fedaudit.report.values import Results
+    from fedaudit.report.words import Figure
     from fedaudit.results.document import Document
     from fedaudit.results.score_file import Scored
     from fedaudit.types import Estimate
@@ -132,9 +133,7 @@ def say_attacks(results: "Results", notes: "Notes") -> None:
     from fedaudit.report.words import headline_rows, row_titles
 
     rows = headline_rows(results)
-    attack, _, _, auc, tpr, fpr, cost, *further = (
-        title.replace("realised ", "").replace("cost in ", "") for title in row_titles(results)
-    )
+    attack, _, _, auc, tpr, fpr, cost, *further = row_titles(results, short=True)
     groups = [[[auc, *(notes.short(r.auc) for r in rows)]]]
     groups += [[[tpr, *(notes.short(r.tpr) for r in rows)], [fpr, *(r.realised_fpr for r in rows)]]]
     groups += [[[cost, *(r.cost for r in rows)]]]
@@ -156,11 +155,13 @@ def say_attacks(results: "Results", notes: "Notes") -> None:
 
 def say_scores(scored: "Scored") -> None:
     """The estimates of `fedaudit score`, each with its counts, confidence and method."""
+    from fedaudit.report.words import Figure
+
     found, notes = scored.estimates, Notes()
     sure = f"{100 * found['auc'].confidence:.4g} % interval"
     rows = [("estimate", "value", sure, "FPR", "members", "non-members", "calibration")]
     for name, e in found.items():
-        value = notes.short(f"{ABSENT} ({e.reason})") if e.value is None and e.reason else number(e.value)
+        value = notes.short(Figure(number(e.value), e.reason or "" if e.value is None else ""))
         interval = ABSENT if e.low is None else f"{number(e.low)} to {number(e.high)}"
         counts = (str(e.n_pos), str(e.n_neg), str(e.n_cal or ABSENT))
         rows.append((name, value, interval, number(e.realised_fpr), *counts))
@@ -200,13 +201,12 @@ class Notes:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def short(self, cell: str) -> str:
-        if not cell.startswith(f"{ABSENT} ("):
-            return cell
-        reason = cell.removeprefix(f"{ABSENT} (").removesuffix(")")
-        if reason not in self.reasons:
-            self.reasons.append(reason)
-        return f"{ABSENT} [{self.reasons.index(reason) + 1}]"
+    def short(self, figure: "Figure") -> str:
+        if not figure.why:
+            return figure.text
+        if figure.why not in self.reasons:
+            self.reasons.append(figure.why)
+        return f"{figure.text} [{self.reasons.index(figure.why) + 1}]"
 
     def show(self) -> None:
         for place, reason in enumerate(self.reasons, start=1):

@@ -1,4 +1,5 @@
-"""What a configuration can name: data sets, models and defences, each with options of its own.
+"""What a configuration can name: data sets, models and defences, each with options of its own. (Attacks are registered
+in the same way, in `config.attack_registry`.)
 
 Each entry is registered by the module that implements it, with its name, the sentence that `fedaudit list` prints, the
 options that TOML may set, and the function that makes the thing. There is no other list of names. All modules of a
@@ -91,12 +92,15 @@ class Family:
         """Decorates the function that makes the thing, once for each of its names."""
 
         def register(make: Make) -> Make:
-            if name in self._registered:
-                raise ValueError(f"there are two entries {name!r} for [{self.section}]: rename one")
-            self._registered[name] = Entry(name, about, options, make)
+            self._enter(Entry(name, about, options, make))
             return make
 
         return register
+
+    def _enter(self, entry: Entry) -> None:
+        if entry.name in self._registered:
+            raise ValueError(f"there are two entries {entry.name!r} for [{self.section}]: rename one")
+        self._registered[entry.name] = entry
 
     @cached_property
     def _modules(self) -> list[ModuleType]:

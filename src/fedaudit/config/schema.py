@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from fedaudit import questions
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.attacks import Attribute, Matched, Reference
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
@@ -42,6 +43,7 @@ def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 Once = AfterValidator(_once)
+Attack = Annotated[str, BeforeValidator(ATTACKS.named)]  # a name, or a table with a name and options
 
 
 def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -188,7 +190,7 @@ class Federation(Section):
 class Fusion(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
-    attacks: Annotated[tuple[str, ...], Field(min_length=2), Once] = Field(
+    attacks: Annotated[tuple[Attack, ...], Field(min_length=2), Once] = Field(
         ("gradient-cosine", "fta-confidence"), description="whose scores are added up"
     )
     weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
@@ -212,8 +214,10 @@ class Audit(Section):
     vantages: Annotated[tuple[Vantage, ...], Field(min_length=1), Once] = Field(
         (Vantage.CLIENT, Vantage.SERVER), description="where adversaries stand: a party (client), the server, ..."
     )
-    attacks: Annotated[tuple[str, ...], Once] | None = Field(
-        None, description="see `fedaudit list attacks`; not set: all that cost at most one local epoch a round"
+    attacks: Annotated[tuple[Attack, ...], Once] | None = Field(
+        None,
+        description='see `fedaudit list attacks`; options: { name = "fta", degree = 2 } or [[audit.attacks]]; '
+        "not set: all that cost at most one local epoch a round",
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"

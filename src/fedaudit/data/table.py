@@ -22,7 +22,7 @@ from fedaudit.data.records import dataset, standardised
 from fedaudit.data.unfit import Kind, Unfit, told
 from fedaudit.errors import FedauditError
 from fedaudit.toml import toml
-from fedaudit.types import Bools, Dataset, Floats, Ints, Strings
+from fedaudit.types import Bools, Dataset, Floats, Ints, Notice, Strings, notice
 
 LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = MANY  # of a column of words, too
@@ -55,11 +55,11 @@ class TableOptions(Options):
 @DATA.register("table", "your own CSV or parquet file with a header (path, label)", TableOptions)
 def load(options: TableOptions) -> Dataset:
     columns = read_columns(options.path, options.drop or ())
-    notices = []
+    notices: list[Notice] = []
     label = named(columns, options.path, options.label, "label")
     if label.missing.any():
         kept = _labelled(options, label)
-        notices.append(f"{int((~kept).sum())} of {len(kept)} rows of {options.path.name} have no label: left out.")
+        notices.append(notice("unlabelled", rows=int((~kept).sum()), of=len(kept), file=options.path.name))
         columns = {name: column.take(kept) for name, column in columns.items()}
     special = _special(options, columns)
     features = {name: column for name, column in columns.items() if name not in special}
@@ -69,7 +69,7 @@ def load(options: TableOptions) -> Dataset:
     used = _features(features, options, [] if options.keep_ids else ids)
     notices += _notices(options.path.name, used)
     if ids:
-        notices.append(f"Learnt from, though they look like ids (data.keep_ids): {', '.join(map(repr, ids))}.")
+        notices.append(notice("ids-learnt", columns=list(ids)))
     coded = {name: _codes(columns[name]) for name in options.attributes or ()}
     found = dataset(
         options.path.stem,
@@ -155,17 +155,15 @@ class _Feature:
     numbered: bool = False  # does every row have another whole number?
 
 
-def _notices(file: str, features: Mapping[str, _Feature]) -> list[str]:
-    """One sentence for all columns that share it."""
+def _notices(file: str, features: Mapping[str, _Feature]) -> list[Notice]:
+    """One for all columns that share it."""
     found = []
     if filled := {name: feature.filled for name, feature in features.items() if feature.filled}:
-        places = ", ".join(f"{name!r} ({cells})" for name, cells in filled.items())
-        found.append(f"{sum(filled.values())} empty cells of {file} were filled in: {places}.")
-    if commas := [repr(name) for name, feature in features.items() if feature.commas]:
-        found.append(f"Commas were read as decimal points in {file}: {', '.join(commas)}.")
-    if numbered := [repr(name) for name, feature in features.items() if feature.numbered]:
-        todo = "if that names records, use data.id or data.drop"
-        found.append(f"Every row of {file} has another whole number in {', '.join(numbered)}: {todo}.")
+        found.append(notice("cells-filled", file=file, cells=filled))
+    if commas := [name for name, feature in features.items() if feature.commas]:
+        found.append(notice("decimal-commas", file=file, columns=commas))
+    if numbered := [name for name, feature in features.items() if feature.numbered]:
+        found.append(notice("numbered-column", file=file, columns=numbered))
     return found
 
 

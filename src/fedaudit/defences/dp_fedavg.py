@@ -25,17 +25,14 @@ from fedaudit.config.registry import DEFENCES
 from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, parties_of_one, promise_of
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.types import State, Trained
+from fedaudit.types import State, Trained, notice
 
 if TYPE_CHECKING:
     from fedaudit.defences.slots import Slot
 
 Delta = dict[str, np.ndarray[Any, Any]]
 
-NOT_AMPLIFIED = (
-    "Not every party takes part in every round, but that does not lower epsilon: amplification needs parties drawn by "
-    'independent coins (sampling = "poisson"), and hidden from the adversary.'
-)
+NOT_AMPLIFIED = notice("not-amplified")
 
 
 class DPFedAvgOptions(NoisyOptions):

@@ -36,7 +36,7 @@ from fedaudit.defences.shared import (
 )
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.types import Ints, Records, State, Trained
+from fedaudit.types import Ints, Records, State, Trained, notice
 
 if TYPE_CHECKING:
     import torch
@@ -76,8 +76,7 @@ def clip_only(asked: ClipOnlyOptions, setting: Setting) -> Defence:
 
     check_clip(asked.clip)
     refuse_unfit(setting.task, setting.initial, setting.few)
-    notice = "clip-only clips and adds no noise. It promises nothing; it serves as a baseline for dp-sgd."
-    return Defence(asked.name, gradient=DPSGD(asked.clip, 0.0), notices=(notice,))
+    return Defence(asked.name, gradient=DPSGD(asked.clip, 0.0), notices=(notice("clip-only"),))
 
 
 def sampling(n: int, training: Training) -> tuple[float, int]:

@@ -30,7 +30,7 @@ from fedaudit.config.registry import DEFENCES
 from fedaudit.defences.shared import DefenceOptions, Setting, within
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Records, State
+from fedaudit.types import Floats, Records, State, notice
 
 if TYPE_CHECKING:
     from fedaudit.defences.slots import Slot
@@ -68,12 +68,8 @@ def memguard(asked: MemGuardOptions, setting: Setting) -> Defence:
         what = "MemGuard bends one answer a record, and these have one at every position"
         raise FedauditError("memguard", what, "Use it where a record has one label.")
     members = Records(x, y, id)
-    notice = (
-        "MemGuard changes the answers of the released model only: adversaries who hold the weights (client, "
-        "server) score every record exactly as without it, and so do those who use labels only."
-    )
     budget = within(asked.name, asked.strength, 0, 2)
-    return Defence(asked.name, serve=MemGuard(members, budget), notices=(notice,))
+    return Defence(asked.name, serve=MemGuard(members, budget), notices=(notice("memguard"),))
 
 
 @dataclass(frozen=True)

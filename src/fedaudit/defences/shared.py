@@ -14,6 +14,7 @@ from pydantic import Field
 
 from fedaudit.config.registry import Options
 from fedaudit.errors import FedauditError
+from fedaudit.types import notice
 
 if TYPE_CHECKING:
     from fedaudit.config.schema import Federation
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-5  # unless given
 
-COUNTS = "The number of records behind each party's update is taken as public: the weighted mean uses it without noise."
+COUNTS = notice("counts-public")
 
 
 @dataclass(frozen=True)

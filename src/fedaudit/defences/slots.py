@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.types import Floats, Records, State, Trained
+from fedaudit.types import Floats, Notice, Records, State, Trained
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask, Training
@@ -38,7 +38,7 @@ class Defence:
     aggregate: Aggregate | None = None
     serve: Serve | None = None
     promises: tuple[Promise, ...] = ()
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice | str, ...] = ()
 
     def __or__(self, other: Defence) -> Defence:
         for slot in SLOTS:

@@ -35,7 +35,7 @@ from fedaudit.session.run import Progress
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import MAX_BYTES, DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import UNSEEN, Game, Round, State, Trained
+from fedaudit.types import UNSEEN, Game, Notice, Round, State, Trained, gap
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"
 TORCH = (".pt", ".pth")
@@ -60,11 +60,11 @@ def import_checkpoints(
         session.trace.store.close() if session.trace else None
         what = f"{out} already holds a trace, up to round {session.last}"
         raise FedauditError("not-empty", what, "Choose another folder with --out.")
-    lost: list[str] = []
+    lost: list[Notice] = []
     with progress("Auditing the checkpoints" if auditor else "Recording the checkpoints", many) as step:
         session.watch(_counted(made(lost=lost.append), step))
-    for what in lost:
-        session.gap(what)
+    for each in lost:
+        session.gap(each)
     with progress("Computing statistics", 0):
         return session.finish(out)
 
@@ -118,7 +118,7 @@ def rounds(
     like: State | None = None,
     torch: bool = False,
     deltas: bool = False,
-    lost: Callable[[str], None] = lambda what: None,
+    lost: Callable[[Notice], None] = lambda what: None,
 ) -> Iterator[Round]:
     """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's). `lost` is
     told of rounds of a trace that are not as they were written: they are left out."""
@@ -146,15 +146,15 @@ def rounds(
         last = index, made
 
 
-def _recorded(store: Store, lost: Callable[[str], None]) -> Iterator[Round]:
-    for line in store.damage():
-        lost(line)
+def _recorded(store: Store, lost: Callable[[Notice], None]) -> Iterator[Round]:
+    for damaged in store.damage():
+        lost(damaged)
     for entry in store.entries():
         try:
             if entry.kept:
                 yield store.round(entry)
         except DamagedError as error:
-            lost(f"round {entry.round} of the trace is damaged and left out: {error}")
+            lost(gap("trace-damaged", round=entry.round, why=str(error)))
 
 
 def find(directory: Path, torch: bool) -> dict[int, Found]:

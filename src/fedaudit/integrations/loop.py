@@ -25,7 +25,7 @@ from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
 from fedaudit.session.session import Session
-from fedaudit.types import UNSEEN, Game, Round, State, Trained
+from fedaudit.types import UNSEEN, Game, Round, State, Trained, gap
 
 
 def record(
@@ -48,9 +48,6 @@ def record(
         return Recording(session, Path(out), start)
 
 
-UNFINISHED = "the audit is not finished: its results are there when its block has ended"
-
-
 class Recording:
     """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
@@ -60,6 +57,7 @@ class Recording:
         self.session, self.game, self.out = session, session.auditor.game, out
         self.like = session.auditor.task.initial(0)
         self.model = start  # the global model that the next round starts from
+        self.lost: int | None = None  # the last round, if its model could not be read
         self.latest: tuple[int, State | None] = (0, None)  # the last round, and what it started from
         self.clock = time.perf_counter()
 
@@ -71,12 +69,16 @@ class Recording:
     ) -> None:
         """The global model after the round, and each party's model as it was sent (its weights, not the change).
 
-        Round 0 is the model before the first round; it need not be given when `record` was given the model itself.
+        Round 0 is the model that the first round starts from or, after a restart, the next one. It need not be given
+        when `record` was given a module with these weights.
         """
         elapsed = time.perf_counter() - self.clock
-        with apart(), self.session.guard(f"round {round} is missing"):
+        with apart(), self.session.guard("round-missing", round=round):
+            lost, self.lost = self.lost, round
             made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
-            before = self.latest[1] if round == self.latest[0] else self.model  # told again: it started there, too
+            self.lost = None
+            before = self.model if lost is None or lost == round else None  # of a model nobody could read
+            before = self.latest[1] if round == self.latest[0] else before  # told again: it started there, too
             self.latest, self.model = (round, before), made
             if round > 0:
                 self._observe(round, before, made, updates or {}, elapsed)
@@ -98,7 +100,7 @@ class Recording:
             state = matched(numpy_state(_state(update)), self.like, f"round {round}, {party}")
             sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
         if before is None and sent:
-            self.session.gap(f"round {round}: what the parties started from is not known, so their models are left out")
+            self.session.gap(gap("start-unknown", round=round))
             sent = {}
         self.session.observe(Round(round, before or UNSEEN, sent, made))
 
@@ -111,7 +113,7 @@ class Recording:
             if kind is not None:
                 self.session.broke_off(kind)
             if self.session.finish(self.out) is None:
-                with self.session.guard("that there are no results could not be written"):
+                with self.session.guard("lack-unwritten"):
                     save(self.document, self.out)
                     write(self.document, self.out / REPORT)
 
@@ -119,8 +121,8 @@ class Recording:
     def document(self) -> Document:
         """What results.json holds, once the block has ended. Where there are no results, it says why."""
         session = self.session
-        lines = session.gaps if session.closed else [UNFINISHED]
-        return session.document or not_audited(self.out.name, lines, session.last)
+        told = session.gaps if session.closed else [gap("unfinished")]
+        return session.document or not_audited(self.out.name, told, session.last)
 
 
 def _state(model: nn.Module | Mapping[str, Any]) -> Mapping[str, Any]:

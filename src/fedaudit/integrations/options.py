@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from fedaudit import __version__
@@ -20,6 +21,7 @@ from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign
 from fedaudit.integrations.in_python import in_python
+from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import TorchTask
@@ -29,25 +31,27 @@ from fedaudit.session.about import About
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.recording import Recording
-from fedaudit.session.session import Session, in_words, nobody, sentences
+from fedaudit.session.session import Session, in_words, nobody, some
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
-from fedaudit.types import Game
+from fedaudit.types import Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
-Model = TorchTask | nn.Module | Callable[..., nn.Module] | str
+# Or a model of another framework, in plain arrays, and its class.
+Model = TorchTask | nn.Module | Callable[..., nn.Module] | PlainModel | type[PlainModel] | str
 Keep = Literal["signals", "snapshots"]
 
 
 class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
-    attacks: by name (default: all that cost at most one local epoch a round); fpr: false-positive rates; confidence: of
-    every interval; seed: everything random follows from it; strict: a fault of the audit stops the training; forward:
-    `forward(model, x)` says how a model is asked that takes several inputs, or answers with a tuple or a dict.
+    attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
+    a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
+    a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
+    inputs, or answers with a tuple or a dict.
     """
 
-    attacks: Iterable[str] | None
+    attacks: Iterable[str | Mapping[str, Any]] | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int
@@ -128,10 +132,7 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     return session
 
 
-NOT_AUDITED = "not audited"  # the status of results that only say why there are none
-
-
-def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
+def not_audited(name: str, told: Sequence[Notice], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:
     """Results that only say why there are none."""
     nothing = DataInfo("", 0, 0, None, ())
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -139,7 +140,8 @@ def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Wit
         name=name,
         fedaudit=__version__,
         created=now,
-        status=NOT_AUDITED,
+        status="not audited",
+        ended="not-audited",
         config={},
         config_hash="",
         seed=0,
@@ -151,13 +153,12 @@ def not_audited(name: str, lines: list[str], rounds: int, withheld: Sequence[Wit
         guarantee=None,
         withheld=withheld,
     )
-    told = sentences(lines)
-    return Document(run=run, headlines=(), results=(), warnings=told, degraded=told)
+    return Document(run=run, headlines=(), results=()).lacking(*some(told))
 
 
 def _make_room(out: Path) -> None:
     """Results that only say that nothing was audited are no reason to refuse the folder once the mistake is mended."""
-    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.status != NOT_AUDITED:
+    if not (out / RESULTS).is_file() or (out / RUN).exists() or load(out).run.ending != "not-audited":
         return
     for name in (RESULTS, REPORT, JOURNAL):
         (out / name).unlink(missing_ok=True)
@@ -175,13 +176,25 @@ def report_into(out: Path | None) -> Listener:
     return listen if out is not None else nobody
 
 
-def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask:
+def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask | PlainTask:
     """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
-    given, name = (factory_of(model), model) if isinstance(model, str) else (model, "model")
+    given: Any = factory_of(model) if isinstance(model, str) else model
+    name = model if isinstance(model, str) else "model"
     rows = game.candidates.rows
     labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
+    if is_plain(given):
+        if forward is not None:
+            what = "forward=... says how a torch module is asked, and this model answers by outputs(state, x)"
+            raise FedauditError("bad-value", what, "Leave it out.")
+        task = PlainTask(given() if isinstance(given, type) else given, labels)
+        if labels:
+            _check_labels(rows.y, task.classes)
+        return task
+    if not callable(given):
+        what = f"{name} is a {type(given).__name__}, which is no torch.nn.Module and cannot make one"
+        raise FedauditError("no-model", what, f"A model without torch has {', '.join(OFFERED.values())}.")
     with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
         own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
     if not labels:
@@ -194,7 +207,11 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
     except Exception as error:
         what = f"the model cannot be asked about a record of the game: {in_words(error)}"
         raise FedauditError("model-forward", what, "Let it take a batch of one record, in eval mode.") from error
-    if int(rows.y.max()) >= width or int(rows.y.min()) < 0:
-        what = f"the model has {width} outputs, labels run from {int(rows.y.min())} to {int(rows.y.max())}"
-        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")
+    _check_labels(rows.y, width)
     return TorchTask(lambda: copy.deepcopy(own), int(width))
+
+
+def _check_labels(y: NDArray[Any], outputs: int) -> None:
+    if int(y.max()) >= outputs or int(y.min()) < 0:
+        what = f"the model has {outputs} outputs, labels run from {int(y.min())} to {int(y.max())}"
+        raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")

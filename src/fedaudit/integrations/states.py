@@ -14,6 +14,9 @@ SHOWN = 5  # names listed in a message, on either side
 
 def numpy_state(state: Mapping[str, Any]) -> State:
     """A copy in numpy: torch tensors of any device, numpy arrays, or anything that numpy takes."""
+    if not isinstance(state, Mapping):
+        what = f"a model is given as a mapping of names to arrays, and this is a {type(state).__name__}"
+        raise FedauditError("model-state", what, 'Give every array a name: {"weights": ..., "bias": ...}.')
     return {name: _array(value) for name, value in state.items()}
 
 

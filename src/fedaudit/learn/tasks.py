@@ -93,7 +93,7 @@ class TorchTask:
 
     def _outputs(self, module: nn.Module, x: NDArray[Any]) -> Floats:
         with torch.inference_mode():
-            parts = [answer(module(tensor(part))).double() for part in _batches(x)]
+            parts = [answer(module(tensor(part))).double() for part in batches(x)]
         return torch.cat(parts).numpy() if parts else np.empty((0, max(self._classes, 1)))
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
@@ -111,7 +111,7 @@ class TorchTask:
         outputs, inputs = [], []
         try:
             with torch.inference_mode():
-                for part in _batches(x):
+                for part in batches(x):
                     calls.clear()
                     out = module(tensor(part))
                     if not seen or seen[0][2].numel() != out.numel() or not _same(seen[0][2].view_as(out), out):
@@ -186,22 +186,7 @@ class TorchTask:
                 "Choose a model for such records, or change the data: features are floats, tokens are integers. A "
                 "model with several inputs needs a hook that splits x: [model] forward, or forward= in Python.",
             ) from None
-        positions = records.y.shape[1:]
-        wanted = [(*positions, self._classes)] if self._classes else [(), (1,)]
-        if first.shape[1:] not in wanted:
-            needed = f"{self._classes} classes are" if self._classes else "one value is"
-            where = f" at each of {positions[0]} positions, the classes last" if positions else ""
-            raise FedauditError(
-                "model-outputs",
-                f"the model answers with shape {first.shape[1:]} where {needed} needed{where}",
-                f"Let it return {wanted[-1]} for each record.",
-            )
-        if np.isnan(first).any():
-            raise FedauditError(
-                "model-nan",
-                "the model answers NaN before any training",
-                "Look at its initial weights, and whether the records' values are of ordinary size.",
-            )
+        check_answers(first, records, self._classes)
         if not np.array_equal(first, second):
             raise FedauditError(
                 "model-random",
@@ -233,7 +218,27 @@ def _shared(layer: nn.Linear, module: nn.Module) -> bool:
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": Adam, "sgd": SGD}
 
 
-def _batches(x: NDArray[Any]) -> list[NDArray[Any]]:
+def check_answers(answers: Floats, records: Records, classes: int) -> None:
+    """Refuses answers of another shape than the records' labels need, and NaN."""
+    positions = records.y.shape[1:]
+    wanted = [(*positions, classes)] if classes else [(), (1,)]
+    if answers.shape[1:] not in wanted:
+        needed = f"{classes} classes are" if classes else "one value is"
+        where = f" at each of {positions[0]} positions, the classes last" if positions else ""
+        raise FedauditError(
+            "model-outputs",
+            f"the model answers with shape {answers.shape[1:]} where {needed} needed{where}",
+            f"Let it return {wanted[-1]} for each record.",
+        )
+    if np.isnan(answers).any():
+        raise FedauditError(
+            "model-nan",
+            "the model answers NaN before any training",
+            "Look at its initial weights, and whether the records' values are of ordinary size.",
+        )
+
+
+def batches(x: NDArray[Any]) -> list[NDArray[Any]]:
     """Fixed by the records' shape, because the batch size can change the last bits."""
     rows = min(FORWARD_ROWS, max(1, FORWARD_VALUES // max(1, math.prod(x.shape[1:]))))
     return [x[i : i + rows] for i in range(0, len(x), rows)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
-from fedaudit.types import AuditResult, Estimate, Grant, Headline, Kind, ModelKind, Vantage
+from fedaudit.types import AuditResult, Estimate, Grant, Headline, Kind, ModelKind, Notice, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.adversary.signals import Family
@@ -56,10 +56,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The results of a question, and sentences that go with them."""
+    """The results of a question, and what is to be said with them: a notice of `fedaudit.words`, or a sentence."""
 
     results: Sequence[AuditResult] = ()
-    notices: Sequence[str] = ()
+    notices: Sequence[Notice | str] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Question:
     about: ClassVar[str]  # one line, for `fedaudit list questions`
     unit: ClassVar[str]  # whom or what a result is about: record, subject, party, probe, ...
     metrics: ClassVar[tuple[Metric, ...]] = ()
+    main: ClassVar[tuple[str, ...]] = ()  # the figures that sum a result up: the first of these that it has
     # Is an attack on it quoted in the headline of its vantage, and does it give every candidate a score that is stored?
     # Then its figures are AUC and TPR, of members against outsiders.
     of_membership: ClassVar[bool] = False
@@ -115,13 +116,13 @@ class Question:
         """Further figures of an attack on membership. The confidence is that of the audit unless it is given."""
         return {}
 
-    def told(self, asked: Any, headlines: Sequence[Headline]) -> Sequence[str]:
-        """Sentences about the headlines."""
+    def told(self, asked: Any, headlines: Sequence[Headline]) -> Sequence[Notice | str]:
+        """What is to be said about the headlines."""
         return ()
 
     # ------------------------------------------------------------------ from results alone, without torch
 
-    def warned(self, asked: Any, headlines: Sequence[Headline], claim: Statement | None) -> Sequence[str]:
+    def warned(self, asked: Any, headlines: Sequence[Headline], claim: Statement | None) -> Sequence[Notice | str]:
         """Warnings about what the run claims."""
         return ()
 

@@ -46,6 +46,7 @@ def _view(results: Results) -> dict[str, Any]:
         "facts": sections.facts(results),
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
+        "summed_up": words.summed_up(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
         "people": sections.holds(results),

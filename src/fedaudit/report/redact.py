@@ -6,11 +6,10 @@ whatever stands in quotation marks in a warning, because it may be a name or an 
 
 import re
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from typing import Any
 
 from fedaudit.results.document import Document
-from fedaudit.types import Vantage
+from fedaudit.types import Vantage, notice
 
 LEFT_OUT = "(left out)"
 SENTENCES = {
@@ -32,12 +31,15 @@ def redacted(document: Document) -> Document:
     words = {*names.values(), *Vantage, *(entry.attack for entry in document.results)}
     values = _redacted(document.to_json(), names, words)
     values["exposed"] = None
+    values.pop("told", None)  # the sentences say it, and are redacted
+    for entry in values["results"]:
+        entry.pop("told", None)
     run = values["run"]
     run["name"] = "federation"
     run["config"] = _config(run["config"])
     run["config_hash"] = ""  # a guess at what was left out could be checked with it
     found = Document.from_json(values)
-    return replace(found, notices=[*found.notices, "Exposed records, names and paths were left out of this report."])
+    return found.noting(notice("redacted"))
 
 
 def _own(document: Document) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fedaudit.report import words
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results
-from fedaudit.stats.wording import NONE, count, fpr_of, full_text, number_text, rate
+from fedaudit.report.words import Figure
+from fedaudit.stats.wording import NONE, count, fpr_of, number_text, rate
 
 NOTE = (
     "Pooled over the parties. The interval of a mean includes how much training runs differ. It holds for its own row, "
@@ -22,7 +23,7 @@ class Row:
     vantage: str
     model: str
     measure: str
-    mean: str
+    mean: Figure
     smallest: str
     largest: str
     runs: str
@@ -41,7 +42,7 @@ def rows(results: Results) -> Iterator[Row]:
                 NONE if blind else entry.vantage,
                 NONE if blind else entry.model,
                 _measure(name),
-                full_text(name, entry.estimates[name]),
+                Figure.of(name, entry.estimates[name]),
                 number_text(name, entry.smallest.get(name)),
                 number_text(name, entry.largest.get(name)),
                 count(entry.runs),
@@ -51,7 +52,9 @@ def rows(results: Results) -> Iterator[Row]:
 
 def every_attack(results: Results) -> Table | None:
     head = ("attack", "vantage", "model", "measure", "mean over runs", "smallest", "largest", "runs")
-    shown = [[r.attack, r.vantage, r.model, r.measure, r.mean, r.smallest, r.largest, r.runs] for r in rows(results)]
+    shown = [
+        [r.attack, r.vantage, r.model, r.measure, str(r.mean), r.smallest, r.largest, r.runs] for r in rows(results)
+    ]
     return Table(head, shown, NOTE) if shown else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedaudit.questions import Question, every, metric, of
 from fedaudit.report import words
-from fedaudit.report.adversaries import ADVERSARIES, Adversary, about_people, adversary
+from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
 from fedaudit.report.shapes import Cell, Matrix, Panel, Recipe, Section, Table, Tile
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
@@ -76,7 +76,7 @@ def who_looks(results: Results, found: Sequence[Finding]) -> list[tuple[Adversar
     attacks: dict[str, list[str]] = {f.vantage: [] for f in found}
     for entry in words.pooled(results):
         attacks.setdefault(entry.vantage, []).append(entry.attack)
-    looking = {v: about_people(adversary(v)) if words.about_people(results) else adversary(v) for v in attacks}
+    looking = {v: adversary(v, words.about_people(results)) for v in attacks}
     return [(looking[v], ", ".join(dict.fromkeys(names))) for v, names in attacks.items()]
 
 

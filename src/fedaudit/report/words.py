@@ -6,7 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit.questions import metric, of_membership
+from fedaudit.questions import metric, of, of_membership
 from fedaudit.report import withheld
 from fedaudit.report.values import Results
 from fedaudit.stats import wording
@@ -16,6 +16,7 @@ from fedaudit.stats.wording import (
     fpr_of,
     full_text,
     interval_text,
+    number_text,
     rate,
     several_kinds,
     share,
@@ -43,6 +44,23 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A value with its interval; without one a dash, and why."""
+
+    text: str
+    why: str = ""
+
+    @classmethod
+    def of(cls, name: str, found: Estimate | None) -> "Figure":
+        if found is None or found.value is None:
+            return cls(NONE, (found.reason if found else None) or "")
+        return cls(full_text(name, found))
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.why})" if self.why else self.text
+
+
+@dataclass(frozen=True)
 class Row:
     """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
     has the TPR and the realised FPR at each other rate that was asked for."""
@@ -50,13 +68,13 @@ class Row:
     attack: str
     vantage: str
     model: str
-    auc: str
-    tpr: str
+    auc: Figure
+    tpr: Figure
     realised_fpr: str
     cost: str
     warnings: tuple[str, ...]
     primary: bool
-    further: tuple[tuple[str, str], ...] = ()
+    further: tuple[tuple[Figure, str], ...] = ()
 
 
 # ------------------------------------------------------------------ finding one's way in the results
@@ -79,9 +97,30 @@ def others(results: Results) -> list[AuditResult]:
     return [r for r in found if r.party is None or r.attack not in whole]
 
 
-def figures_of(entry: AuditResult) -> list[tuple[str, str]]:
+def summed_up(results: Results) -> list[str]:
+    """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
+    told = []
+    for entry in others(results):
+        question = of(entry)
+        names = question.main if question else ()
+        name = next((one for one in names if value_of(entry.estimates.get(one)) is not None), None)
+        if question is None or name is None:
+            continue
+        figure, about = entry.estimates[name], metric(name)
+        place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
+        if about.chance is not None:
+            end, sign = (figure.high, -1) if about.worse == "lower" else (figure.low, 1)
+            beyond = end is not None and sign * (end - about.chance) > 0
+            guess = number_text(name, about.chance)
+            said += f"; guessing gives {guess}, " + ("which this exceeds" if beyond else "which is not excluded")
+        told.append(f"{said}.")
+    return told
+
+
+def figures_of(entry: AuditResult) -> list[tuple[str, Figure]]:
     """Each figure of a result by its title, with its interval."""
-    return [(metric(name).title, full_text(name, estimate)) for name, estimate in entry.estimates.items()]
+    return [(metric(name).title, Figure.of(name, estimate)) for name, estimate in entry.estimates.items()]
 
 
 def about_people(results: Results) -> bool:
@@ -119,7 +158,8 @@ def main_tpr(results: Results) -> str | None:
 
 def verdict(results: Results) -> list[str]:
     """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
-    return [*preface(results), *(f"{_graded(f)}{f.sentence}" for f in findings(results))]
+    quoted = [f"{_graded(f)}{f.sentence}" for f in findings(results)]
+    return [*preface(results), *quoted, *summed_up(results)]
 
 
 def _graded(found: Finding) -> str:
@@ -153,11 +193,12 @@ def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
     parts = withheld.sentences(results.run.withheld)
     leaked = "what had leaked by then" + (", and what the withheld update would have" if parts else "")
-    if results.run.status == "degraded":
+    ending = results.run.ending
+    if ending == "degraded":
         parts.append("Part of the record of this run is damaged; the following rests on the rounds that are intact.")
-    elif results.run.status == "not audited":
+    elif ending == "not-audited":
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
-    elif results.run.status != "complete":
+    elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
     if sets_differ(results):
         est = _blind_auc(results)
@@ -267,22 +308,23 @@ def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]
         entry.attack,
         NONE if sees_none else entry.vantage,
         NONE if sees_none else entry.model,
-        full_text("auc", entry.estimates.get("auc")),
-        full_text(name, tpr),
+        Figure.of("auc", entry.estimates.get("auc")),
+        Figure.of(name, tpr),
         share(tpr.realised_fpr if tpr else None),
         cost_text(entry.cost.epochs),
         tuple(entry.warnings),
         (entry.vantage, entry.attack) in primary,
-        tuple((full_text(other, at), share(at.realised_fpr if at else None)) for other, at in further),
+        tuple((Figure.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 
-def row_titles(results: Results) -> tuple[str, ...]:
+def row_titles(results: Results, short: bool = False) -> tuple[str, ...]:
     """Headings of the columns of `headline_rows`: seven, and two for each further rate."""
     rates = [fpr_of(name) for name in asked_tprs(results)] or [None]
     at, *further = (f"TPR at {rate(fpr)} FPR" if fpr else "TPR" for fpr in rates)
-    pairs = (title for each in further for title in (each, "realised FPR"))
-    return ("attack", "vantage", "model", "AUC", at, "realised FPR", "cost in E", *pairs)
+    realised, cost = ("FPR", "E") if short else ("realised FPR", "cost in E")
+    pairs = (title for each in further for title in (each, realised))
+    return ("attack", "vantage", "model", "AUC", at, realised, cost, *pairs)
 
 
 def costs(results: Results) -> dict[str, list[float]]:

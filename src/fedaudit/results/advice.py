@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
@@ -15,7 +16,7 @@ from fedaudit.stats.wording import number_text, span_text
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
 from fedaudit.types import ByName, Estimate
-from fedaudit.types.stored import Anything, Flag, Many, Number, OrNull, Whole
+from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 
 SCHEMA = 1
 NO_CHANGE = "as it is"  # the name of the federation without a change
@@ -51,7 +52,7 @@ class Tried:
 
     name: str
     words: str
-    overrides: Mapping[str, Anything]
+    overrides: Mapping[str, Any]
     rounds: Whole  # that it was trained for
     of: Whole  # planned
     status: str

@@ -18,8 +18,9 @@ from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.stats.allowed import allowed
 from fedaudit.trace.checksums import unchecked
-from fedaudit.types import AuditResult, Estimate, Headline
+from fedaudit.types import AuditResult, Estimate, Headline, Notice, notice
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
+from fedaudit.words import all_words, words
 
 RISK = "tpr@0.01"
 COMPARED = (RISK, "auc")  # a run may be safer by either: few stand out, or all a little
@@ -67,6 +68,7 @@ class Comparison:
     notes: Many[str]
     differences: Annotated[Many[Difference], if_any()] = ()
     alike: Annotated[Many[Like], if_any()] = ()
+    told: Annotated[Many[Notice], if_any("the notes, each as its code with its data")] = ()
 
 
 def compare(directories: Sequence[Path]) -> Comparison:
@@ -79,9 +81,10 @@ def compare(directories: Sequence[Path]) -> Comparison:
     likes = alike(by_run, COMPARED)
     found = differences(by_run, folders, likes)
     where = zip(rows, map(results_file, directories), strict=True)
-    told = [f"{row.run}: {said}" for row, path in where if (said := unchecked(path))]
+    told = [notice("of-run", run=row.run, what=words(said)) for row, path in where for said in unchecked(path)]
     notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
-    return Comparison(1, RISK, rows, [*notes, *_by_chance(rows, found)], found, likes)
+    notes += _by_chance(rows, found)
+    return Comparison(1, RISK, rows, all_words(notes), found, likes, notes)
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -157,13 +160,13 @@ def _defences(config: Mapping[str, Any]) -> str:
     return " | ".join(named) or "none"
 
 
-def _other_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _other_settings(configs: Sequence[Mapping[str, Any]]) -> list[Notice]:
     """A note if the runs differ in more than their defences: the comparison then includes those differences."""
     first = _flat(configs[0])
     differing = set()
     for other in map(_flat, configs[1:]):
         differing |= {key for key in first.keys() | other.keys() if first.get(key) != other.get(key)}
-    return [f"These runs differ in more than their defences: {', '.join(sorted(differing))}."] if differing else []
+    return [notice("settings-differ", keys=sorted(differing))] if differing else []
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -174,15 +177,12 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _not_ranked(rows: Sequence[Row]) -> list[str]:
-    notes = []
-    for what, lacking in (
-        ("accuracy (a regression has none)", [row.run for row in rows if row.accuracy is None]),
-        ("risk at 1 % FPR", [row.run for row in rows if row.risk is None]),
-    ):
-        if lacking:
-            notes.append(f"Not ranked, because there is no {what}: {', '.join(lacking)}.")
-    return notes
+def _not_ranked(rows: Sequence[Row]) -> list[Notice]:
+    lacking = {
+        "no-accuracy": [row.run for row in rows if row.accuracy is None],
+        "no-risk": [row.run for row in rows if row.risk is None],
+    }
+    return [notice(code, runs=runs) for code, runs in lacking.items() if runs]
 
 
 def _same(one: Difference, other: Difference) -> bool:
@@ -190,19 +190,15 @@ def _same(one: Difference, other: Difference) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in ("first", "second", "vantage", "attack", "model"))
 
 
-def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[str]:
+def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[Notice]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [
-        f"{gap.first} and {gap.second}, {gap.vantage}, {gap.attack}, {gap.model} models: the intervals of their "
-        "differences hold 0, so it is not clear which is safer."
+        notice("not-settled", runs=[gap.first, gap.second], vantage=gap.vantage, attack=gap.attack, model=gap.model)
         for gap in found
         if gap.metric == RISK and not any(other.safer for other in found if _same(gap, other))
     ]
     for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
         if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):
-            notes.append(
-                f"{a.run} and {b.run}: the intervals of their risks overlap, so it is not clear which is safer. The "
-                "difference could not be measured on the same records: scores are missing, or not about the same units."
-            )
+            notes.append(notice("risks-overlap", runs=[a.run, b.run]))
     return notes

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,21 @@ from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import Seal
 from fedaudit.trace.segments import checksum
-from fedaudit.types import Audit, AuditResult, ByName, Estimates, Headline, ModelKind, MoreExposed, VantageName
+from fedaudit.types import (
+    Audit,
+    AuditResult,
+    ByName,
+    Curve,
+    Estimates,
+    Headline,
+    ModelKind,
+    MoreExposed,
+    Notice,
+    VantageName,
+    former,
+)
+from fedaudit.types.former import Ending
 from fedaudit.types.stored import (
-    Anything,
     Count,
     Flag,
     Many,
@@ -38,6 +50,7 @@ from fedaudit.types.stored import (
     if_known,
     sometimes,
 )
+from fedaudit.words import all_words, words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,8 +135,8 @@ class RunInfo:
     name: str
     fedaudit: str
     created: str
-    status: str
-    config: Mapping[str, Anything]
+    status: Annotated[str, Field(description="for people; `ended` is for programs")]
+    config: Mapping[str, Any]
     config_hash: str
     seed: Whole
     versions: Mapping[str, str]
@@ -146,6 +159,11 @@ class RunInfo:
         Field(exclude_if=lambda share: share == 1, description="of all weights of the model, those of that layer"),
     ] = 1.0
     withheld: Annotated[Many[Withheld], if_any("what a party that audits itself did not send")] = ()
+    ended: Annotated[Ending | None, if_known("how it ended; recorded: seen in part")] = None
+
+    @property
+    def ending(self) -> Ending:
+        return self.ended or former.ending(self.status)
 
 
 @dataclass(frozen=True)
@@ -182,26 +200,32 @@ class Document:
     run: RunInfo
     headlines: Many[Headline]
     results: Many[AuditResult]
-    warnings: Many[str] = ()
-    notices: Many[str] = ()
+    warnings: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
+    notices: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
     failed: Annotated[
         Many[Failure], sometimes("attacks that raised and have no result; the others are not affected")
     ] = ()
     exposed: Annotated[Exposed | None, sometimes("membership data: the hashed ids of the most exposed")] = None
-    degraded: Annotated[Many[str], sometimes("what is missing; not empty = exit code 4")] = ()
+    degraded: Annotated[
+        Many[str],
+        sometimes("what is missing, the failed attacks first; not empty = exit code 4"),
+    ] = ()
     understates: Annotated[Many[str], if_any("why the risk may exceed what was found: nothing is safe beside it")] = ()
     useless: Annotated[str, if_any("why the model itself is worth nothing; empty if it is worth something")] = ""
     more_exposed: Annotated[Many[MoreExposed], if_any("parties that are more exposed than the others")] = ()
     glossary: Annotated[Mapping[str, str], if_any("what each attack does, in a line")] = field(default_factory=dict)
+    told: Annotated[
+        Many[Notice], if_any("the warnings and then the notices, each as its code with its data, in the same order")
+    ] = ()
 
     @classmethod
     def of(
         cls,
         audit: Audit,
         run: RunInfo,
-        missing: Sequence[str] = (),
+        missing: Sequence[Notice] = (),
         exposed: Exposed | None = None,
-        understates: Sequence[str] = (),
+        understates: Sequence[Notice] = (),
     ) -> Self:
         """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
@@ -209,16 +233,51 @@ class Document:
             run=replace(run, accuracy=accuracy),
             headlines=audit.headlines,
             results=audit.results,
-            warnings=audit.warnings,
-            notices=audit.notices,
+            warnings=all_words(audit.warnings),
+            notices=all_words(audit.notices),
             failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
             exposed=exposed,
-            degraded=[*(f"attack {attack}" for attack in audit.failed), *missing],
-            understates=understates,
-            useless=audit.useless,
+            degraded=[*(f"attack {attack}" for attack in audit.failed), *all_words(missing)],
+            understates=all_words(understates),
+            useless=words(audit.useless) if audit.useless else "",
             more_exposed=audit.more_exposed,
             glossary=audit.glossary,
+            told=(*audit.warnings, *audit.notices),
         )
+
+    def lacking(self, *missing: Notice) -> Self:
+        """The same with parts that are missing."""
+        told, cut, said = self._told(), len(self.warnings), all_words(missing)
+        return replace(
+            self,
+            warnings=[*self.warnings, *said],
+            degraded=[*self.degraded, *said],
+            told=(*told[:cut], *missing, *told[cut:]),
+        )
+
+    def noting(self, *notices: Notice) -> Self:
+        """The same with further notices."""
+        return replace(self, notices=[*self.notices, *all_words(notices)], told=(*self._told(), *notices))
+
+    def without(self, codes: Collection[str]) -> Self:
+        """The same without what was told under these codes."""
+        told, cut = self._told(), len(self.warnings)
+        sentences = list(zip(told, [*self.warnings, *self.notices], strict=True))
+        gone = {sentence for notice, sentence in sentences if notice.code in codes}
+        return replace(
+            self,
+            warnings=[sentence for notice, sentence in sentences[:cut] if notice.code not in codes],
+            notices=[sentence for notice, sentence in sentences[cut:] if notice.code not in codes],
+            degraded=[sentence for sentence in self.degraded if sentence not in gone],
+            told=tuple(notice for notice in told if notice.code not in codes),
+        )
+
+    def _told(self) -> Sequence[Notice]:
+        """One for each of `warnings` and `notices`, also of a former version, which had their sentences alone."""
+        if len(self.told) == len(self.warnings) + len(self.notices):
+            return self.told
+        warnings = [former.notice(sentence, "warning") for sentence in self.warnings]
+        return [*warnings, *(former.notice(sentence, "notice") for sentence in self.notices)]
 
     def to_json(self) -> dict[str, Any]:
         """What results.json holds: JSON values only, without NaN or infinity."""
@@ -232,7 +291,7 @@ class Document:
     @property
     def complete(self) -> bool:
         """Was everything audited that was asked for?"""
-        return self.run.status == "complete" and not self.degraded
+        return self.run.ending == "complete" and not self.degraded
 
 
 # ------------------------------------------------------------------ files
@@ -321,9 +380,24 @@ def results_file(run: Path) -> Path:
     return run / RESULTS if run.is_dir() else run
 
 
+def brought_up(document: Document) -> Document:
+    """Results of former versions with what these said in words alone: how the run ended, what was told, and which bands
+    hold for all rounds at once."""
+    if document.run.ended is not None:
+        return document
+    run = replace(document.run, ended=document.run.ending)
+    entries = [replace(entry, curves=_brought_up(entry.curves)) for entry in document.results]
+    return replace(document, run=run, results=entries, told=document._told())
+
+
+def _brought_up(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {name: replace(one, simultaneous=former.simultaneous(one.method)) for name, one in curves.items()}
+
+
 def with_sentences(document: Document) -> Document:
     """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
     cannot speak."""
+    document = brought_up(document)
     if all(headline.sentence for headline in document.headlines):
         name = main_tpr([headline.estimates for headline in document.headlines])
         graded = [

@@ -59,7 +59,7 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> 
         names = sight.candidates.subject
         subject = sight.id if names is None else names[sight.index]
         reported = (sight.role == Role.MEMBER.value) & found.judged(sight, attack)
-        if attack.tunes:
+        if "known" in attack.fitted_on:
             reported &= ~known(sight, usual(sight))[0]  # known before the attack, which exposed nothing of theirs
         for i in np.flatnonzero(reported):
             rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))

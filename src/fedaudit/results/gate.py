@@ -165,11 +165,12 @@ class Doubts:
 def _hidden(document: Document, rule: Rule) -> str:
     """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
     risk. An attack that failed matters if the rule is about it, or about all of them."""
-    if document.run.status.startswith("interrupted"):
+    if document.run.ending == "interrupted":
         return "the run was interrupted"
     about = (None, ANY)
-    others = {f"attack {f.attack}" for f in document.failed if rule.attack not in (*about, f.attack)}
-    missing = [what for what in document.degraded if what not in others]
+    of_attacks, rest = document.degraded[: len(document.failed)], document.degraded[len(document.failed) :]
+    failed = zip(of_attacks, document.failed, strict=False)
+    missing = [*(what for what, failure in failed if rule.attack in (*about, failure.attack)), *rest]
     if missing:
         return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""

@@ -15,7 +15,7 @@ from fedaudit.results.rules import Rule, parse_rule
 from fedaudit.stats import Block, auc, needed_for_lower_end, pooled_tpr
 from fedaudit.stats.strongest import Heard, Shares, proved_ends
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Bools, Estimate, Floats, Game, Ints, Role
+from fedaudit.types import Bools, Estimate, Floats, Game, Ints, Notice, Role, notice
 
 _GOLDEN = 0.6180339887498949  # its multiples lie evenly between 0 and 1, however many there are
 
@@ -70,7 +70,9 @@ def _low(estimate: Estimate | None) -> float | None:
 # ------------------------------------------------------------------ before the first round
 
 
-def left_out(rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shares) -> tuple[frozenset[str], list[str]]:
+def left_out(
+    rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shares
+) -> tuple[frozenset[str], list[Notice]]:
     """The attacks that could never cross a limit, and what is to be told about that. A limit that no attack could ever
     cross is refused. `attacks`: those first that lead; the first that can cross it has the larger share of the error.
     """
@@ -92,14 +94,11 @@ def left_out(rule: Rule, game: Game, attacks: Sequence[BaseAttack], shares: Shar
     for name, reason in why.items():
         by_reason.setdefault(reason, []).append(name)
     told = [
-        f"Left out of the limit {rule.text!r} ({reason}): {', '.join(names)}." for reason, names in by_reason.items()
+        notice("left-out-of-limit", limit=rule.text, why=reason, attacks=names) for reason, names in by_reason.items()
     ]
     if not _crosses(rule, _best_case(rule, game, able[0], shares.primary, alike=True)):
         people = len(np.unique(np.asarray(game.candidates.subject)[game.truth.mask(Role.CALIBRATION)]))
-        told.append(
-            f"If records of one person have much the same score, the limit {rule.text!r} can never be crossed: the "
-            f"calibration records are of {people} people."
-        )
+        told.append(notice("limit-if-alike", limit=rule.text, people=people))
     return frozenset(why), told
 
 
@@ -131,25 +130,21 @@ def _refused(
         return UndecidableError(rule, "no attack tells members from outsiders", "Add one, such as loss.")
     larger = "limit the AUC or the TPR at a larger FPR" if rule.metric != "auc" else "choose a lower limit"
     todo = f"Set more records aside, plan fewer rounds, or {larger}."
-    whose = f"{nearest.name}, " if nearest.deferred or _fitted(nearest) else ""
+    whose = f"{nearest.name}, " if nearest.deferred or nearest.calibrates_less else ""
     if whose and not why_never(rule, game, BaseAttack(), confidence):
         todo = f"Add an attack that is measured in every round and not fitted, such as loss. {todo}"
     return UndecidableError(rule, f"{whose}{why[nearest.name]}", todo)
 
 
 def _kind(attack: BaseAttack) -> tuple[bool, bool]:
-    return attack.deferred, _fitted(attack)
-
-
-def _fitted(attack: BaseAttack) -> bool:
-    return attack.fits or attack.tunes
+    return attack.deferred, attack.calibrates_less
 
 
 def _best_case(rule: Rule, game: Game, attack: BaseAttack, confidence: float, alike: bool = False) -> Estimate:
     """What the attack would find if it put every member above every outsider. Where people have several records, scores
     of one person are as unlike each other as can be, or (`alike`) the same."""
     everyone = np.arange(len(game.candidates))
-    spent: Bools = reference_half(game, everyone) if _fitted(attack) else np.zeros(len(everyone), bool)
+    spent: Bools = reference_half(game, everyone) if attack.calibrates_less else np.zeros(len(everyone), bool)
     subject = game.candidates.subject_number
     whose = everyone if subject is None else subject
     members, evaluation, calibration = (

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -28,8 +29,9 @@ from fedaudit.stats.levels import check_levels
 from fedaudit.stats.onerun import by_unit
 from fedaudit.stats.pooled import pooled_tpr
 from fedaudit.trace.checksums import checksum_of, unchecked, verify
-from fedaudit.types import Bools, ByName, Estimate, Floats, Role, Strings
-from fedaudit.types.stored import Many, Whole
+from fedaudit.types import Bools, ByName, Estimate, Floats, Notice, Role, Strings, notice, warning
+from fedaudit.types.stored import Many, Whole, if_any
+from fedaudit.words import all_words, needed_in_file
 
 MAX_BYTES = 4 * 2**30
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
@@ -49,6 +51,7 @@ class Scored:
     epsilons: ByName
     warnings: Many[str]
     notices: Many[str]
+    told: Annotated[Many[Notice], if_any("the warnings and then the notices, each as its code with its data")] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Rows:
     scores: Floats
     member: Bools
     subject: Strings | None
-    notices: Sequence[str]
+    notices: Sequence[Notice]
     run: "OfRun | None" = None
 
 
@@ -95,42 +98,44 @@ def estimate(
     kept, left_out = _reachable(fprs, rows)
     notices = [*rows.notices, *left_out]
     found = [auc(rows.blocks, confidence), *(pooled_tpr(rows.blocks, fpr, confidence) for fpr in kept)]
-    if rows.run and (said := unchecked(path)):
-        notices.append(said)
+    if rows.run:
+        notices += unchecked(path)
     dropped = int(np.isneginf(rows.scores).sum())
-    warnings = [f"{dropped} scores are not finite and were counted as the least suspicious."] if dropped else []
+    warnings = [warning("scores-not-finite", scores=dropped)] if dropped else []
     if found[0].high is not None and found[0].high < 0.5:
-        warnings.append("AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.")
+        warnings.append(warning("scores-below-chance"))
     claimed: list[Estimate] = []
     if delta is not None:
         claimed = _claimed(rows, delta, confidence)
-        notices += [ASSUMPTIONS, *([{None: ONE_RUN, TOLD: TUNED}.get(rows.run.coins, BY_COINS)] if rows.run else [])]
+        notices.append(notice("epsilon-assumptions"))
+        if rows.run:
+            of_coins = {None: "rows-of-one-run", TOLD: "rows-tuned-on"}.get(rows.run.coins, "rows-by-coins")
+            notices.append(notice(of_coins))
         if delta > 1 / len(rows.scores):
-            warnings.append(
-                f"delta {delta:g} is above 1/{len(rows.scores)}: publishing one record at random would satisfy it."
-            )
-    return Scored(1, path.name, {e.name: e for e in found}, {e.name: e for e in claimed}, warnings, notices)
+            warnings.append(warning("delta-large", delta=delta, records=len(rows.scores)))
+    figures = {e.name: e for e in found}, {e.name: e for e in claimed}
+    told = (*warnings, *notices)
+    return Scored(1, path.name, *figures, all_words(warnings), all_words(notices), told)
 
 
-def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float], list[str]]:
+def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float], list[Notice]]:
     """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
     kept: list[float] = []
-    notices: list[str] = []
+    notices: list[Notice] = []
     calibration = max(len(block.calibration) for block in rows.blocks)
     for fpr in fprs or DEFAULT_FPR:
         needed = needed_for_value(fpr)
         if calibration >= needed:
             kept.append(fpr)
             continue
+        data: dict[str, Any] = {"fpr": fpr, "needed": needed, "calibration": calibration}
         if rows.run:
-            where = ", and that of the largest party" if len(rows.blocks) > 1 else ", and this one"
-            message = f"FPR {fpr:g} needs a calibration set of {needed} non-members{where} has {calibration}"
+            data["parties"] = len(rows.blocks)
         else:
-            message = f"FPR {fpr:g} needs {2 * needed} non-members, half of them to set the threshold; "
-            message += f"there are {int((~rows.member).sum())}, of which {calibration} set it"
+            data["nonmembers"] = int((~rows.member).sum())
         if fprs:
-            raise FedauditError("fpr", message, "Ask for a larger FPR, or give more non-members.")
-        notices.append(f"{message}: it is left out.")
+            raise FedauditError("fpr", needed_in_file(**data), "Ask for a larger FPR, or give more non-members.")
+        notices.append(notice("fpr-left-out-of-file", **data))
     return kept, notices
 
 
@@ -143,14 +148,12 @@ def _own(path: Path, of_a_run: str | None) -> Rows:
         what = f"--attack and --model are for the scores.parquet of a run, which {path} is not"
         raise FedauditError("attack", what, "Leave it out.")
     columns = _columns(path)
-    given, notices = "id" in columns, []
+    given, notices = "id" in columns, list[Notice]()
     subject = columns["subject"].cells if "subject" in columns else None
     member, scores = _members(columns["member"], path), _finite(columns["score"].read, path)
     ids = columns["id"].cells if given else _by_content(member, scores, subject)
     if not given:
-        notices.append(
-            "There is no id: rows are told apart by what they hold; that none is there twice is not checked."
-        )
+        notices.append(notice("no-id"))
     _refuse_twice(ids, member, path)
     if not member.any() or member.all():
         raise FedauditError("empty-set", f"{path}: there are no members, or no non-members", "Give rows of both.")
@@ -262,7 +265,7 @@ def _of_a_run(path: Path, attack: str | None, model: str | None) -> Rows:
     metadata = pq.read_schema(path).metadata or {}
     coins = metadata[COINS].decode() if COINS in metadata else None
     subject = stored["subject"][mine].astype(np.str_) if "subject" in stored else None
-    told = f"Scores of {attack} on {'the global model' if model == GLOBAL else 'local models'}, with the run's roles."
+    told = notice("scores-of", attack=attack, model=model)
     of_run = OfRun(role != Role.CALIBRATION.value, coins)
     return Rows(blocks, scores, role == Role.MEMBER.value, subject, [told], of_run)
 
@@ -306,31 +309,6 @@ def _claimed(rows: Rows, delta: float, confidence: float) -> list[Estimate]:
             units = by_unit(np.unique(rows.subject[tossed], return_inverse=True)[1], *units)
         found[-1] = one_run_epsilon(*units, delta, confidence)
     return found
-
-
-ASSUMPTIONS = (
-    "Epsilon: epsilon-bonferroni, -gdp and -maximised assume that every row is an independent run of the mechanism, "
-    "with the unit (member 1) or without it; epsilon-one-run assumes that the rows are units of one run, each included "
-    "by a fair coin. A figure whose assumption does not hold here means nothing. Only kind 'proved' is a bound."
-)
-
-
-ONE_RUN = (
-    "These rows are units of one run, included in fixed shares and not by fair coins: epsilon-one-run (with "
-    "federation.members = 0.5) comes closest, and none of the figures is a proof."
-)
-
-
-TUNED = (
-    "A fair coin decided about each of these, but the attack was tuned on some whose coins it was told: the bound is "
-    "in results.json, and cannot be computed from scores."
-)
-
-
-BY_COINS = (
-    "These rows are units of one run, and a fair coin decided about each of them, calibration records excepted: "
-    "epsilon-one-run is a proof, about one unit of the coins, and none of the other figures is."
-)
 
 
 def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> list[Estimate]:

@@ -19,7 +19,7 @@ from fedaudit.results.schema import UnreadableError, as_text, read
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
 from fedaudit.types import Estimate
-from fedaudit.types.stored import Anything, Many, Whole
+from fedaudit.types.stored import Many, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class Entry:
     """A cell as study.json lists it."""
 
     cell: str
-    overrides: Mapping[str, Anything]
+    overrides: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class StudyFile:
     """study.json."""
 
     schema: Whole
-    base: Mapping[str, Anything]
-    grid: Mapping[str, Many[Anything]]
+    base: Mapping[str, Any]
+    grid: Mapping[str, Many[Any]]
     cells: Many[Entry]
     groups: Many[Many[str]]  # cells that are trained together
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
         if error.code not in DAMAGED:
             raise
         return None, f"damaged: {error.what}"
-    if found.run.status.startswith("interrupted"):
+    if found.run.ending == "interrupted":
         return None, ""
     missing = next(iter(found.degraded), found.run.status)
     return found, COMPLETE if found.complete else f"part of the audit is missing: {missing}"

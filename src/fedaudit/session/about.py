@@ -19,12 +19,13 @@ from fedaudit.privacy.statement import Promise
 from fedaudit.results.document import DataInfo, PartyInfo, RunInfo
 from fedaudit.session.recording import fingerprint
 from fedaudit.types import Dataset, Game, Role
+from fedaudit.words import all_words
 
 # The keys of run.json that are also in results.json.
 SHARED_KEYS = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class About:
     """What is known about the audited federation: its configuration if fedaudit trains it, otherwise little."""
 
@@ -37,13 +38,21 @@ class About:
 
     @classmethod
     def configured(cls, name: str, config: Config, dataset: Dataset, promises: tuple[Promise, ...]) -> About:
-        return cls(name, dataset, config.federation.seed, config.as_dict(), config.hash(), promises)
+        return cls(
+            name=name,
+            dataset=dataset,
+            seed=config.federation.seed,
+            config=config.as_dict(),
+            config_hash=config.hash(),
+            promises=promises,
+        )
 
     @classmethod
     def foreign(cls, name: str, auditor: Auditor) -> About:
         """A training that no fedaudit configuration describes."""
         classes = auditor.task.classes if auditor.task else 0
-        return cls(name, Dataset(name, auditor.game.candidates.rows, classes), auditor.settings.seed)
+        dataset = Dataset(name, auditor.game.candidates.rows, classes)
+        return cls(name=name, dataset=dataset, seed=auditor.settings.seed)
 
     @property
     def is_ours(self) -> bool:
@@ -83,7 +92,8 @@ class About:
             **{key: getattr(info, key) for key in SHARED_KEYS},
             "keep": keep,
             "attacks": [attack.name for attack in auditor.settings.attacks],
-            "notices": list(auditor.settings.notices),
+            "notices": all_words(auditor.settings.notices),
+            "told": [notice.stored() for notice in auditor.settings.notices],
             "data": fingerprint(auditor.game),
             "parties": auditor.game.parties,
             "weights_per_member": info.weights_per_member,

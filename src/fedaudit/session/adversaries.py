@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks import plugins
-from fedaudit.adversary.attacks.attribute import Attribute
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit.observer import Asked
@@ -20,24 +19,23 @@ from fedaudit.questions import asked_by, every
 from fedaudit.questions.canary.options import Canary
 from fedaudit.types import Dataset, Game, Records
 
+SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
     refused in a game about records, and the other way round."""
-    fusion = attacks.fuse(audit.fusion.attacks, audit.fusion.weights)
-    guessing = attacks.ATTRIBUTE in (names or ())
+    guessing = ATTRIBUTE in (names or ())
     if guessing and audit.attribute is None:
         raise FedauditError(
             "no-attribute",
             "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
             'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
         )
-    no_attacks = {attacks.ATTRIBUTE, *asked_by()}
+    no_attacks = {ATTRIBUTE, *asked_by()}
     others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
-    fit = audit.matched.fit if audit.matched else "all"
-    found = attacks.choose(others, audit.reference.spread, fusion, fit, audit.unit or "record")
+    found = attacks.choose(others, audit)
     check_unit(audit, found)
     return [*found, Attribute()] if guessing else found
 
@@ -45,7 +43,7 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
 def _asked(audit: Audit, name: str) -> str:
     """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
-    return next((asked for asked in own if plugins.made(asked).name == name), name)
+    return next((asked for asked in own if attacks.made(asked).name == name), name)
 
 
 def looking(audit: Audit, names: Sequence[str] | None) -> dict[str, Asked]:
@@ -68,10 +66,10 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     check(audit, asked)
     if audit.adversary is None:
         return asked
-    series = [attack for attack in asked if attack.learns and not isinstance(attack, Attribute)]
-    others = [attack for attack in asked if not attack.learns]
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, Attribute)]
+    others = [attack for attack in asked if "shadow" not in attack.fitted_on]
     if not series and not (audit.attacks and audit.attribute):
-        series = [entry.make() for entry in attacks.SHADOW.values()]
+        series = attacks.choose(SERIES, audit)
     return [*others, *series, *([Attribute()] if audit.attribute else [])]
 
 
@@ -82,7 +80,7 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
         if (attack.question == "subject") == people:
             continue
         if people:
-            suited = ", ".join(attacks.SUBJECT)
+            suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
         todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
@@ -101,7 +99,7 @@ def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
             'Set audit.adversary to "agg-sh" or "do-sh".',
         )
     if audit.adversary is None:
-        if learning := [attack.name for attack in asked if attack.learns]:
+        if learning := [attack.name for attack in asked if "shadow" in attack.fitted_on]:
             raise FedauditError(
                 "no-adversary",
                 f"{learning[0]} needs an adversary with a shadow model, but none is set",

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
@@ -25,23 +26,25 @@ from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
+from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.settings import calibrating, reference_half
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import Matched
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import Config, explain
+from fedaudit.config.section import Section
 from fedaudit.config.tear import Tear
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import label_only
 from fedaudit.session.adversaries import choose, looking
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Role, Task, Vantage
+from fedaudit.types import Game, Notice, Records, Role, State, Task, Vantage, as_notices, notice, once
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
     from fedaudit.audit.shadows import Shadow
     from fedaudit.defences.slots import Defence
-    from fedaudit.learn.tasks import TorchTask
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Request:
     attacks: Sequence[BaseAttack]
     vantages: tuple[Vantage, ...] | None = None  # None: those of the configuration
     rounds: int | None = None  # planned; None: those of the configuration
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
@@ -114,8 +117,9 @@ class Request:
 
     def settings(self) -> Settings:
         """All that is asked for and known, not checked yet. Nobody else makes settings."""
-        audit, federation, search = self.config.audit, self.config.federation, self.config.audit.tear or Tear()
-        known: dict[str, Any] = {}
+        audit, federation, known = self.config.audit, self.config.federation, dict[str, Any]()
+        promises = self.promises if self.ours else None
+        signals = {signal for attack in self.attacks for signal in attack.signals}
         if self.ours:
             known |= {"references": self.ours.references, "shadow": self.ours.shadow}
         if self.recorded:
@@ -130,8 +134,10 @@ class Request:
             seed=federation.seed,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,
-            filter=filter_options(self.config, self.promises if self.ours else None),
-            search=SearchOptions(search.queries, search.targets, search.own, search.bounds),
+            filter=filter_options(self.config, promises),
+            search=search_options(self.config),
+            filters={v: filter_options(self.config, promises, v) for v in variants(signals, OF_UPDATES) if v},
+            searches={v: search_options(self.config, v) for v in variants(signals, OF_LABELS) if v},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             **known,
         )
@@ -144,12 +150,18 @@ class Request:
         return settings.without_idle_vantages().checked(self.named and not self.recorded.repeated)
 
 
-def assemble(request: Request, task: TorchTask | None) -> Auditor:
+class Checkable(Task, Protocol):
+    def check(self, state: State, records: Records) -> None:
+        """Refuses, before training, a model that does not fit the records or whose answers are not reproducible."""
+        ...
+
+
+def assemble(request: Request, task: Checkable | None) -> Auditor:
     """A checked audit. Without a task, it can only be given what was recorded."""
     return Auditor(task, request.game, settled(request, task))
 
 
-def settled(request: Request, task: TorchTask | None) -> Settings:
+def settled(request: Request, task: Checkable | None) -> Settings:
     """The settings of an audit that may begin."""
     patience.allow(request.config.audit.patience)
     settings = request.checked()
@@ -159,15 +171,17 @@ def settled(request: Request, task: TorchTask | None) -> Settings:
     if request.ours is None:  # nobody has looked at this model before
         task.check(initial, game.candidates.rows)
     settings = settings.suited_to(task, initial, game.candidates.rows, request.named)
-    lines, seconds = label_only.told(settings, task, game)
-    lines += too_few_to_whiten(settings, game)
+    told, seconds = label_only.told(settings, task, game)
+    told += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
-        lines += [*(request.defence.notices if request.defence else ()), *unread(request.config, settings)]
+        told += as_notices(request.defence.notices if request.defence else ())
+        told += unread(request.config, settings)
     layer = settings.filter.layer
     settings = replace(
         settings,
-        notices=tuple(dict.fromkeys((*settings.notices, *lines))),
-        search=replace(settings.search, seconds=seconds),
+        notices=tuple(once((*settings.notices, *told))),
+        search=replace(settings.search, seconds=seconds.get("", 0.0)),
+        searches={v: replace(options, seconds=seconds.get(v, 0.0)) for v, options in settings.searches.items()},
         weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
         filter_share=filter_share(task, layer),
     )
@@ -191,33 +205,49 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
 
 
-def filter_options(config: Config, promises: tuple[Promise, ...] | None) -> FilterOptions:
+Given = TypeVar("Given", bound=Section)
+
+
+def with_variant(section: Given, variant: str) -> Given:
+    """A section of [audit], with what an attack sets that has a variant of the signals measured."""
+    if not variant:
+        return section
+    try:
+        return type(section).model_validate(section.model_dump() | options_of(variant))
+    except ValidationError as error:
+        raise explain(error, f"an attack with the options {variant[1:]}") from None
+
+
+def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> FilterOptions:
     """The matched filter's options. What is not set follows from the configuration, never from a result.
 
     `promises`: of the defences; None if somebody else trains, of whom it is not known whether they use Adam."""
-    asked, federation = config.audit.matched or Matched(), config.federation
+    asked, federation = with_variant(config.audit.matched or Matched(), variant), config.federation
     noisy = [DAMPING[promise.process.unit] for promise in promises or () if promise.process.unit in DAMPING]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
-def unread(config: Config, settings: Settings) -> list[str]:
+def search_options(config: Config, variant: str = "") -> SearchOptions:
+    """How the boundary is searched by labels."""
+    asked = with_variant(config.audit.tear or Tear(), variant)
+    return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
+
+
+def unread(config: Config, settings: Settings) -> list[Notice]:
     """Notices about sections of [audit] that were set and that no attack reads."""
     given = config.audit.model_dump(exclude_defaults=True)
-    signals = {signal for attack in settings.attacks for signal in attack.signals}
-    readers = {
-        "fusion": ("fusion", any(isinstance(attack, Fusion) for attack in settings.attacks)),
-        "reference": ("lira or another attack with reference models", not signals.isdisjoint(OF_REFERENCES)),
-        "canary": ("canife or one-shot", "canary" in settings.asked),
-        "matched": ("matched-filter", not signals.isdisjoint(OF_UPDATES)),
-        "tear": ("tear or boundary", not signals.isdisjoint(OF_LABELS)),
+    signals = set(map(plain, settings.signals))
+    is_read = {
+        "fusion": any(isinstance(attack, Fusion) for attack in settings.attacks),
+        "reference": not signals.isdisjoint(OF_REFERENCES),
+        "canary": "canary" in settings.asked,
+        "matched": not signals.isdisjoint(OF_UPDATES),
+        "tear": not signals.isdisjoint(OF_LABELS),
     }
-    return [
-        f"[audit.{section}] has no effect, because no attack reads it: add {who} to audit.attacks."
-        for section, (who, read) in readers.items()
-        if section in given and not read
-    ]
+    unread = [section for section, read in is_read.items() if section in given and not read]
+    return [notice("section-unread", section=section) for section in unread]
 
 
 # ------------------------------------------------------------------ what follows from the game
@@ -227,15 +257,15 @@ def that_calibrate(settings: Settings, game: Game) -> Settings:
     """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
     needed = max(map(needed_for_value, settings.fpr or (1.0,)))
     left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
-    kept = [attack for attack in settings.attacks if not attack.fits]
+    kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]
     if left >= needed or not kept or len(kept) == len(settings.attacks):
         return settings
-    names = ", ".join(attack.name for attack in settings.attacks if attack.fits)
-    notice = f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): {names}."
-    return replace(settings, attacks=kept, notices=(*settings.notices, notice))
+    names = [attack.name for attack in settings.attacks if "nonmembers" in attack.fitted_on]
+    told = notice("few-to-calibrate", left=left, needed=needed, attacks=names)
+    return replace(settings, attacks=kept, notices=(*settings.notices, told))
 
 
-def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
+def too_few_to_whiten(settings: Settings, game: Game) -> list[Notice]:
     """A notice if the matched filter has so few records to fit on that it becomes the plain cosine."""
     filters = [attack for attack in settings.attacks if isinstance(attack, MatchedFilter)]
     if not filters:
@@ -244,15 +274,11 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[str]:
 
     parties = [game.candidates.of_party(party) for party in game.parties]
     panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
-    known = settings.filter.fit == "nonmembers"
+    known = any("nonmembers" in attack.fitted_on for attack in filters)
     fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
     if fewest >= FEWEST:
         return []
-    whose = 'known non-members; audit.matched.fit = "all" needs none' if known else "candidates"
-    return [
-        f"{filters[0].name} is the plain cosine where it has fewer than {FEWEST} records to fit its whitening on, and "
-        f"the smallest set has {fewest} ({whose})."
-    ]
+    return [notice("plain-cosine", attack=filters[0].name, needed=FEWEST, fewest=fewest, known=known)]
 
 
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:

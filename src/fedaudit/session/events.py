@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fedaudit.results.document import Document
-from fedaudit.types import Estimate, ModelKind, Moment, Vantage
+from fedaudit.types import Estimate, ModelKind, Moment, Notice, Vantage
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Finding:
 class Gap:
     """Something is missing from the audit, and why."""
 
-    what: str
+    what: Notice
 
 
 @dataclass(frozen=True)
 class Note:
     """Something happened, but nothing is missing because of it."""
 
-    what: str
+    what: Notice
 
 
 @dataclass(frozen=True)

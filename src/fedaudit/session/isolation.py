@@ -19,7 +19,7 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.accuracy import clusters, right_on, share_right
 from fedaudit.audit.case import estimates
 from fedaudit.audit.costs import each
-from fedaudit.audit.notices import below_chance
+from fedaudit.audit.notices import below_chance, figure
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
@@ -32,6 +32,7 @@ from fedaudit.types import (
     Cost,
     Estimate,
     Game,
+    Notice,
     Party,
     Plan,
     Records,
@@ -39,7 +40,11 @@ from fedaudit.types import (
     State,
     Truth,
     Vantage,
+    notice,
+    once,
+    warning,
 )
+from fedaudit.words import with_warnings
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Scored:
 
 def honest(settings: Settings) -> Settings:
     """What is left to the honest federation: the attacks that learn from no shadow."""
-    return replace(settings, attacks=[attack for attack in settings.attacks if not attack.learns], shadow=None)
+    others = [attack for attack in settings.attacks if "shadow" not in attack.fitted_on]
+    return replace(settings, attacks=others, shadow=None)
 
 
 class Isolation:
@@ -71,7 +77,8 @@ class Isolation:
     ):
         assert settings.shadow is not None
         self.task, self.game, self.parties = task, game, parties
-        self.settings = replace(settings, attacks=[attack for attack in settings.attacks if attack.learns])
+        learning = [attack for attack in settings.attacks if "shadow" in attack.fitted_on]
+        self.settings = replace(settings, attacks=learning)
         self.defence = replace(defence, aggregate=None)  # this server adds no noise
         self.shadow = Trainer(SHADOW, settings.shadow.game.members(SHADOW), how)
         self.fprs, _ = self.settings.reachable_fprs(game)
@@ -100,9 +107,8 @@ class Isolation:
         """The honest audit together with the malicious aggregator's results, and a notice if some parties are
         missing."""
         if not self.complete:
-            names = ", ".join(attack.name for attack in self.settings.attacks)
-            missing = f"agg-mal was stopped with {len(self.auditors)} of {len(self.parties)} parties isolated"
-            missing += f": {names} {'are about these alone' if self.auditors else 'have no result'}."
+            names = [attack.name for attack in self.settings.attacks]
+            missing = notice("agg-mal-stopped", done=len(self.auditors), of=len(self.parties), attacks=names)
             honest = replace(honest, notices=[*honest.notices, missing])
         if not self.auditors:
             return honest
@@ -112,15 +118,12 @@ class Isolation:
         before = honest.accuracy.get("evaluation")
         if before:
             accuracy["evaluation under agg-mal"] = isolated = self._accuracy()
-            notices.append(
-                f"agg-mal: isolated with the shadow, the parties' models are right on {_share(isolated)} of outsiders, "
-                f"against {_share(before)} in the honest federation."
-            )
+            notices.append(notice("agg-mal-accuracy", isolated=figure(isolated), honest=figure(before)))
         else:
             notices.append(self._mean_squared_error())
         failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
-        warnings = [*honest.warnings, *(f"{name} failed and has no result: {why}" for name, why in failed.items())]
-        warnings += [warning for result in found for warning in result.warnings if warning not in warnings]
+        of_failed = [warning("attack-failed", attack=name, why=why) for name, why in failed.items()]
+        warnings = once([*honest.warnings, *of_failed, *(one for result in found for one in result.told)])
         return replace(
             honest, results=[*honest.results, *found], accuracy=accuracy, notices=notices, warnings=warnings,
             failed={**honest.failed, **failed},
@@ -142,7 +145,8 @@ class Isolation:
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
             warnings = below_chance(name, blocks, found["auc"], looked_at)
             cost = Cost(sum(one.seconds for one in chosen) / sum(one.unit for one in chosen))
-            entries.append(AuditResult(name, "server", "local", unit, party, rounds, found, cost, warnings, curves))
+            entry = AuditResult(name, "server", "local", unit, party, rounds, found, cost, curves=curves)
+            entries.append(with_warnings(entry, warnings))
         return entries
 
     def _scored(self, party: str, attack: BaseAttack) -> Scored:
@@ -163,16 +167,13 @@ class Isolation:
             assert auditor.released is not None
             yield party, (auditor.released, auditor.game.candidates.rows.take(auditor.game.truth.mask(Role.EVALUATION)))
 
-    def _mean_squared_error(self) -> str:
+    def _mean_squared_error(self) -> Notice:
         answers = [(self.task.outputs(state, rows.x), rows.y) for _, (state, rows) in self._released()]
         errors = np.concatenate([(said[:, 0] - y) ** 2 for said, y in answers])
         confidence, mean = self.settings.confidence, float(errors.mean())
         half = float(stats.t.ppf((1 + confidence) / 2, len(errors) - 1) * stats.sem(errors))
-        return (
-            f"agg-mal: isolated with the shadow, the parties' models have a mean squared error of {mean:.4g} on "
-            f"{len(errors)} outsiders ({confidence:.0%} interval {max(mean - half, 0.0):.4g}-{mean + half:.4g}, "
-            "Student's t)."
-        )
+        ends = {"low": max(mean - half, 0.0), "high": mean + half}
+        return notice("agg-mal-error", value=mean, **ends, outsiders=len(errors), confidence=confidence)
 
     def _accuracy(self) -> Estimate:
         """Of the parties' models on outsiders; people are the same ones in every party."""
@@ -194,7 +195,3 @@ def only(game: Game, party: str) -> Game:
     subject = None if whole.subject is None else whole.subject[mine]
     part = Candidates(whole.unit, whole.id[mine], whole.party[mine], rows, np.arange(len(mine)), subject)
     return Game(part, Truth(game.truth.id[mine], game.truth.role[mine]))
-
-
-def _share(estimate: Estimate) -> str:
-    return f"{estimate.value:.1%} ({estimate.low:.1%}-{estimate.high:.1%})"

@@ -10,38 +10,44 @@ import numpy as np
 from fedaudit.adversary.attacks.tear import FEWEST
 from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
+from fedaudit.adversary.signals.variants import variants
 from fedaudit.audit import Settings
 from fedaudit.audit.patience import limit
 from fedaudit.audit.settings import own_records
 from fedaudit.errors import FedauditError
-from fedaudit.types import Game, Ints, Role, Task
+from fedaudit.types import Game, Ints, Notice, Role, Task, notice
 
 TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
-TIME = "The search for decision boundaries may ask for"  # how the line begins that says how long it takes
+TIME = "search-time"  # the code of the notice that says how long it takes
 
 
-def told(settings: Settings, task: Task, game: Game) -> tuple[list[str], float]:
+def told(settings: Settings, task: Task, game: Game) -> tuple[list[Notice], dict[str, float]]:
     """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
-    long the search will take, and what a distance means where inputs are binary. Returns these lines, and the
-    seconds."""
-    taught = [attack for attack in settings.attacks if attack.taught]
-    if not taught:
-        return [], 0.0
+    long the search will take, and what a distance means where inputs are binary. Returns these notices, and the seconds
+    of each search, by variant."""
     everyone = np.arange(len(game.candidates))
-    own = own_records(game, everyone, settings.search.own)
-    check_own(taught[0].name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
-    if not any({DISTANCE, DEEPFOOL} & set(attack.signals) for attack in taught):
-        return [], 0.0
-    lines = meaning(inputs_are(game.candidates.rows.x))
-    if not any(DISTANCE in attack.signals for attack in taught):
-        return lines, 0.0
-    every_round = any(DISTANCE in attack.signals and not attack.deferred for attack in taught)
-    check_queries(settings.search, settings.rounds if every_round else 1, task.classes)
-    check_bounds(settings.search.bounds, game)
-    asked = int((own | ~game.of_first())[game.candidates.owner].sum())
-    per_second = speed(task, game, settings.seed)
-    line = duration(asked, settings.search.queries, per_second)
-    return [line, *lines], asked * settings.search.queries / per_second
+    for attack in settings.attacks:
+        if "own" in attack.fitted_on:
+            own = own_records(game, everyone, attack.own or settings.search.own)
+            check_own(attack.name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
+    if not variants(settings.signals, (DISTANCE, DEEPFOOL)):
+        return [], {}
+    searches = {variant: settings.search_of(variant) for variant in variants(settings.signals, [DISTANCE])}
+    for variant, options in searches.items():
+        distance = f"{DISTANCE}{variant}"
+        every_round = any(distance in attack.signals and not attack.deferred for attack in settings.attacks)
+        check_queries(options, settings.rounds if every_round else 1, task.classes)
+        check_bounds(options.bounds, game)
+    per_second = speed(task, game, settings.seed) if searches else 0.0
+    notices, seconds = list[Notice](), dict[str, float]()
+    for variant, options in searches.items():
+        asked = own_records(game, everyone, options.own) | ~game.of_first()
+        records = int(asked[game.candidates.owner].sum())
+        seconds[variant] = records * options.queries / per_second
+        known = {"records": records, "queries": options.queries, "per_second": per_second}
+        notices.append(notice(TIME, **known, given_up=limit(seconds[variant])))
+    kind = inputs_are(game.candidates.rows.x)
+    return [*notices, *([] if kind == "continuous" else [notice("inputs-binary", kind=kind)])], seconds
 
 
 def check_own(name: str, members: int, game: Game) -> None:
@@ -100,25 +106,3 @@ def speed(task: Task, game: Game, seed: int) -> float:
     started = time.perf_counter()
     asked = int(search(labels, some, allowed, starts, Rays.none(*some.shape), BUDGET, 0, None).queries.sum())
     return asked / max(time.perf_counter() - started, 1e-6) if asked > TRIAL else answering
-
-
-def duration(records: int, queries: int, per_second: float) -> str:
-    seconds = records * queries / per_second
-    about = f"about {seconds:.0f} seconds" if seconds < 120 else f"about {seconds / 60:.0f} minutes"
-    length = about if seconds >= 5 else "a few seconds"
-    given_up = f" The search of a round is given up after {limit(seconds) / 60:.0f} minutes."
-    return (
-        f"{TIME} {records * queries:,} labels ({records:,} records, at most "
-        f"{queries:,} each over all rounds): {length} at {per_second:,.0f} labels a second; audit.tear.queries "
-        f"sets how many.{given_up}"
-    )
-
-
-def meaning(kind: str) -> list[str]:
-    if kind == "continuous":
-        return []
-    share = "Inputs" if kind == "binary" else "Some inputs"
-    return [
-        f"{share} are 0 or 1. Distances to decision boundaries are measured at points in between, which are no records "
-        "themselves: an adversary whose queries must be records cannot ask about them."
-    ]

@@ -21,7 +21,7 @@ from fedaudit.questions.canary import plan as canaries
 from fedaudit.questions.coins import Flipped
 from fedaudit.session import adversaries
 from fedaudit.session.assemble import Ours, Request, settled
-from fedaudit.types import Audit, Dataset, Game, Party, Plan, Records
+from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
@@ -58,7 +58,7 @@ class Prepared:
     auditor: Auditor
     defence: Defence
     isolation: Isolation | None = None  # what a malicious aggregator does instead
-    gaps: list[str] = field(default_factory=list)  # planned work that an engine could not do
+    gaps: list[Notice] = field(default_factory=list)  # planned work that an engine could not do
     canaries: canaries.Planned | None = None
 
     @property
@@ -99,7 +99,7 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
         config=config,
         game=game,
         attacks=attacks,
-        notices=(*left_out(dataset, game), *implied, *dataset.notices),
+        notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
         asked=prepared,
         ours=Ours(references, shadow),
     )
@@ -114,29 +114,23 @@ def decided(config: Config, dataset: Dataset) -> Config:
     return config.splitting(split if known else None)
 
 
-def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[str, ...]]:
+def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[Notice, ...]]:
     """The coins of the configuration, if it has any, and a notice about what they imply."""
     federation = config.federation
     if not federation.coins:
         return {}, ()
     if federation.partition == "subjects":
         return {"coins": Flipped("subject")}, ()
-    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (COINS_SPLIT,)
+    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (notice("coins-split"),)
 
 
-COINS_SPLIT = (
-    "federation.coins = true flips a coin for each record, so that people may have records on both sides "
-    '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
-)
-
-
-def left_out(dataset: Dataset, game: Game) -> tuple[str, ...]:
+def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
     """People with a single record, or session, who cannot both be trained on and have one that is not."""
     if game.candidates.unit != "subject":
         return ()
     everybody = len(subjects.people(dataset.records)[0])
-    missing, of = everybody - len(game.candidates), "record" if dataset.session is None else "session"
-    return (f"{missing:,} of {everybody:,} people have a single {of}: left out on both sides.",) if missing else ()
+    missing, sessions = everybody - len(game.candidates), dataset.session is not None
+    return (notice("single-record", people=missing, of=everybody, sessions=sessions),) if missing else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:

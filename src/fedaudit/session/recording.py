@@ -22,7 +22,7 @@ from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, load_manifest
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import Bools, Game, Moment, Observation, Round, State
+from fedaudit.types import Bools, Game, Moment, Notice, Observation, Round, State, gap, notice
 
 Tell = Callable[[str], None]  # shows the user a message
 # What to do about a folder that is taken. It is intact, so this is wrong use and no stored file that was refused.
@@ -125,8 +125,8 @@ class Recording:
 
     def __init__(self, store: Store, begun: bool):
         self.store, self.begun = store, begun
-        self.trouble: str | None = None
-        self.damaged: list[str] = []  # rounds that are not as they were written
+        self.trouble: Notice | None = None
+        self.damaged: list[Notice] = []  # rounds that are not as they were written
 
     @classmethod
     def start(cls, directory: Path, manifest: Mapping[str, Any], force: bool) -> Self:
@@ -162,13 +162,12 @@ class Recording:
         directory = self.store.directory
         return results.load(directory) if self.store.finished and (directory / results.RESULTS).is_file() else None
 
-    def resume(self, auditor: Auditor, tell: Tell) -> tuple[Moment, State | None]:
+    def resume(self, auditor: Auditor, tell: Callable[[Notice], None]) -> tuple[Moment, State | None]:
         """Brings the auditor to where the run stopped. Returns the moment and the model from which it continues."""
         store = self.store
         if not self.begun or store.lineage.now == START:
             return START, None
-        torn = " (the line after it was only half written)" if store.torn else ""
-        tell(f"Resuming after round {store.lineage.newest}{torn}.")
+        tell(notice("resuming", round=store.lineage.newest, torn=bool(store.torn)))
         try:
             model = store.released()
         except DamagedError as error:
@@ -183,23 +182,23 @@ class Recording:
         return store.lineage.now, model
 
     def append(self, round: Round, seen: Observation | None) -> None:
-        self._safely(lambda: self.store.append(round, seen), f" at round {round.index}")
+        self._safely(lambda: self.store.append(round, seen), round.index)
 
     def end(self, status: str, right: Bools | None) -> None:
         self._safely(lambda: self.store.end(status, right))
 
-    def _safely(self, act: Callable[[], object], where: str = "") -> None:
+    def _safely(self, act: Callable[[], object], round: int | None = None) -> None:
         if self.trouble:
             return
         try:
             act()
         except Exception as error:
             reason = getattr(error, "strerror", None) or say(error)
-            kept = f"{self.store.directory} holds the rounds up to {self.store.lineage.newest}"
-            self.trouble = f"Recording stopped{where} ({reason}). Training and audit went on; {kept}."
+            folder, last = str(self.store.directory), self.store.lineage.newest
+            self.trouble = gap("recording-stopped", round=round, why=reason, folder=folder, last=last)
 
 
-def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None) -> list[str]:
+def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None) -> list[Notice]:
     """Hands all stored rounds to an auditor. Returns which rounds were damaged and left out.
 
     After a round that is measured again, the later ones are, too: a search goes on from what the last one found."""
@@ -216,7 +215,7 @@ def feed(store: Store, auditor: Auditor, step: Callable[[], None] = lambda: None
             elif not shown:
                 auditor.passed(entry.round)  # nothing was measured in it
         except DamagedError as error:
-            told.append(f"Round {entry.round}: {error}. That round is left out: it is treated as a gap, not as zero.")
+            told.append(gap("round-damaged", round=entry.round, why=str(error)))
         step()
     for entry in reversed(store.entries()):  # for deferred attacks, which look only at the last models
         if entry.kept and entry.commit and auditor.wants_models():

@@ -25,15 +25,14 @@ from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import Entry
-from fedaudit.trace.manifest import is_former
+from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import Vantage
+from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
+from fedaudit.words import WORDS
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
-
-AGG_MAL = "agg-mal trains a federation of its own"
 
 
 def replay(directory: Path, names: list[str], out: Path, progress: Progress, trust_code: bool = False) -> Document:
@@ -46,6 +45,14 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress, tru
 
 def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> Document:
     directory = store.directory
+    if not store.manifest.get("config"):
+        raise FedauditError(
+            "not-ours",
+            f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
+            "program, not in this folder",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`. Or "
+            "give the records to `fedaudit import` with --game.",
+        )
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
         # The recorded attacks decide which data were set aside before the rest was dealt out.
@@ -75,11 +82,12 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     own = names or manifest.get("attacks")
     attacks = choose(config.audit, None if own is None else [str(name) for name in own])
     check(config.audit, attacks)
-    told = staged.dataset.notices if names else tuple(map(str, manifest.get("notices", ())))
+    told = tuple(as_notices(staged.dataset.notices) if names else recorded_notices(manifest))
     if config.audit.adversary == "agg-mal":
-        if any(attack.learns for attack in attacks) or not own:
-            raise FedauditError("not-kept", f"{AGG_MAL}, which is not in a trace", "Use `fedaudit run` instead.")
-        told += (f"{AGG_MAL}, which is not in a trace: its attacks are left out.",)
+        if any("shadow" in attack.fitted_on for attack in attacks) or not own:
+            what = "agg-mal trains a federation of its own, which is not in a trace"
+            raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
+        told += (notice("agg-mal-not-recorded"),)
     for attack in attacks:
         if any(map(is_outside, attack.signals)) and staged.own is None:
             raise FedauditError(
@@ -104,10 +112,20 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
     )
 
 
+def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
+    """What was told when the run began."""
+    sentences = [str(line) for line in manifest.get("notices", ())]
+    if "told" not in manifest:
+        return [former.notice(sentence, "notice") for sentence in sentences]
+    told = zip(as_notices(manifest["told"]), sentences, strict=True)
+    # Of what only a later version tells, the sentence is known.
+    return [one if one.code in WORDS else replace(one, data={"text": sentence}) for one, sentence in told]
+
+
 def measuring(staged: Staged, task: TorchTask) -> Request:
     """The request of an audit that asks the stored models again, through the defence that served them. The time that
     the run was told for its search says nothing about this one."""
-    told = tuple(line for line in staged.request.notices if not line.startswith(label_only.TIME))
+    told = tuple(told for told in staged.request.notices if told.code != label_only.TIME)
     return replace(staged.request, notices=told).under(defend(staged, task))
 
 
@@ -126,7 +144,7 @@ def canary_game(staged: Staged, recorded: Config, config: Config) -> dict[str, A
     return {"canary": replace(planned.game, names={name: planned.game.names[name] for name in wanted})}
 
 
-def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[str, ...]]:
+def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[Notice, ...]]:
     """The vantages without those whose answers a defence changed, which were not recorded; and a notice about it."""
     vantages = config.audit.vantages
     bending = [each for each in config.defences if isinstance(each, DefenceOptions) and "serve" in each.slots]
@@ -136,7 +154,7 @@ def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[st
     if not holders:
         what = f"the answers that {bending[0].name!r} gave an outsider were not recorded"
         raise FedauditError("not-kept", what, "Use `fedaudit run` instead.")
-    return holders, (f"Left out (the answers that {bending[0].name!r} changed were not recorded): outsider.",)
+    return holders, (notice("answers-not-recorded", defence=bending[0].name),)
 
 
 def must_measure(store: Store, settings: Settings) -> bool:
@@ -146,7 +164,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     earlier = [entry for entry in rounds if entry.round < settings.rounds] or rounds
     again = False
     for attack in settings.attacks:
-        there = stored(rounds if attack.deferred or attack.probes else earlier)
+        there = stored(rounds if attack.deferred else earlier)
         lacking = [signal for signal in attack.signals if signal not in there]
         if lacking and not any(entry.kept for entry in rounds):
             when = "" if attack.deferred else " of every round"
@@ -166,7 +184,7 @@ def stored(rounds: Sequence[Entry]) -> set[str]:
     return there.union(*(names for entry in rounds for names in entry.unobserved.values()))
 
 
-def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
+def released(store: Store, staged: Staged, auditor: Auditor) -> list[Notice]:
     """Sets which records the released model classifies correctly: as recorded, or computed if the run was cut short."""
     right = store.right(staged.game.candidates.rows.y.shape)
     if right is not None or not staged.dataset.classes:
@@ -175,5 +193,5 @@ def released(store: Store, staged: Staged, auditor: Auditor) -> list[str]:
     try:
         auditor.release(store.released(), task=auditor.task or build(staged))
     except DamagedError as error:
-        return [f"The accuracy of the released model is missing: {error}."]
+        return [warning("accuracy-missing", why=str(error))]
     return []

@@ -20,6 +20,7 @@ from fedaudit.session.session import Session, nobody
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, is_former, load_manifest
 from fedaudit.trace.segments import digest
+from fedaudit.words import words
 
 # (what is being done, in how many rounds; 0 if that is not known) -> a context that gives a function to call after each
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
@@ -44,7 +45,7 @@ def run(
         if isinstance(event, RoundDone) and not event.moment.probe:
             steps[-1]()
         elif isinstance(event, Note):
-            tell(event.what)
+            tell(words(event.what))
 
     with opened(prepared, out, force, listen) as session:
         if finished := session.trace and session.trace.finished():
@@ -54,9 +55,9 @@ def run(
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
-        for line in prepared.settings.notices:
-            if line.startswith(label_only.TIME):
-                tell(line)
+        for told in prepared.settings.notices:
+            if told.code == label_only.TIME:
+                tell(words(told))
         after, model = session.resume()
         with progress("Training and auditing", config.federation.rounds - after.round) as step:
             steps.append(step)
@@ -75,7 +76,7 @@ def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody
 def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -> Document:
     """After the last round: what the engine could not do, what is done after the training, and the results."""
     for gap in prepared.gaps:
-        session.gap(gap.rstrip("."))
+        session.gap(gap)
     isolate(prepared, progress)
     with progress("Computing statistics", 0):
         cut = prepared.isolation and not prepared.isolation.complete

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -38,16 +38,25 @@ from fedaudit.trace.lineage import Place
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import Store
-from fedaudit.types import Audit, Moment, Observation, Round, State, Stored
+from fedaudit.types import (
+    Audit,
+    Level,
+    Moment,
+    Notice,
+    Observation,
+    Round,
+    State,
+    Stored,
+    as_notices,
+    gap,
+    notice,
+    once,
+)
+from fedaudit.types.former import Ending
+from fedaudit.words import line
 
 log = logging.getLogger("fedaudit")
 
-NO_LOCAL_MODEL = "no party's own model was observed, so there is no result for the server"
-DAMAGED = "degraded"  # the status of an audit from a trace of which part is not as it was written
-STILL_DONE = (
-    "Interrupted after round {round}. {names} now look at the last model; press Ctrl-C again to leave out the one that "
-    "is at work."
-)
 TOLD = 50  # number of gaps listed in the results; further ones are only counted
 
 
@@ -72,11 +81,11 @@ class Session:
         self.auditor, self.trace, self.strict, self.listen = auditor, trace, strict, listen
         self.about = about or (About.foreign("recorded", auditor) if auditor else None)
         self.snapshot = snapshot
-        self.gaps: list[str] = []  # what is missing from the audit
-        self.notes: list[str] = []  # events after which nothing is missing
+        self.gaps: list[Notice] = []  # what is missing from the audit
+        self.notes: list[Notice] = []  # events after which nothing is missing
         self.withheld: list[Withheld] = []  # updates that the audited party did not send
-        self.odd: list[str] = []  # warnings about stored rounds
-        self.damaged: list[str] = []  # stored rounds that are not as they were written
+        self.odd: list[Notice] = []  # warnings about stored rounds
+        self.damaged: list[Notice] = []  # stored rounds that are not as they were written
         self.salt: str | None = None  # of the recorded run that is replayed
         self.seen: dict[Moment, str] = {}  # digests of what was exchanged, if no trace keeps them
         self.document: Document | None = None
@@ -92,23 +101,25 @@ class Session:
     # ------------------------------------------------------------------ gaps and notes
 
     @contextmanager
-    def guard(self, doing: str) -> Iterator[None]:
-        """An error inside the block becomes a gap, so that the training is not disturbed, unless `strict` is set."""
+    def guard(self, code: str, **data: Any) -> Iterator[None]:
+        """An error inside the block becomes a gap, so that the training is not disturbed, unless `strict` is set.
+
+        `code`: one of `words.FAULTS`, which says what is missing then."""
         try:
             yield
         except OF_OTHERS as error:
             if self.strict:
                 raise
-            self.gap(f"{doing}: {in_words(error)}")
+            self.gap(gap(code, **data, error=code_of(error), why=in_words(error)))
 
-    def gap(self, what: str) -> None:
+    def gap(self, what: Notice) -> None:
         self.gaps.append(what)
         with suppress(Exception):  # a handler of the training's log, or a listener, that fails
-            log.warning("fedaudit: %s", printable(what))
+            log.warning("fedaudit: %s", printable(line(what)))
             self.listen(Gap(what))
 
-    def note(self, what: str) -> None:
-        log.info("fedaudit: %s", printable(what))
+    def note(self, what: Notice) -> None:
+        log.info("fedaudit: %s", printable(line(what)))
         self.notes.append(what)
         self.listen(Note(what))
 
@@ -130,7 +141,7 @@ class Session:
         self.strict = False
         with suppress(Exception):
             settle()
-        self.gap(f"the training ended with {error.__name__} after round {self.last}")
+        self.gap(gap("training-failed", error=error.__name__, round=self.last))
 
     # ------------------------------------------------------------------ resuming
 
@@ -148,18 +159,19 @@ class Session:
             self.odd += store.warnings()
             self.damaged += [*store.damage(), *feed(store, self.auditor, step)]
             self.salt = stored_salt(store.directory)
-            if told := unchecked(store.directory / RUN):
-                self.note(told.rstrip("."))
+            for told in unchecked(store.directory / RUN):
+                self.note(told)
 
-    def remark(self, lines: Iterable[str]) -> None:
+    def remark(self, told: Iterable[Notice]) -> None:
         """Adds warnings about stored rounds."""
-        self.odd += lines
+        self.odd += told
 
     def account(self) -> Stored:
         """The gaps, notes, withheld updates and digests so far."""
         seen = [[moment.round, moment.probe, digests] for moment, digests in self.seen.items()]
         withheld = [plain(each) for each in self.withheld]
-        return {"gaps": list(self.gaps), "notes": list(self.notes), "withheld": withheld, "seen": seen}
+        gaps, notes = ([each.stored() for each in told] for told in (self.gaps, self.notes))
+        return {"gaps": gaps, "notes": notes, "withheld": withheld, "seen": seen}
 
     def state(self, account: Stored | None = None) -> tuple[dict[str, NDArray[Any]], str]:
         """Everything needed to continue in another process: arrays, and the rest as JSON."""
@@ -172,7 +184,7 @@ class Session:
         kept = unflatten(arrays, json.loads(text))
         self.auditor.restore(kept["auditor"])
         account = kept["account"]
-        self.gaps, self.notes = list(account["gaps"]), list(account["notes"])
+        self.gaps, self.notes = _told(account["gaps"], "gap"), _told(account["notes"], "notice")
         self.withheld = [read(Withheld, each) for each in account.get("withheld", [])]
         self.seen = {Moment(round, probe): digests for round, probe, digests in account["seen"]}
 
@@ -192,11 +204,11 @@ class Session:
                 raise  # nothing to report yet
             sights = [sight for _, sight in self.auditor.panels if sight.pending]
             if waiting := sorted({name for sight in sights for name in sight.later - sight.settled}):
-                self.listen(Note(STILL_DONE.format(round=self.auditor.last_round, names=", ".join(waiting))))
+                self.listen(Note(notice("still-looking", round=self.auditor.last_round, attacks=waiting)))
 
     def observe(self, round: Round) -> None:
         """Takes in one round, or one probe, when it ends."""
-        with self.guard(f"round {round.index} is missing"):
+        with self.guard("round-missing", round=round.index):
             start, made = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
             place = self.trace.store.lineage.place(round.moment, start, made) if self.trace else Place()
             if self._is_repeated(round, place, start, made):
@@ -226,9 +238,9 @@ class Session:
                 return False
             same = before == whole
         if same:
-            self.note(f"round {round.index} arrived twice, with the same content: it is counted once")
+            self.note(notice("round-twice", round=round.index))
         else:
-            self.gap(f"round {round.index} arrived again with other content: only the first delivery is audited")
+            self.gap(gap("round-again", round=round.index))
         return True
 
     def _record(self, round: Round, seen: Observation | None) -> None:
@@ -236,15 +248,15 @@ class Session:
             before = self.trace.trouble
             self.trace.append(round, seen)
             if self.trace.trouble and not before:
-                log.warning("fedaudit: %s", self.trace.trouble)
+                log.warning("fedaudit: %s", line(self.trace.trouble))
                 self.listen(Gap(self.trace.trouble))
 
     def _start_over(self, former: Auditor) -> None:
         """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
         assert self.trace is not None
         self.auditor = former.fresh()
-        for line in feed(self.trace.store, self.auditor):
-            self.gap(line.rstrip("."))
+        for damaged in feed(self.trace.store, self.auditor):
+            self.gap(damaged)
 
     def _tell(self, round: Round) -> None:
         if self.auditor is None:
@@ -264,18 +276,18 @@ class Session:
         `incomplete`: why the run is not complete although all rounds were seen.
         """
         self.document = None
-        with self.guard("there are no results"):
+        with self.guard("no-results"):
             self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:
-            with self.guard("the results could not be written"):
+            with self.guard("results-unwritten"):
                 self.document = self._saved(self.document, out)
         if self.trace is not None:
-            with self.guard("the record has no end"), closing(self.trace.store):
+            with self.guard("record-without-end"), closing(self.trace.store):
                 right = self.auditor.right_answers() if self.auditor else None
                 self.trace.end(self._ended(), right)
         self.closed = True
         if self.document is not None:
-            with self.guard("the results could not be passed on"):
+            with self.guard("results-not-passed-on"):
                 self.listen(Finished(self.document))
         return self.document
 
@@ -295,26 +307,29 @@ class Session:
             exposed = most_exposed(auditor, mine, self._salt(out))
         odd = [*self.odd, *(trace.store.warnings() if trace else [])]
         damaged = [*self.damaged, *([*trace.store.damage(), *trace.damaged] if trace else [])]
-        missing = sentences([*self.gaps, *([NO_LOCAL_MODEL] if auditor.unseen else [])])
+        missing = some([*self.gaps, *([gap("no-local-model")] if auditor.unseen else [])])
         missing += [*([trace.trouble] if trace and trace.trouble else []), *damaged]
         seen, planned = auditor.last_round, auditor.settings.rounds
         partly = f"up to round {seen} of {planned}" if seen < planned else ""
+        ended: Ending
         if about.is_ours:
-            status = f"interrupted at round {seen}" if partly else incomplete or "complete"
-            status = DAMAGED if damaged else status
+            status, ended = incomplete or "complete", "interrupted" if incomplete else "complete"
+            if partly:
+                status, ended = f"interrupted at round {seen}", "interrupted"
+            if damaged:
+                status = ended = "degraded"
         else:
             lost = ["with damaged rounds"] if damaged else ["with gaps"] if missing else []
             short = [*lost, *([partly] if partly else [])]
-            status = f"recorded {', '.join(short)}" if short else "complete"
-            missing += [f"Seen {partly} planned rounds."] if partly else []
+            status, ended = (f"recorded {', '.join(short)}", "recorded") if short else ("complete", "complete")
+            missing += [gap("seen-partly", seen=seen, planned=planned)] if partly else []
         understates = understated(auditor.game)
-        warnings = list(dict.fromkeys([*found.warnings, *understates, *odd, *missing]))
-        found = replace(found, warnings=warnings, notices=[*found.notices, *sentences(self.notes)])
-        info = replace(
-            about.info(auditor, status, max(0.0, time.perf_counter() - self.started)), withheld=tuple(self.withheld)
-        )
+        warnings = once([*found.warnings, *understates, *odd, *missing])
+        found = replace(found, warnings=warnings, notices=[*found.notices, *some(self.notes)])
+        info = about.info(auditor, status, max(0.0, time.perf_counter() - self.started))
+        info = replace(info, ended=ended, withheld=tuple(self.withheld))
         for name, asked in auditor.settings.asked.items():
-            told = named(name).warned(asked, found.headlines, info.guarantee)
+            told = as_notices(named(name).warned(asked, found.headlines, info.guarantee), "warning")
             found = replace(found, warnings=[*told, *found.warnings])
         return Document.of(found, info, missing, exposed, understates)
 
@@ -334,24 +349,32 @@ class Session:
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
                 raise
-            lost = f"The results could not be written to {out} ({error.strerror}): they are only shown here."
-            self.gap(lost.rstrip("."))
-            return replace(document, warnings=[*document.warnings, lost], degraded=[*document.degraded, lost])
+            lost = gap("results-shown-only", folder=str(out), why=error.strerror)
+            self.gap(lost)
+            return document.lacking(lost)
         return document
 
 
 def flipped_about(auditor: Auditor) -> str | None:
     """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
     coins = auditor.settings.asked.get("coins")
-    tuned = any(attack.tunes for attack in auditor.settings.attacks)
+    tuned = any("known" in attack.fitted_on for attack in auditor.settings.attacks)
     return None if coins is None else results.TOLD if tuned else coins.unit
 
 
-def sentences(lines: list[str]) -> list[str]:
-    told = lines[:TOLD]
-    if len(lines) > TOLD:
-        told = [*told, f"and {len(lines) - TOLD} more like these"]
-    return [line[0].upper() + line[1:].rstrip(".") + "." for line in told]
+def some(told: Sequence[Notice]) -> list[Notice]:
+    """The first of them, and how many more there are."""
+    rest = [Notice("more", told[0].level, {"count": len(told) - TOLD})] if len(told) > TOLD else []
+    return [*told[:TOLD], *rest]
+
+
+def _told(stored: Iterable[Any], level: Level) -> list[Notice]:
+    """An earlier version kept lines, which are sentences once they are in the results."""
+    return [*as_notices(Notice("line", level, {"text": each}) if isinstance(each, str) else each for each in stored)]
+
+
+def code_of(error: BaseException) -> str:
+    return error.code if isinstance(error, FedauditError) else "fault"
 
 
 def in_words(error: Exception | SystemExit) -> str:

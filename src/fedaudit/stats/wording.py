@@ -110,7 +110,7 @@ def fpr_of(name: str) -> float | None:
 
 def since_round(curve: Curve | None, chance: float) -> int | None:
     """The first round from which the simultaneous band's lower end stays above chance; unobserved rounds are gaps."""
-    if curve is None or "simultaneous" not in curve.method.lower():
+    if curve is None or not curve.simultaneous:
         return None
     first: int | None = None
     for x, low in zip(curve.x, curve.low, strict=False):

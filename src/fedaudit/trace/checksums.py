@@ -12,6 +12,7 @@ from pathlib import Path
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import Lock
 from fedaudit.trace import journal
+from fedaudit.types import Notice, notice
 
 JOURNAL = "journal.jsonl"
 EVENT = "files"
@@ -73,13 +74,11 @@ def vouched(path: Path) -> bool:
     return bool(_recorded(path))
 
 
-def unchecked(path: Path) -> str:
-    """The sentence about a file that nothing vouches for; empty if a journal does."""
+def unchecked(path: Path) -> list[Notice]:
+    """What is to be said of a file that nothing vouches for; nothing if a journal does."""
     if _recorded(path):
-        return ""
-    damaged = len(journal.read(path.with_name(JOURNAL)).damaged)
-    why = f"{damaged} lines of {JOURNAL} are damaged" if damaged else f"there is no {JOURNAL} beside it that has one"
-    return f"{path.name} has no checksum ({why}): whether it was changed cannot be told."
+        return []
+    return [notice("no-checksum", file=path.name, damaged=len(journal.read(path.with_name(JOURNAL)).damaged))]
 
 
 def _recorded(path: Path) -> set[str]:

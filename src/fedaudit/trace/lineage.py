@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedaudit.trace.segments import UNSEEN_DIGEST, Key, Part
-from fedaudit.types import Moment
+from fedaudit.types import Moment, Notice, warning
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Lineage:
         self.branch = 0
         self.resumed: list[int] = []
         self.ended: Mapping[str, Any] | None = None
-        self.notes: list[str] = []
+        self.notes: list[Notice] = []
 
     @property
     def newest(self) -> int:
@@ -120,12 +120,11 @@ class Lineage:
         elif kind == "late":
             moment = _moment(event)
             self.entries[event["branch"], moment].parties[event["party"]] = Delivered(**event["sent"])
-            self._note(f"{_named(moment)}: the answer of party {event['party']!r} came late.")
+            self._note(warning("answer-late", round=moment.round, probe=moment.probe, party=event["party"]))
         elif kind == "conflict":
             moment = _moment(event)
             self.conflicts.add((event["branch"], moment, event["party"], event["state"]))
-            whose = f"party {event['party']!r} answered"
-            self._note(f"{_named(moment)}: {whose} twice, with different models. The first answer counts.")
+            self._note(warning("answers-differ", round=moment.round, probe=moment.probe, party=event["party"]))
         elif kind == "resumed":
             self.resumed.append(event["round"])
         elif kind == "ended":
@@ -150,18 +149,13 @@ class Lineage:
     def _open(self, entry: Entry, origin: int | None) -> None:
         last = entry.round - 1 if origin is None else min(origin, entry.round - 1)
         left_out = sorted(r for r in self.current if r > last)
-        started = (
-            "an unknown model" if origin is None else f"the model of round {origin}" if origin else "the first model"
-        )
-        told = f"Round {entry.round} started from {started}, not from the last one: the server went back"
-        rest = f"; its earlier {spans(left_out)} {'is' if len(left_out) == 1 else 'are'} left out" if left_out else ""
-        self._note(f"{told}{rest}.")
+        self._note(warning("went-back", round=entry.round, origin=origin, left_out=left_out))
         self.current = {r: e for r, e in self.current.items() if r <= last}
         self.probes = {moment: e for moment, e in self.probes.items() if moment.round <= last}
 
-    def _note(self, sentence: str) -> None:
-        if sentence not in self.notes:
-            self.notes.append(sentence)
+    def _note(self, told: Notice) -> None:
+        if told not in self.notes:
+            self.notes.append(told)
 
     def missing(self) -> list[int]:
         """The rounds before the newest that are not recorded."""
@@ -178,20 +172,3 @@ def _spent(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 def _moment(event: Mapping[str, Any]) -> Moment:
     """Only events of probes say which probe."""
     return Moment(int(event["round"]), int(event.get("probe", 0)))
-
-
-def _named(moment: Moment) -> str:
-    return f"Round {moment.round}, probe {moment.probe}" if moment.probe else f"Round {moment.round}"
-
-
-def spans(rounds: list[int]) -> str:
-    """`round 3`, `rounds 3-5 and 9`: for sentences."""
-    groups: list[list[int]] = []
-    for r in rounds:
-        if groups and groups[-1][-1] == r - 1:
-            groups[-1].append(r)
-        else:
-            groups.append([r])
-    words = [str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in groups]
-    joined = " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
-    return f"round{'s' if len(rounds) != 1 else ''} {joined}"

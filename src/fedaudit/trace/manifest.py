@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.trace import checksums
 from fedaudit.trace.segments import checksum
+from fedaudit.types import Level
 
 SCHEMA = 1
 RUN = "run.json"
@@ -15,12 +16,13 @@ MAX_BYTES = 64 * 2**20
 
 Manifest = Mapping[str, Any]
 
-# The kinds of what is read from it, wherever it is there. Lists hold text, unless they hold a claim each.
+# The kinds of what is read from it, wherever it is there. Lists hold text, but for claims and notices.
 KINDS: dict[str, type | tuple[type, ...]] = {
     "config": dict,
     "keep": str,
     "attacks": list,
     "notices": list,
+    "told": list,
     "guarantee": (list, type(None)),
     "data": str,
     "start": str,
@@ -73,13 +75,20 @@ def _wrong(manifest: Any) -> str:
         value = manifest.get(key)
         if key in manifest and not isinstance(value, kind):
             return f"{key} is of another kind than a run has"
-        inside = dict if key == "guarantee" else str
+        inside = dict if key in ("guarantee", "told") else str
         if isinstance(value, list) and not all(isinstance(item, inside) for item in value):
             return f"{key} holds something of another kind than a run has"
+    if any(not _is_notice(told) for told in manifest.get("told", ())):
+        return "told holds something other than notices"
     weights = manifest.get("weights_per_member", {}).values()
     if any(isinstance(weight, bool) or not isinstance(weight, int | float) for weight in weights):
         return "weights_per_member holds something other than numbers"
     return ""
+
+
+def _is_notice(told: dict[str, Any]) -> bool:
+    texts = isinstance(told.get("code"), str) and told.get("level") in get_args(Level)
+    return texts and isinstance(told.get("data"), dict)
 
 
 def _unreadable(path: Path, why: str) -> FedauditError:

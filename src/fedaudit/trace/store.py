@@ -26,7 +26,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import Lock, refuse_links, sweep, write_atomically
 from fedaudit.trace import checksums, journal
 from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.lineage import Delivered, Entry, Lineage, spans
+from fedaudit.trace.lineage import Delivered, Entry, Lineage
 from fedaudit.trace.manifest import RUN, SCHEMA, Manifest, load_manifest
 from fedaudit.trace.segments import (
     UNSEEN_DIGEST,
@@ -41,7 +41,7 @@ from fedaudit.trace.segments import (
     unpack_signals,
     unpack_state,
 )
-from fedaudit.types import UNSEEN, Bools, Measured, Observation, Round, State, Trained
+from fedaudit.types import UNSEEN, Bools, Measured, Notice, Observation, Round, State, Trained, gap, warning
 
 SIGNALS, ROUNDS = "signals", "rounds"
 
@@ -289,22 +289,22 @@ class Store:
         """Keeps the checksums of files that are about to be written beside the trace."""
         self._record(checksums.event(found))
 
-    def damage(self) -> list[str]:
+    def damage(self) -> list[Notice]:
         """Lines of the journal that are not as they were written. An audit without them is degraded."""
-        found = [f"Line {n} of {JOURNAL} is damaged and was skipped." for n in sorted(self.damaged_lines)]
+        found = [gap("line-damaged", line=n) for n in sorted(self.damaged_lines)]
         if self.removed:
-            found.append(f"{self.removed} numbered lines of {JOURNAL} are not there any more.")
+            found.append(gap("lines-removed", lines=self.removed))
         return found
 
-    def incomplete(self) -> list[str]:
+    def incomplete(self) -> list[Notice]:
         """Why not all rounds that were done may be recorded; empty if nothing speaks for that."""
         found, later = self.damage(), self._unlisted()
         if self.torn:
-            found.append(f"The last line of {JOURNAL} was only half written.")
+            found.append(gap("line-torn"))
         if missing := self.lineage.missing():
-            found.append(f"There is no record of {spans(missing)}.")
+            found.append(gap("rounds-lacking", rounds=missing))
         if later:
-            found.append(f"There are files of {spans(later)}, and no line of {JOURNAL} about it.")
+            found.append(gap("files-unlisted", rounds=later))
         return found
 
     def _unlisted(self) -> list[int]:
@@ -313,10 +313,10 @@ class Store:
         found = {int(name.name[:5]) for name in names if re.match(r"\d{5}\b", name.name)}
         return sorted(number for number in found if number > self.lineage.newest)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Notice]:
         """Warnings about the rounds: damaged lines, gaps, conflicts, branches."""
         missing = self.lineage.missing()
-        gaps = [f"There is no record of {spans(missing)}. It is treated as a gap, not as zero."] if missing else []
+        gaps = [warning("no-record", rounds=missing)] if missing else []
         return [*self.damage(), *gaps, *self.lineage.notes]
 
     def _load(self, path: Path, expected: str) -> State:

@@ -33,6 +33,7 @@ from fedaudit.types.game import (
     Truth,
     Vantage,
 )
+from fedaudit.types.notices import Level, Notice, as_notices, gap, notice, once, warning
 from fedaudit.types.world import (
     UNSEEN,
     Bools,
@@ -43,6 +44,7 @@ from fedaudit.types.world import (
     ModelKind,
     Moment,
     Party,
+    PlainModel,
     Plan,
     Records,
     Round,
@@ -76,12 +78,15 @@ __all__ = [
     "Headline",
     "Ints",
     "Kind",
+    "Level",
     "Measured",
     "ModelKind",
     "Moment",
     "MoreExposed",
+    "Notice",
     "Observation",
     "Party",
+    "PlainModel",
     "Plan",
     "Records",
     "Role",
@@ -97,4 +102,9 @@ __all__ = [
     "Unit",
     "Vantage",
     "VantageName",
+    "as_notices",
+    "gap",
+    "notice",
+    "once",
+    "warning",
 ]

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedaudit.types.game import Vantage
+from fedaudit.types.notices import Notice
 from fedaudit.types.stored import (
     METRIC,
     WORD,
     Count,
+    Flag,
     Many,
     Number,
     OrNull,
@@ -98,6 +100,7 @@ class Curve:
     low: Many[OrNull[Number]]
     high: Many[OrNull[Number]]
     method: str
+    simultaneous: Annotated[Flag, if_any("whether the band holds for all x at once")] = False
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class AuditResult:
     round: Count
     estimates: Estimates
     cost: Cost
-    warnings: Many[str] = ()
+    warnings: Annotated[Many[str], Field(description="sentences; `told` has their codes")] = ()
     curves: Annotated[Mapping[str, Curve], if_any()] = field(default_factory=dict)
     layer: Annotated[str | None, if_known("the layer that the attack looked at, where it looks at one")] = None
     beside: Annotated[
@@ -162,6 +165,7 @@ class AuditResult:
     ] = field(default_factory=dict)
     canary: Annotated[Exhibit | None, if_known("the first canary, as it was crafted last")] = None
     question: Annotated[str, if_any("what the result answers; empty: a former version wrote it")] = ""
+    told: Annotated[Many[Notice], if_any("the warnings as codes with their data, in the same order")] = ()
 
 
 @dataclass(frozen=True)
@@ -213,9 +217,9 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
-    warnings: Sequence[str]
-    notices: Sequence[str] = ()
+    warnings: Sequence[Notice]
+    notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
     glossary: Mapping[str, str] = field(default_factory=dict)  # what each attack does, in a line
-    useless: str = ""  # why the model itself is worth nothing
+    useless: Notice | None = None  # why the model itself is worth nothing
     more_exposed: Sequence[MoreExposed] = ()

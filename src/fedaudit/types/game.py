@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.types.notices import Notice
 from fedaudit.types.world import Bools, Ints, Moment, Records, Strings, Unit
 
 
@@ -169,11 +170,11 @@ class Measured:
     values: Mapping[str, NDArray[Any]]
     seconds: float
     epoch_seconds: float  # how long one epoch of the audited training took
-    failed: Mapping[str, str] = field(default_factory=dict)  # signals that could not be computed, and why
+    failed: Mapping[str, Notice] = field(default_factory=dict)  # signals that could not be computed, and why
     unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
     layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
     queries: int = 0  # how many records the model was asked about
-    notes: tuple[str, ...] = ()  # problems that did not cost any value
+    notes: tuple[Notice, ...] = ()  # problems that did not cost any value
     spent: Mapping[str, float] = field(default_factory=dict)
 
 

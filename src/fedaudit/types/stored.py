@@ -21,7 +21,7 @@ from pydantic import (
     WrapSerializer,
     WrapValidator,
 )
-from pydantic_core import PydanticKnownError, to_jsonable_python
+from pydantic_core import PydanticKnownError
 
 T = TypeVar("T")
 WORD = "[a-z][a-z0-9]*(-[a-z0-9]+)*"  # the shape of a unit: record, class-share
@@ -57,16 +57,11 @@ def _write_list(value: Any, write: SerializerFunctionWrapHandler) -> Any:
     return write(list(value))
 
 
-def _write_anything(value: Any) -> Any:
-    return to_jsonable_python(value, inf_nan_mode="null")
-
-
 Flag = Annotated[bool, Field(strict=True), PlainSerializer(bool)]
 Whole = Annotated[int, Field(strict=True), AfterValidator(_of_usual_size), PlainSerializer(int)]
 Count = Annotated[int, Field(strict=True, ge=0), AfterValidator(_of_usual_size), PlainSerializer(int)]
 Positive = Annotated[int, Field(strict=True, ge=1), AfterValidator(_of_usual_size), PlainSerializer(int)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False), PlainSerializer(float)]
-Anything = Annotated[Any, PlainSerializer(_write_anything)]
 # A number or an interval, or null: NaN and infinity become null.
 OrNull = Annotated[T | None, WrapValidator(_read_known), WrapSerializer(_write_known)]
 # Any sequence is written as a list; a list is read as a tuple.

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.types.notices import Notice
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -55,7 +57,7 @@ class Dataset:
     classes: int
     session: str | None = None
     holder: str | None = None
-    notices: tuple[str, ...] = ()  # what the report must say about how they were read
+    notices: tuple[Notice | str, ...] = ()  # what the report must say about how they were read
     vocabulary: tuple[str, ...] = ()  # of text, where it is known: what each token stands for
     # What the numbers of an attribute, or of the classes (under "label"), stand for, where they had been others.
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -74,15 +76,25 @@ class Trained:
     epoch_seconds: float
 
 
-class Task(Protocol):
-    """Computes the outputs of a model, given as a state, for records."""
+class PlainModel(Protocol):
+    """What a model of any framework offers, in plain arrays, so that it can be audited."""
 
     @property
-    def classes(self) -> int: ...
+    def classes(self) -> int:
+        """How many; 0 for regression."""
+        ...
 
-    def initial(self, seed: int) -> State: ...
+    def initial(self, seed: int) -> State:
+        """A first state: the names, shapes and types of what parties exchange."""
+        ...
 
-    def outputs(self, state: State, x: NDArray[Any]) -> Floats: ...
+    def outputs(self, state: State, x: NDArray[Any]) -> Floats:
+        """Logits, one row for each record; for regression one value."""
+        ...
+
+
+class Task(PlainModel, Protocol):
+    """Computes the outputs of a model, given as a state, for records."""
 
     def asking(self, state: State) -> Callable[[NDArray[Any]], Floats]:
         """`outputs` of one model, for many small questions: its weights are loaded once."""

@@ -3,18 +3,22 @@
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import choose, fuse
+from fedaudit.adversary.attacks import choose
 from fedaudit.adversary.attacks.base import Evidence
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import LayerAttack
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.reductions import Mean
-from fedaudit.config.schema import parse
+from fedaudit.config.schema import Audit, parse
 from fedaudit.errors import FedauditError
 from fedaudit.session import adversaries as adversary
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Floats, Grant, Moment
 from tests.worlds import config, watch
+
+
+def fuse(*names: str, weights: tuple[float, ...] | None = None) -> Fusion:
+    return Fusion(names or None, weights).configured(Audit())
 
 
 def series(rounds: int = 8, n: int = 40, columns: int = 4) -> Floats:
@@ -44,7 +48,7 @@ def test_the_least_varying_layer_is_chosen_and_never_the_sum_of_layers() -> None
 def test_fusion_is_the_sum_of_standardised_parts() -> None:
     cosine, rng = series(), np.random.default_rng(1)
     confidence = rng.random((8, 40)).cumsum(axis=0)
-    attack = fuse(("gradient-cosine", "fta-confidence"), (2.0, 1.0))
+    attack = fuse("gradient-cosine", "fta-confidence", weights=(2.0, 1.0))
     reduction = attack.reduce(40)
     for index in range(8):
         reduction.observe(Moment(index + 1), {"gradient-cosine": cosine[index], "confidence": confidence[index]})
@@ -67,21 +71,23 @@ def test_fusion_is_undefined_as_long_as_a_part_is() -> None:
 
 def test_fusion_by_configuration() -> None:
     audit = parse({"audit": {"fusion": {"attacks": ["fta-logit", "loss"], "weights": [1, 3]}}}).audit
-    (attack,) = choose(["fusion"], fusion=fuse(audit.fusion.attacks, audit.fusion.weights))
-    assert attack.signals == ("logit", "loss")
-    assert attack == fuse(("fta-logit", "loss"), (1.0, 3.0))
+    (attack,) = choose(["fusion"], audit)
+    assert isinstance(attack, Fusion)
+    assert (attack.name, attack.signals) == ("fusion", ("logit", "loss"))
+    same = fuse("fta-logit", "loss", weights=(1.0, 3.0))
+    assert (attack.parts, attack.shares) == (same.parts, same.shares)
     for wrong in ({"attacks": ["loss"]}, {"attacks": ["loss", "loss"]}, {"weights": [1]}, {"weights": [1, -1]}):
         with pytest.raises(FedauditError, match="bad-value"):
             parse({"audit": {"fusion": wrong}})
     for name in ("fusion", "fta-confidense"):
         with pytest.raises(FedauditError, match="unknown-attack"):
-            fuse((name, "loss"))
+            fuse(name, "loss")
 
 
 def test_fusion_looks_where_all_of_its_parts_can() -> None:
-    assert Grant.UPDATE not in fuse(("gradient-cosine", "loss")).needs
-    assert Grant.UPDATE in fuse(("gradient-cosine", "fedmia")).needs
-    assert Grant.EVERY_ROUND not in fuse(("loss", "modified-entropy")).needs
+    assert Grant.UPDATE not in fuse("gradient-cosine", "loss").needs
+    assert Grant.UPDATE in fuse("gradient-cosine", "fedmia").needs
+    assert Grant.EVERY_ROUND not in fuse("loss", "modified-entropy").needs
 
 
 def test_fusion_beside_a_lone_server_with_a_part_that_sees_local_models_only() -> None:
@@ -96,20 +102,20 @@ def test_the_spread_of_references_reaches_the_parts() -> None:
     audit = parse({"audit": {"attacks": ["fusion"], "reference": {"variance": "record"}, "fusion": fusion}}).audit
     (attack,) = adversary.choose(audit, audit.attacks)
     assert isinstance(attack, Fusion)
-    assert attack.parts[0] == KTA(variance="record")
+    assert attack.parts[0] == KTA(spread="record")
 
 
 @pytest.mark.parametrize(("name", "why"), [("merlin", "only at the last model"), ("cs-mia", "a shadow")])
 def test_what_fusion_cannot_use_is_told_why(name: str, why: str) -> None:
     with pytest.raises(FedauditError, match=why):
-        fuse((name, "loss"))
+        fuse(name, "loss")
 
 
 def test_a_nan_among_the_known_non_members_spoils_nothing() -> None:
     features = series().mean(axis=0)
     features[3] = np.nan
     assert LayerAttack().fit(Evidence(features)).layer == 1
-    attack = fuse(("gradient-cosine", "loss"))
+    attack = fuse("gradient-cosine", "loss")
     reduction = attack.reduce(40)
     for index in range(2):
         reduction.observe(Moment(index + 1), {"gradient-cosine": features, "loss": np.linspace(0, 1, 40)})

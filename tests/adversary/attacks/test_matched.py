@@ -11,6 +11,7 @@ from fedaudit.session.assemble import filter_options
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit
+from fedaudit.words import all_words
 from tests.worlds import config, null_world, watch
 
 ASKED: dict[str, Any] = {
@@ -53,7 +54,7 @@ def test_known_non_members_that_it_is_fitted_on_set_no_threshold() -> None:
     for fit, bars in (("all", False), ("nonmembers", True)):
         prepared = prepare(config(audit={"attacks": ["matched-filter"], "matched": {"fit": fit}}))
         (attack,) = prepared.settings.attacks
-        assert attack.fits is bars
+        assert attack.calibrates_less is bars
         prepared.auditor.observe(next(rounds(prepared)))
         sight, scores = prepared.auditor.panels.everyone, prepared.auditor.case().scores
         known = int((sight.role == "calibration").sum())
@@ -106,7 +107,7 @@ def test_too_few_known_non_members_to_whiten_are_said() -> None:
     def notices(fit: str) -> list[str]:
         shares = {"parties": 4, "members": 0.6, "nonmembers": 0.35}
         prepared = prepare(config(federation=shares, audit={"attacks": ["matched-filter"], "matched": {"fit": fit}}))
-        return [notice for notice in prepared.settings.notices if "plain cosine" in notice]
+        return [notice for notice in all_words(prepared.settings.notices) if "plain cosine" in notice]
 
     assert notices("all") == []
     (notice,) = notices("nonmembers")

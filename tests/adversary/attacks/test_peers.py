@@ -16,6 +16,7 @@ from fedaudit.session.about import About
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Estimate, Floats, Moment, Role
+from fedaudit.words import all_words
 from tests.views import local_views, signals
 from tests.worlds import config, null_world, watch
 
@@ -116,7 +117,7 @@ def test_T11_outsiders_and_other_parties_are_two_questions() -> None:
     fedmia = entries(audit, "fedmia")[None]["auc"]
     assert fedmia.low is not None
     assert fedmia.low > 0.5
-    assert any("names the party" in notice for notice in audit.notices)
+    assert any("names the party" in notice for notice in all_words(audit.notices))
     about = About.foreign("t11", prepared.auditor)
     document = Document.of(audit, about.info(prepared.auditor, "complete", 1.0))
     jsonschema.validate(document.to_json(), json.loads(SCHEMA_FILE.read_text()))
@@ -141,7 +142,7 @@ def test_naming_the_party_counts_for_what_it_exceeds() -> None:
     assert excess.value == pytest.approx(own - 1)
     assert excess.low is not None
     assert excess.low <= 0
-    assert any("that training gives it away is not shown" in notice for notice in audit.notices)
+    assert any("that training gives it away is not shown" in notice for notice in all_words(audit.notices))
 
 
 def test_T11_a_leak_exceeds_the_same_attack_on_outsiders() -> None:
@@ -154,7 +155,7 @@ def test_T11_a_leak_exceeds_the_same_attack_on_outsiders() -> None:
     assert outside.low is not None
     assert outside.high is not None
     assert outside.low <= 1 / 3 <= outside.high
-    assert any("source: training gives the party away" in notice for notice in audit.notices)
+    assert any("source: training gives the party away" in notice for notice in all_words(audit.notices))
 
 
 def test_a_party_without_peers_in_its_rounds_has_no_value_and_costs_no_other() -> None:

@@ -8,12 +8,11 @@ from fedaudit.adversary.attacks.reference import (
     KTA,
     RMIA,
     Distillation,
-    DistillationFraction,
     LiRA,
     ReferenceAttack,
-    RMIASlope,
     Variance,
 )
+from fedaudit.adversary.attacks.trajectory import Followed
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.types import Bools, Floats, Moment
 
@@ -54,12 +53,12 @@ def test_lira_is_the_gaussian_likelihood_ratio(variance: Variance) -> None:
 
 
 @pytest.mark.parametrize("metric", ["loss", "confidence", "logit"])
-def test_kta_is_the_same_ratio_on_slopes(metric: str) -> None:
+def test_kta_is_the_same_ratio_on_slopes(metric: Followed) -> None:
     rng = np.random.default_rng(1)
     rounds = [1, 2, 5, 6]
     target, references = rng.normal(size=(4, 30)), rng.normal(size=(4, 30, N))
     inside = draw()[2]
-    attack = KTA(of=metric)
+    attack = KTA(signal=metric)
     reduction = attack.reduce(30)
     for i, round in enumerate(rounds):
         had = inside.astype(float)
@@ -71,7 +70,7 @@ def test_kta_is_the_same_ratio_on_slopes(metric: str) -> None:
 
 def test_one_round_has_no_score_yet() -> None:
     target, references, inside = draw()
-    for attack in (KTA(), RMIASlope()):
+    for attack in (KTA(), RMIA(slope=True)):
         reduction = attack.reduce(30)
         assert np.isnan(attack.score(reduction.features())).all()
         had = inside.astype(float)
@@ -81,7 +80,7 @@ def test_one_round_has_no_score_yet() -> None:
 
 def test_distillation_looks_at_the_references_without_the_record() -> None:
     target, references, inside = draw()
-    fraction = last_round(DistillationFraction(), target, references, inside)
+    fraction = last_round(Distillation(fraction=True), target, references, inside)
     continuous = last_round(Distillation(variance="record"), target, references, inside)
     for i in range(len(target)):
         out = references[i][~inside[i]]

@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedaudit.adversary.attacks import SUBJECT, choose
+from fedaudit.adversary.attacks import DEFAULTS, choose, every, made
 from fedaudit.adversary.attacks.base import Evidence, Own
 from fedaudit.adversary.attacks.reference import Beside
 from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectRounds, best_threshold, shares
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.updates import FILTER, STRENGTH
+from fedaudit.config.schema import Audit
 from fedaudit.types import Floats, Moment
 
 OUTSIDE = "outside-plain-reference-loss"
@@ -27,31 +28,31 @@ ROWS = {
 
 
 def test_every_attack_has_a_row() -> None:
-    assert set(ROWS) == set(SUBJECT)
+    assert set(ROWS) == set(every("subject"))
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_attack_contract(name: str) -> None:
-    attack = SUBJECT[name].make()
+    attack = made(name)
     assert attack.name == name
     assert attack.signals == ROWS[name]
     assert set(attack.signals) <= set(NEEDS)
     assert dataclasses.is_dataclass(attack)
-    assert attack == SUBJECT[name].make()
+    assert attack == made(name)
     assert attack.question == "subject"
-    assert attack.tunes
+    assert "known" in attack.fitted_on
 
 
 def test_the_default_ones_are_chosen_in_a_game_about_people() -> None:
-    expected = [name for name, entry in SUBJECT.items() if entry.default]
-    assert [attack.name for attack in choose(None, unit="subject")] == expected
+    expected = list(DEFAULTS["subject"])
+    assert [attack.name for attack in choose(None, Audit(unit="subject"))] == expected
     assert not set(expected) & {attack.name for attack in choose(None)}
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_higher_means_member(name: str) -> None:
     """Subject 0 is learnt fast and made the update; a known member is like it, the others are not."""
-    attack = SUBJECT[name].make()
+    attack = made(name)
     rng = np.random.default_rng(0)
     reduction = attack.reduce(20)
     speed = np.concatenate([[6.0, 6.0], rng.normal(2, 0.1, 18)])
@@ -118,7 +119,7 @@ def test_rounds_counts_falls_and_skips_what_was_not_observed() -> None:
 def test_references_are_what_other_people_make_likely(name: str) -> None:
     rng = np.random.default_rng(0)
     target, references = rng.random(5), rng.random((5, 4))
-    attack = SUBJECT[name].make()
+    attack = made(name)
     kept = attack.reduce(5)
     assert isinstance(kept, Beside)
     kept.observe(Moment(1), {"loss": target, OUTSIDE: references})

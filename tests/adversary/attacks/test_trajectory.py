@@ -1,13 +1,12 @@
 """The free-training attacks, against least squares done the slow way."""
 
 from collections.abc import Iterable
-from typing import Literal
 
 import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.trajectory import FTA, SIGN, Fall, FedLoss, LastLoss, Slope
+from fedaudit.adversary.attacks.trajectory import FTA, SIGN, BackFront, Delta, FedLoss, Followed, LastLoss, Slope
 from fedaudit.types import Floats, Moment
 
 
@@ -24,7 +23,7 @@ def observed(attack: BaseAttack, series: Floats, rounds: Iterable[int], signal: 
 
 @pytest.mark.parametrize("metric", ["loss", "confidence", "logit"])
 @pytest.mark.parametrize("rounds", [[1, 2], list(range(1, 41)), [3, 4, 9, 17, 18, 40]])
-def test_streamed_slope_equals_polyfit(metric: str, rounds: list[int]) -> None:
+def test_streamed_slope_equals_polyfit(metric: Followed, rounds: list[int]) -> None:
     series = np.random.default_rng(0).normal(size=(20, len(rounds)))
     found = observed(FTA(metric), series, rounds, metric)
     assert found == pytest.approx(SIGN[metric] * polyfit_slope(series, rounds), abs=1e-10)
@@ -86,9 +85,7 @@ def test_ranks_hold_over_a_thousand_rounds() -> None:
     assert np.all(np.diff(reduction.features()[:, 0]) > 0)
 
 
-@pytest.mark.parametrize(
-    "attack", [FTA("loss"), FTA("loss", weights="printed"), Fall("back-front", "diff"), Fall("delta", "ratio")]
-)
+@pytest.mark.parametrize("attack", [FTA("loss"), FTA("loss", weights="printed"), BackFront("diff"), Delta("ratio")])
 def test_one_round_has_no_slope(attack: BaseAttack) -> None:
     assert np.isnan(observed(attack, np.ones((3, 1)), [1])).all()
     assert np.isfinite(observed(attack, np.ones((3, 2)), [1, 5])).all()
@@ -105,19 +102,19 @@ def test_loss_baselines_equal_their_definitions() -> None:
     expected = {
         FedLoss(): -series.mean(axis=1),
         LastLoss(): -series[:, -1],
-        Fall("back-front", "diff"): series[:, 0] - series[:, -1],
-        Fall("back-front", "ratio"): np.log(series[:, 0] / series[:, -1]),
-        Fall("delta", "diff"): drops.max(axis=1),
-        Fall("delta", "ratio"): np.log(ratios.max(axis=1)),
+        BackFront("diff"): series[:, 0] - series[:, -1],
+        BackFront("ratio"): np.log(series[:, 0] / series[:, -1]),
+        Delta("diff"): drops.max(axis=1),
+        Delta("ratio"): np.log(ratios.max(axis=1)),
     }
     for attack, scores in expected.items():
         assert observed(attack, series, rounds) == pytest.approx(scores, abs=1e-12), attack.name
 
 
-@pytest.mark.parametrize("kind", ["back-front", "delta"])
-def test_a_ratio_with_a_loss_of_zero_is_a_number(kind: Literal["back-front", "delta"]) -> None:
+@pytest.mark.parametrize("attack", [BackFront("ratio"), Delta("ratio")])
+def test_a_ratio_with_a_loss_of_zero_is_a_number(attack: BaseAttack) -> None:
     series = np.array([[1.0, 0.5, 0.0], [1.0, 0.5, 1e-30], [0.0, 0.0, 0.0]])
-    found = observed(Fall(kind, "ratio"), series, [1, 2, 3])
+    found = observed(attack, series, [1, 2, 3])
     assert np.isfinite(found).all()
     assert found[0] > found[1] > found[2] == 0
 

@@ -21,32 +21,36 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import special
 
-from fedaudit.adversary.attacks.base import Evidence, OneSignal
+from fedaudit.adversary.attacks.base import Evidence, FittedOn, OneSignal
 from fedaudit.adversary.attacks.series import train_classifier
 from fedaudit.adversary.reductions import Table
 from fedaudit.adversary.signals.attribute import SIGNAL
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.types import Floats, Ints
 
+ATTRIBUTE = "attribute"  # `[audit.attribute]` asks for this attack
 
+
+@ATTACKS.register(
+    ATTRIBUTE,
+    "guesses a hidden attribute of members; set audit.adversary and [audit.attribute] name; always beside a blind "
+    "guess and the same guess about non-members",
+    brief="guesses a hidden attribute of members",
+)
 @dataclass(frozen=True)
 class Attribute(OneSignal):
     signal: ClassVar[str] = SIGNAL
     trained: Classifier | None = field(default=None, compare=False, repr=False)
-    learns: ClassVar[bool] = True
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("shadow",)
     question: ClassVar[str] = "attribute"
-
-    @property
-    def name(self) -> str:
-        return "attribute"
 
     def reduce(self, n: int) -> Table:
         return Table(self.signal, n)
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records, whose values it knows."""
-        own = evidence.own
+        own = evidence.shadow
         assert own is not None, "an attribute is learnt from records of the adversary's own"
         return replace(self, trained=Classifier.learnt(own.features, own.label))
 
@@ -71,6 +75,8 @@ class Classifier:
 
     def lift(self, features: Floats, count: int) -> Floats:
         """log p(value | features) - log p(value), for every value; a value never seen is never guessed."""
+        from scipy import special
+
         found = np.full((len(features), count), -np.inf)
         score = self.pipeline.decision_function(features)
         score = np.column_stack([np.zeros(len(score)), score]) if score.ndim == 1 else score

@@ -1,4 +1,4 @@
-"""The base class of all attacks, with defaults. An attack implements `name`, `signals`, `reduce`, and often `score`."""
+"""The base class of all attacks, with defaults. An attack implements `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -7,14 +7,17 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
+from fedaudit.config.attack_registry import called, plain
+from fedaudit.config.schema import Audit
 from fedaudit.types import Floats, Grant, Vantage
 
-Gather = Literal["mean", "sorted", "count"]
+Gather = Literal["mean", "sorted"]
+FittedOn = Literal["nonmembers", "known", "own", "shadow"]
 
 
 @dataclass(frozen=True)
 class Own:
-    """Records of the adversary's own whose answer it knows: their features and that answer."""
+    """Records whose answer the adversary knows: their features and that answer."""
 
     features: Floats
     label: NDArray[Any]
@@ -22,44 +25,81 @@ class Own:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an adversary may learn from before it scores: known non-members, labelled records of its own, and candidates
-    of whom it knows whether they are members."""
+    """What an adversary may learn from before it scores. An attack says in `fitted_on` what it needs of it; the rest is
+    None.
+
+    nonmembers  known non-members: half of the calibration records, which then set no threshold.
+    known       a few candidates of known membership, which are not reported on.
+    own         the first party's own records, seen like everybody else's.
+    shadow      records of the adversary's own, seen under its shadow model.
+    """
 
     nonmembers: Floats | None = None
-    own: Own | None = None
     known: Own | None = None
+    own: Own | None = None
+    shadow: Own | None = None
 
 
 @dataclass(frozen=True)
 class BaseAttack:
-    """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member."""
+    """Frozen hyperparameters, no state. Subclasses orient their scores: higher = member.
+
+    What is a property here may be a class variable in a subclass: `every_round: ClassVar[bool] = False`.
+    """
 
     question: ClassVar[str] = "record"  # the name of the question (`fedaudit.questions`) that judges its scores
-    every_round: ClassVar[bool] = True  # False: it needs only the last model
-    probes: ClassVar[bool] = False  # True: it looks at probes only, not at rounds that are kept
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
-    fits: ClassVar[bool] = False  # True: `fit` uses known non-members, which then set no threshold
-    tunes: ClassVar[bool] = False  # True: `fit` uses a few candidates of known membership, which are not reported on
-    learns: ClassVar[bool] = False  # True: `fit` uses records of the adversary's own, seen under its shadow model
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
-    taught: ClassVar[bool] = False  # True: `fit` uses the first party's own records, seen like everybody else's
-    vantage: ClassVar[Vantage | None] = None  # the only one it is run from; None: all that grant what it needs
-    # True: only the last round counts and its signals are expensive, so they are measured when a score is needed.
-    deferred: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        raise NotImplementedError
+        """What results call it. It follows from the name under which it is registered, and from its options; it is
+        found out once, because it is asked for all the time."""
+        return str(self.__dict__.get("_name") or self.__dict__.setdefault("_name", called(self)))
 
     @property
     def signals(self) -> tuple[str, ...]:
         raise NotImplementedError
 
     @property
+    def every_round(self) -> bool:
+        """False: it needs only the last model."""
+        return True
+
+    @property
+    def deferred(self) -> bool:
+        """Only the last round counts and its signals are expensive, so they are measured when a score is needed."""
+        return False
+
+    @property
+    def vantage(self) -> Vantage | None:
+        """The only one it is run from; None: all that grant what it needs."""
+        return None
+
+    @property
+    def fitted_on(self) -> tuple[FittedOn, ...]:
+        """What `fit` uses of the evidence."""
+        return ()
+
+    @property
+    def own(self) -> int | None:
+        """Fitted on the first party's own records: on how many of them; None: as [audit.tear] says."""
+        return None
+
+    @property
+    def calibrates_less(self) -> bool:
+        """Some of the calibration records set no threshold, because it is fitted on them."""
+        return "nonmembers" in self.fitted_on or "known" in self.fitted_on
+
+    @property
     def needs(self) -> frozenset[Grant]:
         """What a view must grant: all that the signals need, and every round where the series counts."""
-        of_signals = frozenset[Grant]().union(*(NEEDS.get(signal, frozenset()) for signal in self.signals))
+        of_signals = frozenset[Grant]().union(*(NEEDS.get(plain(signal), frozenset()) for signal in self.signals))
         return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
+
+    def configured(self, audit: Audit) -> Self:
+        """The same with what [audit] says where its own options say nothing."""
+        return self
 
     def reduce(self, n: int) -> Kept:
         raise NotImplementedError
@@ -72,13 +112,9 @@ class BaseAttack:
 
 
 class OneSignal(BaseAttack):
-    """An attack that looks at one signal, and has its name unless it says otherwise."""
+    """An attack that looks at one signal."""
 
     signal: ClassVar[str]
-
-    @property
-    def name(self) -> str:
-        return self.signal
 
     @property
     def signals(self) -> tuple[str, ...]:

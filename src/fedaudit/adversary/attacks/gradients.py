@@ -16,38 +16,39 @@ every record's gradient, which costs 373 local epochs a round; one ghost pass gi
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn, OneSignal
 from fedaudit.adversary.reductions import Mean
+from fedaudit.config.attack_registry import ATTACKS, Short, option
 from fedaudit.types import Floats
 
 
+@ATTACKS.register(
+    "gradient",
+    "how the record's gradient lies to the update, one layer",
+    short=[
+        Short("gradient-cosine", "angle between the record's gradient and the update, one layer"),
+        Short("gradient-diff", "how much nearer the update lies to the record's gradient", {"measure": "diff"}),
+    ],
+)
 @dataclass(frozen=True)
-class GradientAttack(BaseAttack):
-    """One gradient signal, averaged over the rounds."""
+class LayerAttack(BaseAttack):
+    """A signal with one value for each layer, of which one is used: its mean over the rounds. The last column, all
+    layers together, is not."""
+
+    measure: Literal["cosine", "diff"] = option("cosine", "the angle, or how much nearer the update lies")
+    layer: int | None = None  # None: the least varying one over known non-members
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("nonmembers",)
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (self.name,)
+        return (f"gradient-{self.measure}",)
 
     def reduce(self, n: int) -> Mean:
-        return Mean(self.name, n)
-
-
-@dataclass(frozen=True)
-class LayerAttack(GradientAttack):
-    """A signal with one value for each layer, of which one is used. The last column, all layers together, is not."""
-
-    measure: str = "cosine"
-    layer: int | None = None  # None: the least varying one over known non-members
-    fits: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"gradient-{self.measure}"
+        return Mean(self.signals[0], n)
 
     def fit(self, evidence: Evidence) -> Self:
         known = evidence.nonmembers
@@ -69,13 +70,15 @@ def least_varying(reference: Floats) -> int:
     return int(np.argmin(np.where(spread > 0, spread, np.inf)))
 
 
+@ATTACKS.register("gradient-norm-all", "norm of the record's gradient over all layers, small for members")
 @dataclass(frozen=True)
-class GradientNorm(GradientAttack):
-    """Minus the norm of the whole gradient."""
+class GradientNorm(OneSignal):
+    """Minus the norm of the whole gradient, mean over the rounds."""
 
-    @property
-    def name(self) -> str:
-        return "gradient-norm-all"
+    signal: ClassVar[str] = "gradient-norm-all"
+
+    def reduce(self, n: int) -> Mean:
+        return Mean(self.signal, n)
 
     def score(self, features: Floats) -> Floats:
         return -features[:, 0]

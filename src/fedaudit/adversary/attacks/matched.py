@@ -19,42 +19,68 @@ inverse-hessian  the curvature-weighted size of the record's gradient under the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, OneSignal
+from fedaudit.adversary.attacks.base import BaseAttack, FittedOn, OneSignal
 from fedaudit.adversary.reductions import Kept, Last, Mean, Weighted
 from fedaudit.adversary.signals.updates import BEFORE, FILTER, HESSIAN, PEER, PROJECTION, STRENGTH, Fit
+from fedaudit.adversary.signals.variants import variant_of
+from fedaudit.config.attack_registry import ATTACKS, option_of
+from fedaudit.config.attacks import Matched
+from fedaudit.config.schema import Audit
 from fedaudit.types import Floats, Moment
 
 
 @dataclass(frozen=True)
 class UpdateAttack(OneSignal):
-    """One signal of the update, mean over the rounds. `fit`: what the whitening is fitted on; records that are known to
-    be non-members for it set no threshold."""
+    """One signal of the update, mean over the rounds. Known non-members that the whitening is fitted on set no
+    threshold. `whitened_on`: what [audit.matched] says about that."""
 
-    fit_on: Fit = "all"
+    fit_on: Fit | None = option_of(Matched, "fit")
+    damping: Literal["auto"] | float | None = option_of(Matched, "damping")
+    layer: str | None = option_of(Matched, "layer")
+    whitened_on: Fit = "all"
+
+    def configured(self, audit: Audit) -> Self:
+        return replace(self, whitened_on=audit.matched.fit) if audit.matched else self
 
     @property
-    def fits(self) -> bool:  # type: ignore[override]
-        return self.fit_on == "nonmembers"
+    def fitted_on(self) -> tuple[FittedOn, ...]:
+        return ("nonmembers",) if (self.fit_on or self.whitened_on) == "nonmembers" else ()
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return (self.measured(self.signal),)
+
+    def measured(self, signal: str) -> str:
+        """The signal as these options have it measured."""
+        return variant_of(signal, {"fit": self.fit_on, "damping": self.damping, "layer": self.layer})
 
     def reduce(self, n: int) -> Kept:
-        return Mean(self.signal, n)
+        return Mean(self.signals[0], n)
 
 
+@ATTACKS.register(
+    "matched-filter",
+    "the record's gradient looked for in the update: both whitened, one layer; rounds weighted by its norm",
+    brief="the record's gradient looked for in the update",
+)
 class MatchedFilter(UpdateAttack):
     signal = FILTER
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return self.signal, STRENGTH[self.signal]
+        return self.measured(self.signal), self.measured(STRENGTH[self.signal])
 
     def reduce(self, n: int) -> Kept:
-        return Weighted(self.signal, STRENGTH[self.signal], n)
+        signal, strength = self.signals
+        return Weighted(signal, strength, n)
 
 
+@ATTACKS.register("matched-filter-peer", "matched-filter by the first party, its own update taken out of the sum")
 class MatchedFilterPeer(MatchedFilter):
     """The first party about the others: its own records are not judged."""
 
@@ -62,17 +88,19 @@ class MatchedFilterPeer(MatchedFilter):
     by_first_party = True
 
 
+@ATTACKS.register("projres", "how near the record's hidden vector lies to the row space of the update")
 class ProjRes(UpdateAttack):
     signal = PROJECTION
 
 
+@ATTACKS.register("inverse-hessian", "size of the record's gradient under the last model, weighted by curvature")
 class InverseHessian(UpdateAttack):
     signal = HESSIAN
     every_round = False
     deferred = True
 
     def reduce(self, n: int) -> Kept:
-        return Last(self.signal, 1.0, n)
+        return Last(self.signals[0], 1.0, n)
 
 
 class Gain(Kept):
@@ -90,12 +118,13 @@ class Gain(Kept):
         return (self.sums / self.rounds if self.rounds else np.full(len(self.sums), np.nan))[:, None]
 
 
+@ATTACKS.register(
+    "round-gain",
+    "how much each round lowered the record's loss: two forward passes; mean over the rounds",
+    brief="how much each round lowered the record's loss",
+)
 @dataclass(frozen=True)
 class RoundGain(BaseAttack):
-    @property
-    def name(self) -> str:
-        return "round-gain"
-
     @property
     def signals(self) -> tuple[str, ...]:
         return BEFORE, "loss"

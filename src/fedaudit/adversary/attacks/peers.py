@@ -28,9 +28,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.attacks.gradients import least_varying
 from fedaudit.adversary.reductions import Kept
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.types import Floats, Moment
 
 OWN = "gradient-cosine"  # records x layers, and all layers together last
@@ -53,7 +54,7 @@ class PeerAttack(BaseAttack):
     """`layer` belongs to the fitted copy."""
 
     layer: int | None = None
-    fits: ClassVar[bool] = True
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("nonmembers",)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -63,13 +64,10 @@ class PeerAttack(BaseAttack):
 # ------------------------------------------------------------------ fedmia
 
 
+@ATTACKS.register("fedmia", "angle to the party's update, judged by the other parties' updates (server)")
 @dataclass(frozen=True)
 class FedMIA(PeerAttack):
     """How far the target's cosine lies above the other parties', mean over the rounds."""
-
-    @property
-    def name(self) -> str:
-        return "fedmia"
 
     def reduce(self, n: int) -> "AbovePeers":
         return AbovePeers(n)
@@ -115,15 +113,16 @@ class AbovePeers(Kept):
 # ------------------------------------------------------------------ source
 
 
+@ATTACKS.register(
+    "source",
+    "which party held the record: whose update its gradient points to (server)",
+    brief="which party held the record",
+)
 @dataclass(frozen=True)
 class Source(PeerAttack):
     """By how much the target's mean cosine exceeds the largest of the others'."""
 
     question: ClassVar[str] = "source"
-
-    @property
-    def name(self) -> str:
-        return "source"
 
     def reduce(self, n: int) -> "MeanByParty":
         return MeanByParty(n)

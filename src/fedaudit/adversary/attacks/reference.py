@@ -21,7 +21,7 @@ of the adversary's own, and so know only how a record looks to models that never
 
 Deviations:
 - Algorithm 2 of the paper prints OUT : IN, which is low for members; it is oriented here.
-- `variance="shared"`: the mean over the records of their variances, one for IN and one for OUT, because eight values
+- `variance = "shared"`: the mean over the records of their variances, one for IN and one for OUT, because eight values
   hardly know a variance. "record" is the paper's way. (LiRA's fixed variance takes in the differences between records,
   too; these are no noise, and are left out here.)
 - RMIA compares a record's ratio with those of a population. That changes no rank, and calibration is the auditor's.
@@ -31,41 +31,55 @@ Deviations:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
 
 import numpy as np
-from scipy import special
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.attacks.trajectory import SIGN, Slope
+from fedaudit.adversary.attacks.trajectory import SIGN, Followed, Slope
 from fedaudit.adversary.reductions import Kept, Last
 from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of
+from fedaudit.config.attacks import Reference
+from fedaudit.config.schema import Audit
+from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Moment, Stored
 
 Variance = Literal["shared", "record"]
+
+
+OUTSIDE = "are the reference models trained on data of an outsider's own?"
 
 
 @dataclass(frozen=True)
 class ReferenceAttack(BaseAttack):
     """A statistic of one metric under the target, and under every model of a bank."""
 
-    title: ClassVar[str]
-    bank: ClassVar[str]
-    slope: ClassVar[bool] = False  # over the rounds; else the last value
-    outside: bool = False
-
     @property
-    def name(self) -> str:
-        return f"{'outside-' * self.outside}{self.title}"
+    def bank(self) -> str:
+        raise NotImplementedError
 
     @property
     def metric(self) -> str:
         return "logit"
 
     @property
-    def every_round(self) -> bool:  # type: ignore[override]
+    def slope(self) -> bool:
+        """Over the rounds; else the last value."""
+        return False
+
+    @property
+    def outside(self) -> bool:
+        return False
+
+    @property
+    def every_round(self) -> bool:
         return self.slope
+
+    @property
+    def deferred(self) -> bool:
+        return not self.slope
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -141,88 +155,123 @@ def gaussian(values: Floats, chosen: Bools, variance: Variance) -> tuple[Floats,
 
 @dataclass(frozen=True)
 class Gaussians(ReferenceAttack):
-    """IN against OUT where both are known, else how far beyond OUT on the members' side."""
+    """IN against OUT where both are known, else how far beyond OUT on the members' side. `spread`: the variance that
+    [audit.reference] says."""
 
-    variance: Variance = "shared"
+    outside: bool = option(False, OUTSIDE)
+    variance: Variance | None = option_of(Reference, "variance")
+    spread: Variance = "shared"
+
+    def configured(self, audit: Audit) -> Self:
+        return replace(self, spread=audit.reference.spread)
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
-        mean_out, sd_out = gaussian(references, ~inside, self.variance)
+        mean_out, sd_out = gaussian(references, ~inside, self.variance or self.spread)
         above_out = (target - mean_out) / sd_out
         if self.outside:
             return SIGN[self.metric] * above_out
-        mean_in, sd_in = gaussian(references, inside, self.variance)
+        mean_in, sd_in = gaussian(references, inside, self.variance or self.spread)
         above_in = (target - mean_in) / sd_in
         return (above_out**2 - above_in**2) / 2 + np.log(sd_out / sd_in)
 
 
+@ATTACKS.register(
+    "kta",
+    "slope of a signal, judged by reference models that imitate the target",
+    short=[
+        Short("kta-confidence", "slope of the confidence, judged by reference models that imitate the target"),
+        Short("kta-loss", "the same with the slope of the loss", {"signal": "loss"}),
+        Short("kta-logit", "the same with the slope of the rescaled logit", {"signal": "logit"}),
+        Short(
+            "outside-kta-confidence",
+            "kta-confidence with reference models on an outsider's own data",
+            {"outside": True},
+        ),
+    ],
+)
 @dataclass(frozen=True)
 class KTA(Gaussians):
-    of: str = "confidence"
+    signal: Followed = option("confidence", "what is followed over the rounds")
     bank: ClassVar[str] = "reference"
     slope: ClassVar[bool] = True
 
     @property
     def metric(self) -> str:
-        return self.of
-
-    @property
-    def name(self) -> str:
-        return f"{'outside-' * self.outside}kta-{self.of}"
+        return self.signal
 
 
+@ATTACKS.register(
+    "lira",
+    "logit under the last model, judged by reference models",
+    short=[
+        Short("lira", "logit under the last model, judged by reference models with and without the record"),
+        Short("outside-lira", "lira with reference models on an outsider's own data", {"outside": True}),
+    ],
+)
 @dataclass(frozen=True)
 class LiRA(Gaussians):
-    title: ClassVar[str] = "lira"
-    deferred: ClassVar[bool] = True
     bank: ClassVar[str] = "plain-reference"
 
 
 # ------------------------------------------------------------------ distillation
 
 
+@ATTACKS.register(
+    "distillation",
+    "logit, relative to models distilled from the target without the record",
+    short=[
+        Short("distillation", "logit, relative to models distilled from the target without the record"),
+        Short("distillation-fraction", "share of such models with a larger loss", {"fraction": True}),
+    ],
+)
 @dataclass(frozen=True)
 class Distillation(ReferenceAttack):
-    variance: Variance = "shared"
-    title: ClassVar[str] = "distillation"
-    deferred: ClassVar[bool] = True
+    fraction: bool = option(False, "the share of the models with a larger loss, instead of a distance from them")
+    variance: Variance | None = option_of(Reference, "variance")
+    spread: Variance = "shared"
     bank: ClassVar[str] = "distilled-reference"
 
+    def __post_init__(self) -> None:
+        if self.fraction and self.variance:
+            raise FedauditError("attack-options", "distillation: a fraction has no variance", "Leave out one of them.")
+
+    def configured(self, audit: Audit) -> Self:
+        return replace(self, spread=audit.reference.spread)
+
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
-        mean, sd = gaussian(references, ~inside, self.variance)
+        if self.fraction:
+            larger_loss = (references < target[:, None]) & ~inside  # a smaller logit
+            return np.asarray(larger_loss.sum(axis=1) / (~inside).sum(axis=1))
+        mean, sd = gaussian(references, ~inside, self.variance or self.spread)
         return (target - mean) / sd
-
-
-@dataclass(frozen=True)
-class DistillationFraction(ReferenceAttack):
-    title: ClassVar[str] = "distillation-fraction"
-    deferred: ClassVar[bool] = True
-    bank: ClassVar[str] = "distilled-reference"
-
-    def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
-        larger_loss = (references < target[:, None]) & ~inside  # a smaller logit
-        return np.asarray(larger_loss.sum(axis=1) / (~inside).sum(axis=1))
 
 
 # ------------------------------------------------------------------ RMIA
 
 
+@ATTACKS.register(
+    "rmia",
+    "the record's likelihood, relative to its mean under reference models",
+    short=[
+        Short("rmia", "the record's likelihood, relative to its mean under reference models"),
+        Short("rmia-slope", "slope of the logit, relative to its mean under reference models", {"slope": True}),
+        Short("outside-rmia", "rmia with reference models on an outsider's own data", {"outside": True}),
+    ],
+)
 @dataclass(frozen=True)
 class RMIA(ReferenceAttack):
-    title: ClassVar[str] = "rmia"
-    deferred: ClassVar[bool] = True
-    bank: ClassVar[str] = "plain-reference"
+    slope: bool = option(False, "the slope of the logit over the rounds, instead of the last model's likelihood")
+    outside: bool = option(False, OUTSIDE)
+
+    @property
+    def bank(self) -> str:
+        return "reference" if self.slope else "plain-reference"
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         """The logarithm of a probability is -softplus(-logit), exact where the probability is all but 1 or 0."""
+        from scipy import special
+
+        if self.slope:
+            return np.asarray(target - references.mean(axis=1))
         of_references = special.logsumexp(-np.logaddexp(0, -references), axis=1) - np.log(references.shape[1])
         return np.asarray(-np.logaddexp(0, -target) - of_references)
-
-
-@dataclass(frozen=True)
-class RMIASlope(ReferenceAttack):
-    title: ClassVar[str] = "rmia-slope"
-    bank: ClassVar[str] = "reference"
-    slope: ClassVar[bool] = True
-
-    def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
-        return np.asarray(target - references.mean(axis=1))

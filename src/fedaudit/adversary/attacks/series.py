@@ -32,26 +32,38 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.reductions import Table
+from fedaudit.config.attack_registry import ATTACKS, Short, option
 from fedaudit.types import Floats
 
 Learner = Literal["logistic", "network"]
 
 
+@ATTACKS.register(
+    "series",
+    "series of a signal, judged by a classifier trained on the adversary's own records",
+    short=[
+        Short(
+            "gradient-series",
+            "series of last-layer gradient norms, judged by a classifier trained on the adversary's own records",
+        ),
+        Short("logit-series", "the same with rescaled logits", {"signal": "logit"}),
+        Short(
+            "cs-mia",
+            "the same with confidences and a small network",
+            {"signal": "confidence", "learner": "network"},
+        ),
+    ],
+)
 @dataclass(frozen=True)
 class Series(BaseAttack):
     """A classifier of series of one signal. `fit` gives a copy that has been trained."""
 
-    title: str
-    signal: str
-    learner: Learner = "logistic"
+    signal: Literal["gradient-norm", "logit", "confidence", "loss"] = option("gradient-norm", "whose series is judged")
+    learner: Learner = option("logistic", "logistic regression, or a network with one hidden layer")
     trained: Any = field(default=None, compare=False, repr=False)
-    learns: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return self.title
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("shadow",)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -62,7 +74,7 @@ class Series(BaseAttack):
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records: their series, and which of them the shadow was trained on."""
-        own = evidence.own
+        own = evidence.shadow
         assert own is not None, "a series attack learns from records of the adversary's own"
         return replace(self, trained=train_classifier(self.learner, own.features, own.label))
 

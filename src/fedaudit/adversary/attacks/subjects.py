@@ -28,9 +28,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Gather, OneSignal
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn, Gather, OneSignal
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.neighbourhood import NEIGHBOURHOOD
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.stats import balanced_accuracy
 from fedaudit.types import Bools, Floats, Moment
 
@@ -41,12 +42,16 @@ class OfSubjects(BaseAttack):
     """What all attacks on subjects share."""
 
     question: ClassVar[str] = "subject"
-    tunes: ClassVar[bool] = True
+
+    @property
+    def fitted_on(self) -> tuple[FittedOn, ...]:
+        return ("known",)
 
 
 # ------------------------------------------------------------------ the last model's losses
 
 
+@ATTACKS.register("subject-loss", "share of the person's records with a low loss under the last model")
 @dataclass(frozen=True)
 class SubjectLoss(OfSubjects, OneSignal):
     """The share of low losses. `threshold` belongs to the fitted copy."""
@@ -55,10 +60,6 @@ class SubjectLoss(OfSubjects, OneSignal):
     gather: ClassVar[Gather] = "sorted"
     every_round: ClassVar[bool] = False
     threshold: float | None = None
-
-    @property
-    def name(self) -> str:
-        return "subject-loss"
 
     def reduce(self, n: int) -> Kept:
         return LastOfAll(self.signal, n)
@@ -74,14 +75,15 @@ class SubjectLoss(OfSubjects, OneSignal):
         return shares(features, np.array([self.threshold]))[:, 0]
 
 
+@ATTACKS.register(
+    "subject-neighbourhood",
+    "subject-loss on noisy copies of the records; ten passes",
+    brief="subject-loss on noisy copies of the records",
+)
 @dataclass(frozen=True)
 class SubjectNeighbourhood(SubjectLoss):
     signal: ClassVar[str] = NEIGHBOURHOOD
     deferred: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "subject-neighbourhood"
 
 
 class LastOfAll(Kept):
@@ -126,15 +128,12 @@ def auc(scores: Floats, member: Bools) -> float:
 # ------------------------------------------------------------------ the losses over the rounds
 
 
+@ATTACKS.register("subject-rounds", "in how many rounds the loss of the person's records fell")
 @dataclass(frozen=True)
 class SubjectRounds(OfSubjects, OneSignal):
     """In how many rounds the subject's loss fell."""
 
     signal: ClassVar[str] = "loss"
-
-    @property
-    def name(self) -> str:
-        return "subject-rounds"
 
     def reduce(self, n: int) -> Kept:
         return Fallen(n)

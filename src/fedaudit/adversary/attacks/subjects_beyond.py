@@ -21,45 +21,42 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
 
+from fedaudit.adversary.attacks.base import FittedOn
 from fedaudit.adversary.attacks.gradients import LayerAttack
 from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.attacks.reference import ReferenceAttack
 from fedaudit.adversary.attacks.subjects import OfSubjects
 from fedaudit.adversary.attacks.trajectory import FTA
-from fedaudit.adversary.reductions import Mean
+from fedaudit.config.attack_registry import ATTACKS, Short
 from fedaudit.types import Bools, Floats
 
 
+@ATTACKS.register("subject-fta", "slope of the mean confidence in the labels of the person's records")
 @dataclass(frozen=True)
-class SubjectFTA(OfSubjects, FTA):
-    metric: str = "confidence"
-
-    @property
-    def name(self) -> str:
-        return "subject-fta"
+class SubjectFTA(OfSubjects, FTA): ...
 
 
+@ATTACKS.register(
+    "subject-gradient",
+    "how the gradients of the person's records lie to the update, mean over the records",
+    short=[Short("subject-cosine", "mean angle between the gradients of the person's records and the update")],
+)
 @dataclass(frozen=True)
 class SubjectCosine(OfSubjects, LayerAttack):
-    @property
-    def name(self) -> str:
-        return "subject-cosine"
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return ("gradient-cosine",)
-
-    def reduce(self, n: int) -> Mean:
-        return Mean("gradient-cosine", n)
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("known", "nonmembers")
 
 
+@ATTACKS.register(
+    "subject-matched",
+    "the gradients of the person's records looked for in the update: matched-filter for people",
+    brief="the gradients of the person's records looked for in the update",
+)
 @dataclass(frozen=True)
 class SubjectMatched(OfSubjects, MatchedFilter):
     @property
-    def name(self) -> str:
-        return "subject-matched"
+    def fitted_on(self) -> tuple[FittedOn, ...]:
+        return ("known", "nonmembers") if (self.fit_on or self.whitened_on) == "nonmembers" else ("known",)
 
 
 # ------------------------------------------------------------------ beside reference models
@@ -67,28 +64,25 @@ class SubjectMatched(OfSubjects, MatchedFilter):
 
 @dataclass(frozen=True)
 class BesideReferences(OfSubjects, ReferenceAttack):
-    outside: bool = True
     bank: ClassVar[str] = "plain-reference"
-    deferred: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return self.title
+    outside: ClassVar[bool] = True
 
     @property
     def metric(self) -> str:
         return "loss"
 
 
+@ATTACKS.register("subject-corrected", "loss of the person's records, less that under reference models on other people")
 class SubjectCorrected(BesideReferences):
-    title = "subject-corrected"
-
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
         return np.asarray(references.mean(axis=1) - target)
 
 
+@ATTACKS.register(
+    "subject-rmia", "likelihood of the person's records, relative to its mean under such reference models"
+)
 class SubjectRMIA(BesideReferences):
-    title = "subject-rmia"
-
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
+        from scipy import special
+
         return np.asarray(-target - special.logsumexp(-references, axis=1) + np.log(references.shape[1]))

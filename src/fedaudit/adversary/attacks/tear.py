@@ -30,14 +30,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.adversary.attacks.base import BaseAttack, Evidence
+from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, QUERIES, RIGHT
+from fedaudit.adversary.signals.variants import variant, variant_of
+from fedaudit.config import tear
+from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of, plain
 from fedaudit.errors import FedauditError
 from fedaudit.stats import best_cut
 from fedaudit.types import Bools, Floats, Moment, Vantage
@@ -51,10 +54,14 @@ SIZES = ((3, 40), (6, 40), (6, 100))  # leaves and trees that are compared
 class TaughtAttack(BaseAttack):
     """An attack by the first party, with a threshold fixed on its own records."""
 
+    own: int | None = option_of(tear.Tear, "own")
     threshold: float | None = field(default=None, compare=False)
     by_first_party: ClassVar[bool] = True
-    taught: ClassVar[bool] = True
-    vantage: ClassVar[Vantage | None] = Vantage.LABEL_ONLY_CLIENT
+    fitted_on: ClassVar[tuple[FittedOn, ...]] = ("own",)
+
+    @property
+    def vantage(self) -> Vantage | None:
+        return Vantage.LABEL_ONLY_CLIENT
 
     def fit(self, evidence: Evidence) -> Self:
         own = checked(evidence, self.name)
@@ -90,14 +97,15 @@ class LastRight(Rights):
         return np.ones(len(self.last))
 
 
+@ATTACKS.register(
+    "gap",
+    "whether the label is right under the last model: one query",
+    brief="whether the label is right under the last model",
+)
 @dataclass(frozen=True)
 class Gap(TaughtAttack):
     every_round: ClassVar[bool] = False
     deferred: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "gap"
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -107,12 +115,9 @@ class Gap(TaughtAttack):
         return LastRight(n)
 
 
+@ATTACKS.register("gap-rounds", "in how many rounds the label was right, and since when for good")
 @dataclass(frozen=True)
 class GapRounds(TaughtAttack):
-    @property
-    def name(self) -> str:
-        return "gap-rounds"
-
     @property
     def signals(self) -> tuple[str, ...]:
         return (RIGHT,)
@@ -128,7 +133,7 @@ class GapRounds(TaughtAttack):
 
 
 class Distances(Kept):
-    """The distances of every round, or of the last one only; and what they cost."""
+    """The distances of every round, or of the last one only; and what they cost in labels, where they do."""
 
     def __init__(self, signal: str, n: int, last_only: bool = False):
         self.signal, self.last_only = signal, last_only
@@ -139,20 +144,25 @@ class Distances(Kept):
 
     def observe(self, moment: Moment, values: Mapping[str, Floats]) -> None:
         found = np.array(values[self.signal])
+        asked = np.array(values[QUERIES + variant(self.signal)]) if self._by_labels else np.zeros(self.n)
         if self.last_only:
-            if self.columns:  # a record that no labels were left for keeps its last distance
-                idle = values[QUERIES] == 0
+            if self.columns and self._by_labels:  # a record that no labels were left for keeps its last distance
+                idle = asked == 0
                 found[idle] = self.columns[-1][idle]
             self.columns, self.rounds = [], []
         self.rounds.append(moment.round)
         self.columns.append(found)
-        self.asked.append(np.array(values.get(QUERIES, np.zeros(self.n))))
+        self.asked.append(asked)
+
+    @property
+    def _by_labels(self) -> bool:
+        return plain(self.signal) == DISTANCE
 
     def features(self) -> Floats:
         return np.column_stack(self.columns) if self.columns else np.full((self.n, 1), np.nan)
 
     def queries(self) -> Floats | None:
-        return np.sum([np.zeros(self.n), *self.asked], axis=0) if self.signal == DISTANCE else None
+        return np.sum([np.zeros(self.n), *self.asked], axis=0) if self._by_labels else None
 
     def distances(self) -> tuple[list[int], Floats, Floats]:
         found = [np.where(np.isnan(c), np.inf, c).reshape(self.n, -1).min(axis=1) for c in self.columns]
@@ -160,20 +170,27 @@ class Distances(Kept):
 
 
 @dataclass(frozen=True)
-class Boundary(TaughtAttack):
-    every_round: ClassVar[bool] = False
-    deferred: ClassVar[bool] = True
+class SearchAttack(TaughtAttack):
+    """An attack on distances to decision boundaries. Its options are those of the search."""
 
-    @property
-    def name(self) -> str:
-        return "boundary"
+    queries: int | None = option_of(tear.Tear, "queries")
+    targets: int | Literal["all"] | None = option_of(tear.Tear, "targets")
+    bounds: tuple[float, float] | None = option_of(tear.Tear, "bounds")
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (DISTANCE, QUERIES)
+        options = {"own": self.own, "queries": self.queries, "targets": self.targets, "bounds": self.bounds}
+        return variant_of(DISTANCE, options), variant_of(QUERIES, options)
+
+
+@ATTACKS.register("boundary", "distance to the last model's decision boundary, by labels alone")
+@dataclass(frozen=True)
+class Boundary(SearchAttack):
+    every_round: ClassVar[bool] = False
+    deferred: ClassVar[bool] = True
 
     def reduce(self, n: int) -> Kept:
-        return Distances(DISTANCE, n, last_only=True)
+        return Distances(self.signals[0], n, last_only=True)
 
     def score(self, features: Floats) -> Floats:
         """The nearest boundary. Where none was found the record is farther from it than any other."""
@@ -182,20 +199,47 @@ class Boundary(TaughtAttack):
         return np.asarray(np.minimum(nearest, 2 * farthest + 1))
 
 
+@ATTACKS.register(
+    "tear",
+    "distances to decision boundaries over the rounds",
+    short=[
+        Short("tear", "distances to decision boundaries over the rounds, by labels alone"),
+        Short("tear-last", "tear on the last round alone", {"last": True}),
+        Short("tear-deepfool", "tear on distances found with the weights (client)", {"deepfool": True}),
+    ],
+)
 @dataclass(frozen=True)
-class Tear(TaughtAttack):
+class Tear(SearchAttack):
+    last: bool = option(False, "the distances of the last round alone")
+    deepfool: bool = option(False, "distances found with the weights in hand, instead of by labels")
     trained: Any = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        idle = [key for key in ("queries", "bounds") if self.deepfool and getattr(self, key) is not None]
+        if idle:
+            what = f"tear: {idle[0]} has no effect on distances that are found with the weights"
+            raise FedauditError("attack-options", what, f"Leave out {idle[0]}, or deepfool.")
+
     @property
-    def name(self) -> str:
-        return "tear"
+    def vantage(self) -> Vantage | None:
+        return Vantage.CLIENT if self.deepfool else Vantage.LABEL_ONLY_CLIENT
+
+    @property
+    def every_round(self) -> bool:
+        return not self.last
+
+    @property
+    def deferred(self) -> bool:
+        return self.last
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (DISTANCE, QUERIES)
+        if not self.deepfool:
+            return super().signals
+        return (variant_of(DEEPFOOL, {"own": self.own, "targets": self.targets}),)
 
     def reduce(self, n: int) -> Kept:
-        return Distances(DISTANCE, n)
+        return Distances(self.signals[0], n, self.last)
 
     def fit(self, evidence: Evidence) -> Self:
         own = checked(evidence, self.name)
@@ -204,35 +248,6 @@ class Tear(TaughtAttack):
 
     def score(self, features: Floats) -> Floats:
         return np.asarray(self.trained.decision_function(features), np.float64)
-
-
-@dataclass(frozen=True)
-class TearLast(Tear):
-    every_round: ClassVar[bool] = False
-    deferred: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "tear-last"
-
-    def reduce(self, n: int) -> Kept:
-        return Distances(DISTANCE, n, last_only=True)
-
-
-@dataclass(frozen=True)
-class TearDeepfool(Tear):
-    vantage: ClassVar[Vantage | None] = Vantage.CLIENT
-
-    @property
-    def name(self) -> str:
-        return "tear-deepfool"
-
-    @property
-    def signals(self) -> tuple[str, ...]:
-        return (DEEPFOOL,)
-
-    def reduce(self, n: int) -> Kept:
-        return Distances(DEEPFOOL, n)
 
 
 # ------------------------------------------------------------------ learning from its own records

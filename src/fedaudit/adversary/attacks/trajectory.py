@@ -34,34 +34,61 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack, OneSignal
 from fedaudit.adversary.reductions import Kept, Last, Mean
+from fedaudit.config.attack_registry import ATTACKS, Short, option
+from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Moment
 
+Followed = Literal["confidence", "loss", "logit"]
 SIGN = {"loss": -1.0, "confidence": 1.0, "logit": 1.0}
 
 
 # ------------------------------------------------------------------ FTA
 
 
+FOLLOWED: dict[Followed, str] = {
+    "confidence": "the confidence in the record's label",
+    "loss": "the record's loss",
+    "logit": "the rescaled logit",
+}
+
+
+def _short_forms(signal: Followed) -> list[Short]:
+    own = {} if signal == "confidence" else {"signal": signal}
+    slope = Short(f"fta-{signal}", f"slope of {FOLLOWED[signal]} over the rounds", own)
+    printed = f"fta-{signal} with the weights as the paper prints them"
+    higher = "leading coefficient of a polynomial of degree {} in place of the slope of fta-" + signal
+    return [
+        slope,
+        Short(f"fta-{signal}-printed", printed, own | {"weights": "printed"}),
+        *(Short(f"fta-{signal}-degree{k}", higher.format(k), own | {"degree": k}) for k in (2, 3, 4)),
+    ]
+
+
+@ATTACKS.register(
+    "fta",
+    "slope of a signal of the record over the rounds",
+    short=[short for signal in FOLLOWED for short in _short_forms(signal)],
+)
 @dataclass(frozen=True)
 class FTA(BaseAttack):
-    """The slope of one metric over the observed rounds; with a higher degree, the leading coefficient."""
+    """The slope of one signal over the observed rounds; with a higher degree, the leading coefficient."""
 
-    metric: str
-    degree: int = 1
-    weights: Literal["least-squares", "printed"] = "least-squares"
+    signal: Followed = option("confidence", "what is followed over the rounds")
+    degree: int = option(1, "of the polynomial that is fitted; its leading coefficient is the score", ge=1, le=9)
+    weights: Literal["least-squares", "printed"] = option("least-squares", "of the rounds, for degree 1")
 
-    @property
-    def name(self) -> str:
-        option = f"-degree{self.degree}" if self.degree > 1 else ""
-        return f"fta-{self.metric}{option}" + "-printed" * (self.weights == "printed")
+    def __post_init__(self) -> None:
+        if self.weights == "printed" and self.degree > 1:
+            what = f"the weights that the paper prints are of a slope, and degree is {self.degree}"
+            raise FedauditError("attack-options", what, "Leave out weights, or degree.")
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return (self.metric,)
+        return (self.signal,)
 
     def reduce(self, n: int) -> "Slope":
-        sign = SIGN[self.metric] * (-1.0) ** (self.degree - 1)
-        return Slope(self.metric, sign, n, self.degree, self.weights == "printed")
+        sign = SIGN[self.signal] * (-1.0) ** (self.degree - 1)
+        return Slope(self.signal, sign, n, self.degree, self.weights == "printed")
 
 
 class Slope(Kept):
@@ -122,18 +149,26 @@ class LastModel(OneSignal):
         return Last(self.signal, self.sign, n)
 
 
+@ATTACKS.register("loss", "the record's loss under the last model alone")
 class LastLoss(LastModel):
     signal = "loss"
 
 
+@ATTACKS.register("modified-entropy", "entropy of the last model's answer, corrected by the label")
 class ModifiedEntropy(LastModel):
     signal = "modified-entropy"
 
 
+@ATTACKS.register("gradient-norm", "gradient norm of the last model's last layer, without a backward pass")
 class GradientNorm(LastModel):
     signal = "gradient-norm"
 
 
+@ATTACKS.register(
+    "merlin",
+    "how often noise on the record makes the last model's loss rise; 100 passes",
+    brief="how often noise on the record makes the last model's loss rise",
+)
 class Merlin(LastModel):
     """How often noise makes the loss rise. For members it often does, because they lie near a minimum of the loss."""
 
@@ -145,15 +180,12 @@ class Merlin(LastModel):
 # ------------------------------------------------------------------ baselines: the loss over the rounds
 
 
+@ATTACKS.register("fed-loss", "mean loss over the rounds")
 @dataclass(frozen=True)
 class FedLoss(OneSignal):
     """The mean loss over the observed rounds."""
 
     signal: ClassVar[str] = "loss"
-
-    @property
-    def name(self) -> str:
-        return "fed-loss"
 
     def reduce(self, n: int) -> "Mean":
         return Mean("loss", n, -1.0)
@@ -161,18 +193,38 @@ class FedLoss(OneSignal):
 
 @dataclass(frozen=True)
 class Fall(OneSignal):
-    """How far the loss fell: from first to last (`back-front`), or between consecutive rounds at most (`delta`)."""
+    """How far the loss fell."""
 
     signal: ClassVar[str] = "loss"
-    kind: Literal["back-front", "delta"]
-    measure: Literal["diff", "ratio"]
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind}-{self.measure}"
+    between_consecutive: ClassVar[bool]
+    measure: Literal["diff", "ratio"] = option("diff", "the fall as a difference, or as a ratio")
 
     def reduce(self, n: int) -> "Falls":
-        return Falls(self.kind == "delta", self.measure == "ratio", n)
+        return Falls(self.between_consecutive, self.measure == "ratio", n)
+
+
+@ATTACKS.register(
+    "back-front",
+    "fall of the loss from the first round to the last",
+    short=[
+        Short("back-front-diff", "fall of the loss from the first round to the last"),
+        Short("back-front-ratio", "the same fall as a ratio", {"measure": "ratio"}),
+    ],
+)
+class BackFront(Fall):
+    between_consecutive = False
+
+
+@ATTACKS.register(
+    "delta",
+    "largest fall of the loss between consecutive rounds",
+    short=[
+        Short("delta-diff", "largest fall of the loss between consecutive rounds"),
+        Short("delta-ratio", "the same fall as a ratio", {"measure": "ratio"}),
+    ],
+)
+class Delta(Fall):
+    between_consecutive = True
 
 
 class Falls(Kept):

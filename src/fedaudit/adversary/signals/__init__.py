@@ -50,7 +50,7 @@ _GRADIENTS: dict[str, frozenset[Grant]] = {
 }
 GRADIENTS = frozenset(_GRADIENTS)
 # Signals of a record's gradient, which some models give only slowly.
-DEAR = GRADIENTS | set(updates.NEEDS)
+DEAR = GRADIENTS | set(updates.NEEDS) - {updates.BEFORE}
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family(merlin.NEEDS, merlin.measure, salt=merlin.COPIES),

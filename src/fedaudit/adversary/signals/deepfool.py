@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Records, State
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def distances(task: Any, state: State, rows: Records, targets: int | Literal["al
     0, one without a label (the outputs are NaN) minus infinity."""
     import torch
 
+    if not hasattr(task, "fresh"):
+        what = "a model that is given without torch offers no gradients"
+        raise FedauditError("no-gradients", what, "Take tear-deepfool out of audit.attacks; tear needs labels alone.")
     module = task.fresh(state).eval()
     for parameter in module.parameters():
         parameter.requires_grad_(False)

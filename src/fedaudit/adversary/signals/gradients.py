@@ -74,7 +74,9 @@ def check(task: Any, state: State, rows: Records) -> str | None:
     """Refuses, before training, a model without per-record gradients. Returns a notice if some layers are slow."""
     if not hasattr(task, "losses"):
         raise FedauditError(
-            "no-gradients", "this task offers no gradients", "Take the gradient attacks out of audit.attacks."
+            "no-gradients",
+            "a model that is given without torch offers no gradients",
+            "Take the gradient attacks out of audit.attacks.",
         )
     plan = ghost.verify(task.fresh(state), task.losses, tensor(rows.x), tensor(rows.y))
     if not plan.slow:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
@@ -51,20 +50,26 @@ def rescaled_logit(z: Floats, y: NDArray[Any]) -> Floats:
     return Answers.of(z, y).logit
 
 
+def expit(logit: Floats) -> Floats:
+    from scipy import special  # a configuration that names attacks is checked without it
+
+    return np.asarray(special.expit(logit))
+
+
 def loss(answers: Answers) -> Floats:
     return np.asarray(np.logaddexp(0.0, -answers.logit))  # softplus(-logit)
 
 
 def modified_entropy(answers: Answers) -> Floats:
     """-(1 - p_y) log p_y - sum over the other classes of p_i log(1 - p_i) (Song and Mittal 2021)."""
-    wrong = special.expit(-answers.logit)
+    wrong = expit(-answers.logit)
     p = answers.spread * wrong[:, None]
     # Only the likeliest wrong class can come near 1, where computing 1 - p_i by subtraction loses all digits.
     rows, top = np.arange(len(p)), answers.spread.argmax(axis=1)
     p_top = p[rows, top].copy()
     rest = answers.spread.copy()
     rest[rows, top] = 0.0
-    besides_top = special.expit(answers.logit) + wrong * rest.sum(axis=1)
+    besides_top = expit(answers.logit) + wrong * rest.sum(axis=1)
     p[rows, top] = 0.0
     others = -(p * np.log1p(-p)).sum(axis=1) - p_top * np.log(np.maximum(besides_top, TINY))
     return np.asarray(wrong * loss(answers) + others)
@@ -73,14 +78,14 @@ def modified_entropy(answers: Answers) -> Floats:
 def gradient_norm(answers: Answers) -> Floats:
     """Of the loss with respect to the last layer: |p - onehot(y)| times the norm of the layer's input."""
     assert answers.last_input is not None
-    error = special.expit(-answers.logit) * np.sqrt(1.0 + (answers.spread**2).sum(axis=1))
+    error = expit(-answers.logit) * np.sqrt(1.0 + (answers.spread**2).sum(axis=1))
     return np.asarray(error * np.linalg.norm(answers.last_input, axis=1))
 
 
 SIGNALS: dict[str, Callable[[Answers], Floats]] = {
     "logit": lambda answers: answers.logit,
     "loss": loss,
-    "confidence": lambda answers: special.expit(answers.logit),
+    "confidence": lambda answers: expit(answers.logit),
     "modified-entropy": modified_entropy,
     "gradient-norm": gradient_norm,
 }
@@ -152,7 +157,7 @@ def at_positions(
         assert last_input is not None
         error = answers.spread.copy()
         error[np.arange(y.size), y.reshape(-1)] = -1.0
-        error *= special.expit(-answers.logit)[:, None]
+        error *= expit(-answers.logit)[:, None]
         b, a = error.reshape(z.shape), last_input.reshape(len(y), each(answers.logit).shape[1], -1)
         squares = ((b @ b.swapaxes(1, 2)) * (a @ a.swapaxes(1, 2))).sum(axis=(1, 2))
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))

@@ -6,7 +6,9 @@ from functools import cached_property
 import numpy as np
 
 from fedaudit.adversary.signals import DEAR, FAMILIES, Family, measure
+from fedaudit.adversary.signals.variants import variant
 from fedaudit.adversary.vantage import view
+from fedaudit.config.attack_registry import plain
 from fedaudit.errors import FedauditError
 from fedaudit.types import Moment, Records, State, Task, Vantage
 
@@ -21,15 +23,15 @@ class Trial:
     def why_not(self, names: Iterable[str]) -> str | None:
         """Why the task cannot give these signals; None if it can."""
         # The same signal, once for each value of an attribute, or of another update.
-        plain = [name.removeprefix("attribute-").removesuffix("-peer") for name in names]
-        for name in plain:
+        alike = [plain(name).removeprefix("attribute-").removesuffix("-peer") + variant(name) for name in names]
+        for name in alike:
             if name not in self.tried:
                 self.tried[name] = self._try(name)
-        return next((reason for name in plain if (reason := self.tried[name])), None)
+        return next((reason for name in alike if (reason := self.tried[name])), None)
 
     def slow(self, names: Iterable[str]) -> str | None:
         """Why some of the signals cost far more than one pass; None if they do not."""
-        return self.gradients[1] if DEAR & set(names) else None
+        return self.gradients[1] if DEAR.intersection(map(plain, names)) else None
 
     @cached_property
     def gradients(self) -> tuple[str | None, str | None]:
@@ -42,7 +44,7 @@ class Trial:
             return error.what, None
 
     def _try(self, name: str) -> str | None:
-        if name in DEAR and (reason := self.gradients[0]):
+        if plain(name) in DEAR and (reason := self.gradients[0]):
             return reason
         seen = view(Vantage.SERVER, "local", Moment(1), self.task, self.state, self.state)
         few = self.rows.take(np.arange(min(2, len(self.rows))))

@@ -43,7 +43,21 @@ from fedaudit.session.assemble import Request, settled
 from fedaudit.session.session import in_words
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.store import safe_name
-from fedaudit.types import UNSEEN, Estimate, Game, ModelKind, Moment, Round, State, Trained, Vantage
+from fedaudit.types import (
+    UNSEEN,
+    Estimate,
+    Game,
+    ModelKind,
+    Moment,
+    Notice,
+    Round,
+    State,
+    Trained,
+    Vantage,
+    as_notices,
+    notice,
+)
+from fedaudit.words import line
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
 
@@ -160,7 +174,7 @@ class PartyAudit:
         sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
         planned = watch.auditor.settings.rounds
         if index == planned + 1:
-            watch.session.note(f"more rounds than the {planned} planned: the band over rounds no longer covers all")
+            watch.session.note(notice("beyond-plan", planned=planned))
         gaps, again = len(watch.session.gaps), Moment(index) in watch.session.seen
         watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
         model: ModelKind = "local" if sent else "global"
@@ -184,15 +198,14 @@ class PartyAudit:
         """
         if halted := watch.crossing(self.halt_if, index, model):
             watch.session.withhold(halted)
-            watch.session.note(f"the limit was crossed in round {index}: from then on nothing was sent")
+            watch.session.note(notice("limit-crossed", round=index))
             what = "this update and all later ones are withheld"
             log.warning("fedaudit: round %d crosses the limit %r: %s; %s", index, halted.rule, _figures(halted), what)
         if warned := watch.crossing(self.warn_if, index, model):
             log.warning("fedaudit: round %d crosses the limit %r: %s", index, warned.rule, _figures(warned))
-        missing = "; ".join(watch.session.gaps[gaps:])
-        if not missing and (why := watch.unchecked(self.halt_if, index, model)):
-            missing = f"round {index}: {why}"
-            watch.session.gap(missing)
+        if len(watch.session.gaps) == gaps and (why := watch.unchecked(self.halt_if, index, model)):
+            watch.session.gap(why)
+        missing = "; ".join(map(line, watch.session.gaps[gaps:]))
         if halted or not missing or not self.strict:
             return ""
         watch.session.withhold(Withheld(index, "not audited", reason=missing))
@@ -203,11 +216,10 @@ class PartyAudit:
     ) -> None:
         """Said in the log now, and in the report of every later round; if there is none, this makes one. A limit that
         no attack can decide is said once: if it withholds an update, it withholds all."""
-        lines, updates = _told(context)
-        told, for_good = any(in_words(error) in line for line in lines), isinstance(error, UndecidableError)
-        if not (told and for_good):
-            where = "this run" if for_good else f"round {index}" if index else "a round"
-            lines.append(unaudited.say(where, error, withheld, told))
+        told, updates = _told(context)
+        again, for_good = any(unaudited.is_about(one, error) for one in told), isinstance(error, UndecidableError)
+        if not (again and for_good):
+            told.append(unaudited.say(None if for_good else index, error, withheld, again))
         if _code(error) == WITHHELD_CODE:
             return  # its audit keeps it
         if isinstance(error, UndecidableError) and withheld:
@@ -217,14 +229,15 @@ class PartyAudit:
         elif withheld:
             updates.append(Withheld(index, "not audited", reason=in_words(error)))
         kept = [json.dumps(plain(update)) for update in updates]
-        context.state[UNAUDITED] = ConfigRecord({"lines": lines, "withheld": kept})
+        lines = [json.dumps(one.stored()) for one in told]
+        context.state[UNAUDITED] = ConfigRecord({"told": lines, "withheld": kept})
         if watch is not None and withheld:
             with suppress(Exception):  # what could not be audited may not be reported on either
-                watch.tell(lines, updates)
+                watch.tell(told, updates)
                 watch.save(write=True)
         elif not _begun(context):
             name = self._name(context)
-            unaudited.write(self._folder(context, name), name, lines, index, updates)
+            unaudited.write(self._folder(context, name), name, told, index, updates)
 
     def _name(self, context: Context) -> str:
         with suppress(Exception):  # the game may be what is wrong
@@ -265,18 +278,18 @@ class PartyAudit:
         rules = list(filter(None, (self.halt_if, self.warn_if)))
         attacks = settings.ranked(vantage)
         names: dict[str, frozenset[str]] = {}
-        told: list[str] = []
+        told: list[Notice] = []
         for rule in rules:
             try:
-                names[rule.text], lines = left_out(rule, game, attacks, settings.shares(len(attacks), len(rules)))
-                told += lines
+                names[rule.text], more = left_out(rule, game, attacks, settings.shares(len(attacks), len(rules)))
+                told += more
             except UndecidableError as error:
                 if rule is self.halt_if or len(rules) == 1:
                     return error
                 names[rule.text] = frozenset(attack.name for attack in attacks)  # the other limit still protects
-                told.append(f"Not checked: {error.what}. {error.todo}")
-        for line in told if not begun else ():
-            log.warning("fedaudit: %s", line)
+                told.append(notice("limit-undecidable", what=error.what, todo=error.todo))
+        for each in told if not begun else ():
+            log.warning("fedaudit: %s", line(each))
         return replace(settings, left_out_of=names, notices=(*settings.notices, *told))
 
     def _folder(self, context: Context, party: str) -> Path | None:
@@ -312,13 +325,14 @@ def _begun(context: Context) -> bool:
     return f"{AS_SENT}.json" in context.state
 
 
-def _told(context: Context) -> tuple[list[str], list[Withheld]]:
+def _told(context: Context) -> tuple[list[Notice], list[Withheld]]:
     """Rounds that were not audited, and why; and updates that were withheld for it."""
     record = context.state.config_records.get(UNAUDITED, ConfigRecord())
-    lines, updates = record.get("lines", []), record.get("withheld", [])
-    assert isinstance(lines, list)
+    told, updates = record.get("told", []), record.get("withheld", [])
+    assert isinstance(told, list)
     assert isinstance(updates, list)
-    return [str(line) for line in lines], [read(Withheld, json.loads(str(update))) for update in updates]
+    notices = as_notices(json.loads(str(one)) for one in told)
+    return [*notices], [read(Withheld, json.loads(str(update))) for update in updates]
 
 
 def _folder_name(party: str) -> str:

@@ -33,7 +33,7 @@ from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
 from fedaudit.integrations.states import matched
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.session import Session, sentences
+from fedaudit.session.session import Session, some
 from fedaudit.types import Moment, Plan, Round, State, Trained
 
 
@@ -81,7 +81,7 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
     try:
         _serve(grid, context, prepared, funnel, model)
     finally:
-        prepared.gaps.extend(sentences(funnel.gaps))
+        prepared.gaps.extend(some(funnel.gaps))
 
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedaudit.files import write_atomically
 from fedaudit.trace.segments import DamagedError, read_bytes
+from fedaudit.types import Notice, gap
 
 CHECK = 64  # characters of the checksum before the rest
 
@@ -58,17 +59,16 @@ class Memory:
         arrays = {name: array.numpy() for name, array in state.array_records[f"{self.key}.arrays"].items()}
         return Remembered(arrays, str(kept["json"]), int(str(kept["written"])))
 
-    def keep(self, what: Remembered) -> str:
+    def keep(self, what: Remembered) -> Notice | None:
         """In the context and on disk. Says what could not be written."""
         arrays = ArrayRecord({name: Array(value) for name, value in what.arrays.items()})
         self.context.state[f"{self.key}.arrays"] = arrays
         self.context.state[f"{self.key}.json"] = ConfigRecord({"json": what.text, "written": what.written})
         try:
             write_atomically(self.file, packed(what))
-            return ""
+            return None
         except OSError as error:
-            lost = f"the memory of this audit could not be written to {self.file.parent} ({error.strerror})"
-            return f"{lost}: if this node is restarted, the audit starts over"
+            return gap("memory-unwritten", folder=str(self.file.parent), why=error.strerror)
 
     # ------------------------------------------------------------------ on disk
 

@@ -43,7 +43,8 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
 from fedaudit.integrations.options import Model, Options, audited
 from fedaudit.session.session import Session
-from fedaudit.types import Game, Plan, Round, State, Trained, Vantage
+from fedaudit.types import Game, Notice, Plan, Round, State, Trained, Vantage, gap
+from fedaudit.words import line
 
 
 def _by_number(proxy: ClientProxy) -> str:
@@ -73,7 +74,7 @@ def record_sum(
     except Exception as error:
         if strict:
             raise
-        wrong = unaudited.say("this run", error)
+        wrong = unaudited.say(None, error)
         return RecordedSum(strategy, Session(None), (), party=party, out=Path(out), wrong=wrong)
 
 
@@ -89,7 +90,7 @@ class RecordedSum(Strategy):
         party: Callable[[ClientProxy], str] = _by_number,
         after: int = 0,
         out: Path | None = None,
-        wrong: str = "",
+        wrong: Notice | None = None,
     ):
         self.strategy, self.session, self.names, self._party = strategy, session, tuple(names), party
         self.out, self._wrong = out, wrong  # why nothing is audited
@@ -110,18 +111,18 @@ class RecordedSum(Strategy):
     def tell_if_halted(self) -> None:
         """When a round begins, and after the last: did the one before come to an end?"""
         if self._waiting:
-            self.session.gap(f"round {self._waiting} is empty: secure aggregation was halted, too few parties answered")
+            self.session.gap(gap("round-halted", round=self._waiting))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         if self._wrong:
-            unaudited.log.error("fedaudit: round %d: %s", server_round, self._wrong)
+            unaudited.log.error("fedaudit: round %d: %s", server_round, line(self._wrong))
             unaudited.write(self.out, self.out.name if self.out else "", [self._wrong], server_round)
             return self.strategy.configure_fit(server_round, parameters, client_manager)
         self.tell_if_halted()
         self._waiting = self._after + server_round
-        with self.session.guard(f"round {self._waiting}: the broadcast is missing"):
+        with self.session.guard("broadcast-missing", round=self._waiting):
             self._broadcast = None
             self._broadcast = self._state(parameters)
         self._clock = time.perf_counter()
@@ -135,9 +136,9 @@ class RecordedSum(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         elapsed, index, self._waiting = time.perf_counter() - self._clock, self._after + server_round, 0
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
-        with self.session.guard(f"round {index} is missing"):
+        with self.session.guard("round-missing", round=index):
             if failures:
-                self.session.gap(f"round {index}: {len(failures)} parties failed")
+                self.session.gap(gap("parties-failed", round=index, parties=len(failures), of=None))
             if self._broadcast is not None and parameters is not None:
                 sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
                 made = self._state(parameters)

@@ -23,7 +23,8 @@ from fedaudit.integrations.options import Model, Options, audited, open_session
 from fedaudit.integrations.states import matched
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
-from fedaudit.types import Game, Moment, Round, State, Trained
+from fedaudit.types import Game, Moment, Notice, Round, State, Trained, gap, notice, once
+from fedaudit.words import line
 
 EXAMPLES, EPOCH_SECONDS = "num-examples", "epoch-seconds"
 BANNER = "fedaudit"  # the record in which a canary says what it is
@@ -89,7 +90,7 @@ class RecordedStrategy(Strategy):
         strict: bool = True,
     ):
         self.strategy, self.out, self._open, self.strict = strategy, out, opened, strict
-        self._wrong: list[str] = []  # why nothing is audited, in each round so far
+        self._wrong: list[Notice] = []  # why nothing is audited, in each round so far
         self._told: set[str] = set()  # names that are no party's, once each
         self.session = self._opened()  # now, so that wrong use is told before training
         auditor = self.session.auditor
@@ -109,14 +110,14 @@ class RecordedStrategy(Strategy):
         except Exception as error:
             if self.strict:
                 raise
-            self._wrong = [unaudited.say("this run", error)]
+            self._wrong = [unaudited.say(None, error)]
             return Session(None)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         if self._wrong:
-            unaudited.log.error("fedaudit: round %d: %s", server_round, self._wrong[0])
+            unaudited.log.error("fedaudit: round %d: %s", server_round, line(self._wrong[0]))
             unaudited.write(self.out, self.out.name if self.out else "", self._wrong, server_round)
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         sent_out = next((record for m in messages for record in m.content.array_records.values()), arrays)
@@ -124,7 +125,7 @@ class RecordedStrategy(Strategy):
         self._asked = frozenset(message.metadata.dst_node_id for message in messages)
         if server_round == 1:
             self.settle()
-            with self.session.guard("it is not known whether the server was restarted"):
+            with self.session.guard("restart-unknown"):
                 self._note_restart()
         self._clock = time.perf_counter()
         return messages
@@ -137,9 +138,10 @@ class RecordedStrategy(Strategy):
         when = self._when(server_round)
         index = when.round
         seen: list[_Reply] | None = None
-        with self.session.guard(f"round {index} is missing"):
+        with self.session.guard("round-missing", round=index):
             seen = [self._copied(message) for message in messages]
-            for banner in {_banner(message) for message in messages} - {"", *self.session.notes}:
+            banners = once(notice("line", text=text) for text in filter(None, map(_banner, messages)))
+            for banner in (one for one in banners if one not in self.session.notes):
                 self.session.note(banner)
         arrays, metrics = self.strategy.aggregate_train(server_round, messages)
         if seen is not None:
@@ -204,39 +206,40 @@ class RecordedStrategy(Strategy):
         index, silent = when.round, len(asked - {reply.node for reply in replies})
         # Of a node that died the SuperLink says so, as an error under its own id: that node is among the silent.
         failed = len({reply.node for reply in replies if reply.failed} & asked)
-        for count, what in ((failed, "failed"), (silent, "did not answer")):
+        for count, code in ((failed, "parties-failed"), (silent, "parties-silent")):
             if count:
-                self.session.gap(f"round {index}: {count} of {len(asked)} parties {what}")
+                self.session.gap(gap(code, round=index, parties=count, of=len(asked)))
         if masked := sum(reply.masked for reply in replies):
-            self.session.note(f"round {index}: {masked} replies are masked, only their sum is seen")
-        with self.session.guard(f"round {index} is missing"):
+            self.session.note(notice("replies-masked", round=index, replies=masked))
+        with self.session.guard("round-missing", round=index):
             start = self._state(broadcast, f"round {index}, broadcast")
             sent: dict[str, Trained] = {}
             for reply in sorted(replies, key=lambda reply: reply.name):  # not in the order of arrival
                 if not reply.failed and not reply.masked:
                     self._take(index, reply, elapsed, sent)
             if not asked:
-                self.session.note(f"round {index}: nobody was asked to train")
+                self.session.note(notice("nobody-asked", round=index))
             elif made is None and not sent:
-                self.session.gap(f"round {index} is empty: nobody sent a model")
+                self.session.gap(gap("round-empty", round=index))
             elif made is None:
-                self.session.note(f"round {index}: models arrived, and the strategy kept the old one")
+                self.session.note(notice("old-model-kept", round=index))
             after = start if made is None else self._state(made, f"round {index}, aggregate")
             commit = not when.probe and (made is not None or bool(sent))
             self.session.observe(Round(index, start, sent, after, commit, when.probe))
 
     def _take(self, index: int, reply: _Reply, elapsed: float, sent: dict[str, Trained]) -> None:
         if len(reply.records) != 1:
-            count = len(reply.records)
-            self.session.gap(f"round {index}, {reply.name}: {count} array records in place of one, left out")
+            self.session.gap(gap("array-records", round=index, party=reply.name, records=len(reply.records)))
             return
         self._check_name(reply.name)
         state = self._state(reply.records[0], f"round {index}, {reply.name}")
         if reply.name in sent:
             same = digest(sent[reply.name].state) == digest(state)
-            told = self.session.note if same else self.session.gap
-            how = "the same both times" if same else "and differently"
-            told(f"round {index}: {reply.name} answered twice, {how}: the first is kept")
+            data = {"round": index, "party": reply.name, "same": same}
+            if same:
+                self.session.note(notice("party-twice", **data))
+            else:
+                self.session.gap(gap("party-twice", **data))
             return
         examples, seconds = reply.metrics.get(EXAMPLES, 1), reply.metrics.get(EPOCH_SECONDS, elapsed)
         sent[reply.name] = Trained(state, int(_number(examples, 1)), max(_number(seconds, elapsed), 1e-9))
@@ -247,10 +250,7 @@ class RecordedStrategy(Strategy):
         if name in parties or name in self._told:
             return
         self._told.add(name)
-        todo = "give party=, a function from a reply to the name of its party"
-        self.session.gap(
-            f"{name!r} is no party of the game ({', '.join(parties)}), so nothing it sends is audited: {todo}"
-        )
+        self.session.gap(gap("unknown-party", party=name, parties=parties))
 
     def _note_restart(self) -> None:
         """A restarted server counts from 1 again: its rounds continue from the model that it starts with."""
@@ -260,8 +260,7 @@ class RecordedStrategy(Strategy):
         start = digest(self._state(self._broadcast, "round 1, broadcast"))
         self._offset = max((r for r, entry in current.items() if entry.commit and entry.aggregate == start), default=0)
         if self._offset:
-            told = f"the server restarted from the model of round {self._offset}; rounds are counted from there"
-            self.session.note(told)
+            self.session.note(notice("server-restarted", round=self._offset))
 
     def _state(self, arrays: Mapping[str, Array], where: str) -> State:
         state = {name: array.numpy() for name, array in arrays.items()}

@@ -15,7 +15,7 @@ from fedaudit.session.about import About
 from fedaudit.session.events import Finished
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import DamagedError
-from fedaudit.types import ModelKind
+from fedaudit.types import ModelKind, Notice, gap, notice
 
 AS_SENT, INSIDE = "fedaudit.as-sent", "fedaudit.inside"
 EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
@@ -42,11 +42,11 @@ class Watch:
 
     # ------------------------------------------------------------------ from round to round
 
-    def tell(self, gaps: Iterable[str], withheld: Iterable[Withheld]) -> None:
+    def tell(self, gaps: Iterable[Notice], withheld: Iterable[Withheld]) -> None:
         """What became of rounds in which there was no audit to tell."""
-        for line in gaps:
-            if line not in self.session.gaps:
-                self.session.gap(line)
+        for told in gaps:
+            if told not in self.session.gaps:
+                self.session.gap(told)
         for update in withheld:
             self.session.withhold(update)
 
@@ -58,16 +58,13 @@ class Watch:
         try:
             kept = self.memory.read()
         except DamagedError as error:
-            what = f"this node was restarted, and the memory of its audit {error}"
-            self.session.gap(f"{what}: what was seen before round {index} is lost")
+            self.session.gap(gap("memory-lost", why=str(error), round=index))
             return
         if kept is not None:
             self._restore(kept)
-            last = self.session.last
-            self.session.note(f"this node was restarted after round {last}: its audit goes on from what is on disk")
+            self.session.note(notice("node-restarted", round=self.session.last))
         elif index > 1:
-            why = "the party was not asked before, or its node was restarted without the folder of its memory"
-            self.session.note(f"round {index} is the first that this audit saw: {why}")
+            self.session.note(notice("first-seen", round=index))
 
     def _restore(self, kept: Remembered) -> None:
         self.session.restore(kept.arrays, kept.text)
@@ -106,21 +103,26 @@ class Watch:
         figures = {rule.metric: found.decisive[rule.metric]}
         return Withheld(index, "limit crossed", True, rule.text, found.attack, figures)
 
-    def unchecked(self, rule: Rule | None, index: int, model: ModelKind) -> str | None:
+    def unchecked(self, rule: Rule | None, index: int, model: ModelKind) -> Notice | None:
         """Why nobody can say whether a limit is crossed, though enough rounds were seen to say so."""
         auditor = self.auditor
+
+        def because(cause: str, attack: str = "", why: str = "", rounds: int = 0) -> Notice:
+            limit = None if rule is None else rule.text
+            return gap("limit-unchecked", round=index, limit=limit, cause=cause, attack=attack, why=why, rounds=rounds)
+
         if rule is None:
-            return None if auditor.deciding(self.vantage) else "every attack failed"
-        settings, limit = auditor.settings, f"the limit {rule.text!r} is not checked"
+            return None if auditor.deciding(self.vantage) else because("all-failed")
+        settings = auditor.settings
         attack = settings.primary(self.vantage, settings.left_out_of.get(rule.text, ()))
         if attack is None:
-            return f"{limit}: nobody attacks"
+            return because("nobody")
         if attack.name in auditor.failed:
-            return f"{limit}: {attack.name} failed ({auditor.failed[attack.name]})"
+            return because("failed", attack.name, auditor.failed[attack.name])
         said = auditor.after(index, self.vantage, model, rule.text)
         estimate = next((one.decisive.get(rule.metric) for one in said if one.primary), None)
         if estimate is not None:
-            return None if estimate.low is not None else f"{limit}: {estimate.reason or 'it has no interval'}"
+            return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
         seen = auditor.panels.sight(self.vantage, model, self.party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
-        return None if seen < needed else f"{limit}: {attack.name} has no value after {seen} rounds"
+        return None if seen < needed else because("no-value", attack.name, rounds=seen)

@@ -18,6 +18,7 @@ from fedaudit.adversary.attacks.attribute import Classifier
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
+from fedaudit.audit.notices import figure
 from fedaudit.questions import Verdict
 from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import (
@@ -29,8 +30,10 @@ from fedaudit.types import (
     Game,
     Ints,
     ModelKind,
+    Notice,
     Role,
     Vantage,
+    notice,
 )
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
@@ -85,7 +88,7 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
     """The pooled result with its sentence; then each party, if its local models are seen."""
-    of, results, notices = case.settings.asked.get("attribute"), [], []
+    of, results, notices = case.settings.asked.get("attribute"), [], list[Notice]()
     for party in (None, *(case.game.parties if model == "local" else ())):
         sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
         found = all_figures(case, attack, sights)
@@ -126,7 +129,7 @@ def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses]
     taught = (own.role == Role.MEMBER.value) & (known >= 0)
     if series is None or len(set(known[taught].tolist())) < 2:
         return None
-    fitted = cast(Guesser, case.scores.fit(sight, attack, Evidence(own=Own(series[taught], known[taught]))))
+    fitted = cast(Guesser, case.scores.fit(sight, attack, Evidence(shadow=Own(series[taught], known[taught]))))
     said, classes = fitted.guess(target, of.values), _classes(case.game)
     unseen = Classifier.learnt(of.rest(own_rows, classes)[taught], known[taught])
     blind = unseen.lift(of.rest(rows, classes), of.values)
@@ -179,36 +182,26 @@ def difference(name: str, first: Estimate, second: Estimate) -> Estimate:
     return Estimate(name, one - two, max(low, -1.0), min(high, 1.0), first.confidence, method, "measured", *counts)
 
 
-def conclusion(name: str, found: Mapping[str, Estimate]) -> str:
-    """The conclusion as a sentence."""
+def conclusion(name: str, found: Mapping[str, Estimate]) -> Notice:
     excess, gap = found["excess-over-blind"], found["members-minus-nonmembers"]
     attack, blind = found["members-auc"], found["blind-auc"]
-    figures = (
-        f"(AUC over the blind guess {_text(excess, '+')}, members over non-members {_text(gap, '+')}; "
-        f"AUC of the attack {_text(attack)}, of the blind guess {_text(blind)}, of the attack on non-members "
-        f"{_text(found['nonmembers-auc'])}; {attack.confidence:.0%} intervals)"
+    figures = {"excess": excess, "gap": gap, "members": attack, "blind": blind, "nonmembers": found["nonmembers-auc"]}
+    return notice(
+        "attribute",
+        name=name,
+        finding=_finding(excess, gap, attack),
+        figures={which: figure(one) for which, one in figures.items()},
+        confidence=attack.confidence,
     )
+
+
+def _finding(excess: Estimate, gap: Estimate, attack: Estimate) -> str:
     if excess.low is None or excess.high is None or gap.low is None:
-        return f"Attribute {name}: no comparison, so nothing can be said {figures}."
+        return "no-comparison"
     if attack.low is None or attack.low <= 0.5:
-        return f"Attribute {name}: the attack on members is not above chance: no leak is shown {figures}."
-    if excess.low > 0 and gap.low > 0:
-        return f"Attribute {name}: training reveals it; the attack beats the blind guess, on members only {figures}."
+        return "at-chance"
     if gap.low > 0:
-        return (
-            f"Attribute {name}: training leaves a trace of it (it is guessed better for members than for others), but "
-            f"the attack does not beat a classifier that never sees a model {figures}."
-        )
+        return "revealed" if excess.low > 0 else "trace"
     if excess.high < 0:
-        said = "a classifier that never sees a model does better than the attack"
-    elif excess.low > 0:
-        said = "the attack beats a blind guess, but just as much for people who were not trained on"
-    else:
-        said = "the attack beats neither a classifier that never sees a model nor itself on people not trained on"
-    return f"Attribute {name}: {said}: no leak is shown {figures}."
-
-
-def _text(estimate: Estimate, sign: str = "") -> str:
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return "–"
-    return f"{estimate.value:{sign}.3f} ({estimate.low:{sign}.3f} to {estimate.high:{sign}.3f})"
+        return "blind-is-better"
+    return "of-everybody" if excess.low > 0 else "neither"

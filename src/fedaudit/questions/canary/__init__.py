@@ -2,7 +2,7 @@
 
 `canife` and `one-shot` in `audit.attacks` ask it, and `[audit.canary]` sets it. The room, in the order of an audit:
 `options` (TOML), `plan` (which canaries, when), `parties` and `crafting` (what they send), `watch` (what is kept of the
-rounds), `judge`, `words`, `panel`.
+rounds), `judge`, `claims`, `panel`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Canary(Question):
     about = "does the sum tell whether a party took part, and what epsilon does that show?"
     unit = "user"
     asked_by = NAMES
+    main = ("epsilon-anytime", "epsilon-bonferroni", "epsilon-one-run")
     metrics = (
         _epsilon("maximised", "largest over all thresholds, one round", "heuristic"),
         _epsilon("bonferroni", "proved by a union bound, one round", "proved"),
@@ -66,7 +67,7 @@ class Canary(Question):
         return CanaryWatch(asked)
 
     def against(self, claim: Statement, document: Document) -> Sequence[Against]:
-        from fedaudit.questions.canary.words import against
+        from fedaudit.questions.canary.claims import against
 
         return against(claim, document)
 

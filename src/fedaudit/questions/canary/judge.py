@@ -21,6 +21,7 @@ from fedaudit.audit.case import Case
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.composition import Inversion
 from fedaudit.questions import Verdict
+from fedaudit.questions.canary.claims import epsilons, remarks, whole_run_refuted
 from fedaudit.questions.canary.watch import (
     CRAFTED,
     HEALTH,
@@ -34,13 +35,27 @@ from fedaudit.questions.canary.watch import (
     Crafted,
     Watch,
 )
-from fedaudit.questions.canary.words import conclusion, remarks, whole_run_refuted
 from fedaudit.stats import Block, Bonferroni, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
 from fedaudit.stats.anytime import Probes, anytime_curve, anytime_epsilon
 from fedaudit.stats.canary import histogram, one_shot_bound, one_shot_epsilon, score_sd
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.stats.onerun import one_run_epsilon
-from fedaudit.types import AuditResult, Bools, Cost, Curve, Estimate, Floats, Ints, Kind, ModelKind, Vantage
+from fedaudit.types import (
+    AuditResult,
+    Bools,
+    Cost,
+    Curve,
+    Estimate,
+    Floats,
+    Ints,
+    Kind,
+    ModelKind,
+    Notice,
+    Vantage,
+    notice,
+    warning,
+)
+from fedaudit.words import with_warnings
 
 Estimates = dict[str, Estimate]
 
@@ -137,18 +152,17 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     noise = claim.process.noise if claim.process else None
     warnings = remarks(found, noise, seen.norm)
     result = AuditResult(
-        "canife", vantage.value, model, "user", None, case.round, found, _cost(case, watch), warnings, curves,
+        "canife", vantage.value, model, "user", None, case.round, found, _cost(case, watch), curves=curves,
         canary=seen_of.exhibit, question="canary",
     )  # fmt: skip
-    return Verdict([result], conclusion("canife", found, _quality(seen, crafted.parties)))
+    told = notice("canife", **_quality(seen, crafted.parties), epsilons=epsilons(found))
+    return Verdict([with_warnings(result, warnings)], [told])
 
 
-def _quality(seen: Trials, parties: float) -> str:
-    expected = float(np.median(seen.spread)) * float(np.sqrt(max(parties, 1.0)))
-    return (
-        f"canary health {np.median(seen.health):.4f}, update {np.median(seen.norm):.3f} of the clip norm, spread on "
-        f"parties outside the design pool {np.median(seen.spread):.3g} each ({expected:.3g} for a round)"
-    )
+def _quality(seen: Trials, parties: float) -> dict[str, float]:
+    health, norm, spread = (float(np.median(each)) for each in (seen.health, seen.norm, seen.spread))
+    of_a_round = spread * float(np.sqrt(max(parties, 1.0)))
+    return {"health": health, "norm": norm, "spread": spread, "of_a_round": of_a_round}
 
 
 def figures(seen: Trials, delta: float, confidence: float) -> Estimates:
@@ -325,22 +339,21 @@ def random(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind)
             for name, counts in (("scores-with", with_it), ("scores-without", without))
         }
     result = AuditResult(
-        "one-shot", vantage.value, model, "user", None, case.round, found, _cost(case, watch), warnings, curves,
+        "one-shot", vantage.value, model, "user", None, case.round, found, _cost(case, watch), curves=curves,
         question="canary",
     )  # fmt: skip
-    return Verdict([result], conclusion("one-shot", found, f"{int(inside.sum())} of {len(inside)} canaries took part"))
+    told = notice("one-shot", sent=int(inside.sum()), of=len(inside), epsilons=epsilons(found))
+    return Verdict([with_warnings(result, warnings)], [told])
 
 
-def null_remarks(never_sent: Floats, size: int) -> list[str]:
+def null_remarks(never_sent: Floats, size: int) -> list[Notice]:
     """Directions that were never sent must look like random ones."""
     if len(never_sent) < 8:
         return []
     p = float(stats.kstest(never_sent * np.sqrt(size), "norm").pvalue)
     if p >= 1e-3:
         return []
-    return [
-        f"one-shot: canaries that were never sent do not look random (p = {p:.1e}); a seed may have been used twice."
-    ]
+    return [warning("canaries-not-random", p=p)]
 
 
 def _cost(case: Case, watch: Watch) -> Cost:

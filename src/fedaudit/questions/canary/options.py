@@ -53,7 +53,8 @@ def looking_at_the_sum(given: Any) -> Any:
     are asked for."""
     audit = given.get("audit", {}) if isinstance(given, dict) else {}
     asked = audit.get("attacks") if isinstance(audit, dict) else None
-    if isinstance(asked, list | tuple) and set(NAMES) & set(map(str, asked)) and "vantages" not in audit:
-        beside = [] if set(map(str, asked)) <= {*NAMES, "blind"} else [Vantage.CLIENT.value]
+    names = {str(each.get("name") if isinstance(each, dict) else each) for each in asked or ()}
+    if isinstance(asked, list | tuple) and set(NAMES) & names and "vantages" not in audit:
+        beside = [] if names <= {*NAMES, "blind"} else [Vantage.CLIENT.value]
         return {**given, "audit": {"vantages": [*beside, Vantage.SECAGG_SERVER.value], **audit}}
     return given

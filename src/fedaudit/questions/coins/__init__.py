@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedaudit.questions.question import Against, Metric, Question
-from fedaudit.types import Estimate, Headline, Unit
+from fedaudit.types import Estimate, Headline, Notice, Unit
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
@@ -42,12 +42,12 @@ class Coins(Question):
 
         return one_run(case, attack, sights, confidence)
 
-    def told(self, asked: Flipped, headlines: Sequence[Headline]) -> list[str]:
+    def told(self, asked: Flipped, headlines: Sequence[Headline]) -> list[Notice]:
         from fedaudit.questions.coins.judge import quoted
 
         return quoted(headlines, asked.unit)
 
-    def warned(self, asked: Flipped, headlines: Sequence[Headline], claim: Statement | None) -> list[str]:
+    def warned(self, asked: Flipped, headlines: Sequence[Headline], claim: Statement | None) -> list[Notice]:
         from fedaudit.questions.coins.claims import refuted
 
         return refuted(asked.unit, headlines, claim)

@@ -7,7 +7,7 @@ from typing import Any
 from fedaudit.privacy.statement import Statement
 from fedaudit.questions import Against
 from fedaudit.results.document import Document
-from fedaudit.types import Estimate, Headline, Unit
+from fedaudit.types import Estimate, Headline, Notice, Unit, warning
 
 ONE_RUN = "epsilon-one-run"
 
@@ -38,12 +38,19 @@ def held(unit: Unit, headlines: Sequence[Headline], claim: Statement | None) -> 
     return [Held(headline, bound, claimed_for(unit, claim)) for headline, bound in found if bound is not None]
 
 
-def refuted(unit: Unit, headlines: Sequence[Headline], claim: Statement | None) -> list[str]:
+def refuted(unit: Unit, headlines: Sequence[Headline], claim: Statement | None) -> list[Notice]:
     """A warning for each bound that lies above what was claimed."""
     return [
-        f"The claim of {one.claim.defence} is refuted: epsilon for one {unit} is claimed to be {one.claim.epsilon:.4g} "
-        f"at delta {one.claim.delta:g}, and {one.headline.attack}, seen from {one.headline.vantage}, proves "
-        f"{one.bound.low:.4g} at least."
+        warning(
+            "claim-refuted",
+            defence=one.claim.defence,
+            unit=unit,
+            claimed=one.claim.epsilon,
+            delta=one.claim.delta,
+            attack=one.headline.attack,
+            vantage=one.headline.vantage,
+            epsilon=one.bound.low,
+        )
         for one in held(unit, headlines, claim)
         if one.refutes and one.claim is not None
     ]

@@ -32,7 +32,7 @@ from fedaudit.audit.known import known, usual_of
 from fedaudit.audit.score import finite
 from fedaudit.stats import hash_order
 from fedaudit.stats.onerun import by_unit, one_run_epsilon
-from fedaudit.types import Bools, Estimate, Floats, Headline, Ints, Role
+from fedaudit.types import Bools, Floats, Headline, Ints, Notice, Role, notice
 
 NAME = "epsilon-one-run"
 NOUNS = {"record": ("record", "records"), "subject": ("person", "people")}
@@ -73,7 +73,7 @@ def _played(case: Case, attack: BaseAttack, sight: Sight) -> tuple[Ints, Floats,
     if not case.scores.defined(sight, attack):
         return index, np.full(len(index), 0.5), told
     k = None
-    if attack.tunes:
+    if "known" in attack.fitted_on:
         k = usual_of(len(index) // 2, int(sight.reference.sum()))  # not by how the coins fell
         told = _told(sight, mine, k)
     scores = finite(case.scores.of(sight, attack, k), sight.id, attack.name)[mine]
@@ -91,21 +91,21 @@ def _told(sight: Sight, mine: Bools, k: int) -> Bools:
     return found
 
 
-def quoted(headlines: Sequence[Headline], unit: str) -> list[str]:
-    """The bounds of the headlines in sentences, for the report and the terminal."""
+def quoted(headlines: Sequence[Headline], unit: str) -> list[Notice]:
+    """The bounds of the headlines, for the report and the terminal."""
     return [
-        f"Fair coins: {headline.attack}, seen from {headline.vantage} on {headline.model} models, {_said(found, unit)}"
+        notice(
+            "coins",
+            attack=headline.attack,
+            vantage=headline.vantage,
+            model=headline.model,
+            unit=unit,
+            value=found.value,
+            why=found.reason,
+            coins=found.n_pos + found.n_neg,
+            ceiling=found.ceiling,
+            confidence=found.confidence,
+        )
         for headline in headlines
         if (found := headline.estimates.get(NAME)) is not None
     ]
-
-
-def _said(found: Estimate, unit: str) -> str:
-    if found.value is None:
-        return f"proves nothing: {found.reason}."
-    coins = f"{found.n_pos + found.n_neg:,} coins"
-    most = f"{coins} could prove {found.ceiling:.2f} at most" if found.ceiling is not None else coins
-    what = f"proves that epsilon is at least {found.value:.2f} for one {NOUNS[unit][0]}"
-    if found.value == 0:
-        what = f"proves nothing about epsilon for one {NOUNS[unit][0]}"
-    return f"{what} ({100 * found.confidence:.4g} % confidence, for all vantages to hold at once; {most})."

@@ -14,11 +14,11 @@ from fedaudit.audit.notices import below_chance, tied, unscored
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.score import NO_SCORES, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
-from fedaudit.questions import MINUS, Verdict, metric
+from fedaudit.questions import MINUS, Verdict
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
 from fedaudit.stats.pooled import able
-from fedaudit.stats.wording import span_text
-from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Role, Vantage
+from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice
+from fedaudit.words import with_warnings
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
 
@@ -33,10 +33,11 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     pooled = entry(case, attack, vantage, model, None, blocks)
     found = {**pooled.estimates, **case.beside(attack, sights)}
     pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
-    results = [replace(pooled, curves=curves, warnings=[*pooled.warnings, *unscored(attack, sights, scores)])]
+    results = [with_warnings(replace(pooled, curves=curves), unscored(attack, sights, scores))]
     for party in case.parties(model):
-        if (attack.learns and party == scores.barred) or (attack.by_first_party and party == case.game.first):
-            continue  # the adversary itself
+        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
+        if party == attacker:
+            continue
         sight = case.panels.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
         of_party = entry(case, attack, vantage, model, party, mine)
@@ -45,12 +46,9 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
             without = {name: replace(e, reason=why) for name, e in of_party.estimates.items() if e.value is None}
             of_party = replace(of_party, estimates={**of_party.estimates, **without})
         results.append(of_party)
-    where = f"{vantage.value}, {model} models"
-    told = [f"{where}: {line}" for line in tied(attack.name, blocks, case.fprs)]
+    told = tied(attack.name, blocks, case.fprs, vantage, model)
     if attack is case.primary(vantage):
-        told += [
-            f"{where}: {line}" for line in changed(attack.name, case.bands.get((vantage.value, attack.name, model)))
-        ]
+        told += changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
     return Verdict(results, told)
 
 
@@ -69,8 +67,8 @@ def entry(
     cost = Cost(case.scores.epochs(sights, attack), *labels)
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
-    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost, warnings)
-    return replace(found_there, layer=layer, question=attack.question)
+    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost)
+    return with_warnings(replace(found_there, layer=layer, question=attack.question), warnings)
 
 
 def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
@@ -94,22 +92,20 @@ def _has(history: Mapping[int, Estimates], name: str) -> bool:
     return any(name in found for found in history.values())
 
 
-def _curve(history: Mapping[int, Estimates], name: str, method: str) -> Curve:
+def _curve(history: Mapping[int, Estimates], name: str, method: str, simultaneous: bool = False) -> Curve:
     found = {round: of[name] for round, of in sorted(history.items()) if name in of}
     value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
-    return Curve([float(round) for round in found], value, low, high, method)
+    return Curve([float(round) for round in found], value, low, high, method, simultaneous)
 
 
-def changed(attack: str, seen: OverRounds | None) -> list[str]:
+def changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | None) -> list[Notice]:
     """Round against round, where the interval of the difference does not hold 0."""
     found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
     for name, change in found.items():
         if change.low > 0 or change.high < 0:
-            way = "rose" if change.value > 0 else "fell"
-            size = f"{100 * abs(change.value):.1f} percentage points" if name == TPR else f"{abs(change.value):.3f}"
-            span = f"{size} ({span_text(name + MINUS, change.low, change.high)})"
-            what = f"the {metric(name).title} of {attack} {way} by {span}"
-            return [f"between rounds {change.first} and {change.last} {what}."]
+            place = {"vantage": vantage.value, "model": model, "attack": attack}
+            by = {"value": change.value, "low": change.low, "high": change.high}
+            return [notice("changed", **place, name=name, rounds=[change.first, change.last], change=by)]
     return []
 
 
@@ -117,7 +113,7 @@ def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model
     """For attacks with a threshold of their own: the accuracy after each round."""
     history = case.history.get((vantage.value, attack.name, model), {})
     how = f"simultaneous over {case.settings.rounds} planned rounds: error shared among them (Bonferroni)"
-    return {"accuracy": _curve(history, "accuracy", how)} if _has(history, "accuracy") else {}
+    return {"accuracy": _curve(history, "accuracy", how, simultaneous=True)} if _has(history, "accuracy") else {}
 
 
 # ------------------------------------------------------------------ beside the primary attack

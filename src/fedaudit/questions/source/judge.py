@@ -13,11 +13,12 @@ from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.attacks.peers import margin
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
+from fedaudit.audit.notices import figure
 from fedaudit.questions import Verdict
 from fedaudit.questions.attribute.judge import difference
 from fedaudit.questions.record import judge as record
 from fedaudit.stats import Block, auc, proportion
-from fedaudit.types import Bools, Estimate, Floats, Ints, ModelKind, Role, Vantage
+from fedaudit.types import Bools, Estimate, Floats, Ints, ModelKind, Notice, Role, Vantage, notice
 
 ACCURACY, ELSEWHERE = "accuracy", "auc-other-party"
 OUTSIDE, LABEL, LARGEST, EXCESS = "nonmembers-accuracy", "label-accuracy", "largest-accuracy", "excess-over-baselines"
@@ -152,16 +153,19 @@ def accuracy(
     return replace(found, n_pos=0, n_neg=records) if name == OUTSIDE else replace(found, n_pos=records, n_neg=0)
 
 
-def conclusion(found: Mapping[str, Estimate], parties: int) -> list[str]:
-    """In a sentence, for the report: what counts is the excess over what needs no training at all."""
+def conclusion(found: Mapping[str, Estimate], parties: int) -> list[Notice]:
+    """For the report: what counts is the excess over what needs no training at all."""
     if EXCESS not in found or any(found[name].value is None for name in (ACCURACY, OUTSIDE, LABEL, LARGEST, EXCESS)):
         return []
     named, outside, label, largest, excess = (found[name] for name in (ACCURACY, OUTSIDE, LABEL, LARGEST, EXCESS))
-    verdict = "training gives the party away" if (excess.low or 0.0) > 0 else "that training gives it away is not shown"
     return [
-        f"source: {verdict}. Shown a training record, the server names the party that holds it in {named.value:.1%} of "
-        f"the cases ({named.low:.1%}-{named.high:.1%}): {excess.value:+.1%} ({excess.low:+.1%} to {excess.high:+.1%}) "
-        f"over the best of three guesses, the same attack on records never trained on ({outside.value:.1%}), the label "
-        f"alone ({label.value:.1%}) and always the largest of {parties} parties ({largest.value:.1%}); "
-        f"{named.confidence:.0%} intervals."
+        notice(
+            "source",
+            shown=(excess.low or 0.0) > 0,
+            named=figure(named),
+            excess=figure(excess),
+            guesses={"outside": outside.value, "label": label.value, "largest": largest.value},
+            parties=parties,
+            confidence=named.confidence,
+        )
     ]

@@ -18,11 +18,12 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
 from fedaudit.session.verify.claim import Claim, Declared, claimed_by, read_claim
 from fedaudit.session.verify.evidence import Evidence, from_branches, from_probe, from_trace
-from fedaudit.trace.checksums import JOURNAL, vouched
+from fedaudit.trace.checksums import vouched
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
-from fedaudit.types import Round, State
+from fedaudit.types import Notice, Round, State, gap
+from fedaudit.words import all_words
 
 __all__ = ["Check", "Claim", "Declared", "Watched", "check", "from_trace", "verify", "verify_rounds"]
 
@@ -61,7 +62,7 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
     if not done:
         what = f"{path} has no recorded rounds, so nothing can be said about what they spent"
         raise FedauditError("no-rounds", what, "Give a run that was trained, with its journal.")
-    newest, lost = store.entries(), lacking(store)
+    newest, lost = store.entries(), all_words(lacking(store))
     left = [f"round {e.round} of branch {e.branch}" for e in entries if e.commit and e not in newest]
 
     def rounds() -> Iterator[tuple[int, Round]]:
@@ -82,11 +83,11 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
     return found
 
 
-def lacking(store: Store) -> list[str]:
+def lacking(store: Store) -> list[Notice]:
     """Why the trace may not hold every round that was done. The first version sealed no files."""
     found, results_file = store.incomplete(), store.directory / results.RESULTS
     if results_file.is_file() and vouched(store.directory / RUN) and not vouched(results_file):
-        found.append(f"{JOURNAL} does not know {results.RESULTS}: lines at its end are missing.")
+        found.append(gap("results-unlisted"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What may be said of canaries: whether a claim is refuted, whether noise is missing, how good the canaries were."""
+"""What canaries say about a claim: whether it is refuted, whether noise is missing, how good the canaries were."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from scipy import stats
 
 from fedaudit.privacy.statement import Statement
-from fedaudit.questions import Against
+from fedaudit.questions import Against, metric
 from fedaudit.questions.canary.watch import ALIVE
 from fedaudit.questions.coins.claims import ONE_RUN, proved
 from fedaudit.results.document import Document
-from fedaudit.types import AuditResult, Estimate, Floats
+from fedaudit.types import AuditResult, Estimate, Floats, Notice, warning
 
 ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
 WEAK = 0.99
@@ -29,16 +29,13 @@ def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
     return deciding if deciding.value > claimed else None
 
 
-def whole_run_refuted(found: Mapping[str, Estimate]) -> list[str]:
+def whole_run_refuted(found: Mapping[str, Estimate]) -> list[Notice]:
     """A warning if the coins of random canaries prove more than is claimed for the whole training."""
     proved, claimed = (found[name].value if name in found else None for name in ("epsilon-one-run", WHOLE))
     if proved is None or claimed is None or proved <= claimed:
         return []
-    return [
-        f"one-shot: the claim of differential privacy does not hold. The whole run has an epsilon of at least "
-        f"{proved:.3g} (epsilon-one-run, {found['epsilon-one-run'].confidence:.0%} confidence), and {claimed:.3g} is "
-        "claimed."
-    ]
+    confidence = found["epsilon-one-run"].confidence
+    return [warning("run-refuted", epsilon=proved, confidence=confidence, claimed=claimed)]
 
 
 def too_quiet(spread: Estimate, noise: float) -> bool:
@@ -58,58 +55,40 @@ def too_little_noise(found: Mapping[str, Estimate], noise: float) -> bool:
     return too_quiet(spread, noise * least)
 
 
-def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[str]:
+def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[Notice]:
     """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak. A canary meets as much of the
     noise as it has of the clip norm."""
-    told, spread = [], found["score-sd"]
+    told, spread = list[Notice](), found["score-sd"]
     if bound := refuted(found):
         told.append(
-            f"canife: the claim of differential privacy does not hold. A round has an epsilon of at least "
-            f"{bound.value:.3g} ({bound.name}, {bound.confidence:.0%} confidence, {bound.n_pos} + {bound.n_neg} "
-            f"probes), and {found[ROUND].value:.3g} is claimed."
+            warning(
+                "round-refuted",
+                epsilon=bound.value,
+                figure=bound.name,
+                confidence=bound.confidence,
+                present=bound.n_pos,
+                absent=bound.n_neg,
+                claimed=found[ROUND].value,
+            )
         )
     dead = ~(norms >= ALIVE)
     expected = 0.0 if noise is None or dead.all() else noise * float(norms[~dead].min())
     if expected and spread.value is not None and too_quiet(spread, expected):
         much_less = spread.value < expected / 10
-        gone = "there is no noise in the sum" if much_less else "the sum has less noise than is claimed"
-        told.append(
-            f"canife: {gone}. The scores have a standard deviation of {spread.value:.3g} (at most {spread.high:.3g}), "
-            f"and the claimed noise alone would give {expected:.3g}."
-        )
+        told.append(warning("noise-missing", sd=spread.value, most=spread.high, expected=expected, none=much_less))
     elif noise is None and found["auc"].value == 1:
-        told.append("canife: no noise protects the parties: the sum tells every time whether the canary took part.")
+        told.append(warning("no-noise"))
     if dead.any():
-        told.append(
-            f"canife: {dead.sum()} of {len(norms)} scores are of dead canaries, whose update vanishes: they do not "
-            "count."
-        )
-    elif float(np.median(norms)) < WEAK:
-        told.append(
-            f"canife: the canary's update has only {np.median(norms):.3f} of the clip norm, so the figures understate."
-        )
+        told.append(warning("canaries-dead", dead=int(dead.sum()), of=len(norms)))
+    elif (norm := float(np.median(norms))) < WEAK:
+        told.append(warning("canary-weak", norm=norm))
     return told
 
 
-def conclusion(attack: str, found: Mapping[str, Estimate], quality: str) -> list[str]:
-    """In a sentence, for the report: what is proved, what is estimated, what is claimed."""
-    parts = []
-    for name, what in (
-        ("epsilon-anytime", "proved, one round"),
-        ("epsilon-bonferroni", "union bound, one round"),
-        ("epsilon-gdp", "Gaussian fit, one round"),
-        ("epsilon-one-run", "proved, whole run"),
-        ("epsilon-one-shot", "estimate, whole run"),
-        ("epsilon-composed", "composed, a heuristic"),
-        (ROUND, "claimed, one round"),
-        (WHOLE, "claimed, whole run"),
-        ("epsilon-accountant-renyi", "the same as it is composed here"),
-    ):
-        one = found.get(name)
-        if one is not None and one.value is not None:
-            span = f" ({one.low:.3g}-{one.high:.3g})" if one.low is not None and one.high is not None else ""
-            parts.append(f"{one.value:.3g}{span} {what}")
-    return [f"{attack}: {quality}. Epsilon: {'; '.join(parts)}."] if parts else [f"{attack}: {quality}."]
+def epsilons(found: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """For the report: what is proved, what is estimated, what is claimed."""
+    of_epsilon = [one for name, one in found.items() if metric(name).form == "epsilon" and one.value is not None]
+    return {one.name: {"value": one.value, "low": one.low, "high": one.high} for one in of_epsilon}
 
 
 def against(claim: Statement, document: Document) -> list[Against]:

@@ -1,0 +1,140 @@
+"""A model of another framework (numpy, JAX, scikit-learn, TensorFlow) as a task: plain arrays go in and come out.
+
+Any object will do that offers what `types.PlainModel` names. It may also have `last_layer(state, x)`, as `types.Task`
+describes it: the gradient norm of the last layer is then known, too. All other gradients need a torch module.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from fedaudit.errors import FedauditError, say
+from fedaudit.integrations.states import numpy_state
+from fedaudit.learn.tasks import batches, check_answers
+from fedaudit.types import Floats, PlainModel, Records, State
+
+OFFERED = {"classes": "`classes`", "initial": "`initial(seed)`", "outputs": "`outputs(state, x)`"}
+METHODS = ("initial", "outputs")
+SUMS = 1e-6  # by how much rounded probabilities may miss 1
+
+
+def is_plain(given: object) -> bool:
+    """Is it meant as such a model, or as a class of them? Even if some of what it needs is missing."""
+    of_torch = isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module))
+    return any(hasattr(given, name) for name in METHODS) and not of_torch
+
+
+class PlainTask:
+    """`needed`: how many classes the labels of the records need; 0 for regression."""
+
+    def __init__(self, given: PlainModel, needed: int):
+        self._given = given
+        self._classes = _classes(given, needed)
+
+    @property
+    def classes(self) -> int:
+        return self._classes
+
+    def initial(self, seed: int) -> State:
+        made = self._given.initial(seed)
+        try:
+            state = numpy_state(made)
+        except FedauditError as error:
+            raise FedauditError(error.code, f"initial(seed): {error.what}", error.todo) from None
+        if not state:
+            raise FedauditError("model-state", "initial(seed) returns no arrays", "Return all weights by name.")
+        for name, value in state.items():
+            if not isinstance(name, str):
+                what = f"initial(seed) names an array {name!r}, which is no text"
+                raise FedauditError("model-state", what, f'Name it "{name}".')
+            if value.dtype.kind != "f":
+                raise FedauditError(
+                    "model-state",
+                    f"initial(seed) gives {name!r} as {value.dtype}, and weights are arrays of floats",
+                    "Flatten what is nested, write 0.0 for 0, and leave counters out: later rounds take these types.",
+                )
+        return state
+
+    def outputs(self, state: State, x: NDArray[Any]) -> Floats:
+        return self._outputs(partial(self._given.outputs, state), x)
+
+    def asking(self, state: State) -> Callable[[NDArray[Any]], Floats]:
+        own = getattr(self._given, "asking", None)
+        return partial(self._outputs, own(state) if own else partial(self._given.outputs, state))
+
+    def _outputs(self, ask: Callable[[NDArray[Any]], Any], x: NDArray[Any]) -> Floats:
+        parts = [_rows("outputs(state, x)", ask(part), len(part)) for part in batches(x)]
+        return np.concatenate(parts) if parts else np.empty((0, max(self._classes, 1)))
+
+    def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
+        own = getattr(self._given, "last_layer", None)
+        if own is None:
+            raise FedauditError(
+                "last-layer",
+                "this model does not say what goes into its last layer",
+                "Add `last_layer(state, x)`, which returns outputs and inputs, or leave out gradient-norm.",
+            )
+        outputs, inputs = list[Floats](), list[Floats]()
+        for part in batches(x):
+            made = own(state, part)
+            if not isinstance(made, tuple) or len(made) != 2:
+                what = f"last_layer(state, x) returns a {type(made).__name__}, and two arrays are needed"
+                raise FedauditError("last-layer", what, "Return the outputs, and the inputs of the last layer.")
+            for found, array in zip((outputs, inputs), made, strict=True):
+                found.append(_rows("last_layer(state, x)", array, len(part)))
+        return np.concatenate(outputs), np.concatenate(inputs)
+
+    def check(self, state: State, records: Records) -> None:
+        few = records.x[:8]
+        try:
+            first, second = self.outputs(state, few), self.outputs(state, few)
+        except FedauditError:
+            raise
+        except Exception as error:  # its words may quote records
+            what = f"outputs(state, x) fails on records of shape {few.shape} and type {few.dtype}: {say(error)}"
+            raise FedauditError("model-data", what, "Let it take a batch of records in that shape.") from error
+        check_answers(first, records, self._classes)
+        if not np.array_equal(first, second):
+            raise FedauditError(
+                "model-random",
+                "outputs(state, x) answers the same records differently twice",
+                "Switch off dropout and other randomness in it, and let it change neither state nor x.",
+            )
+        if self._classes and (first >= 0).all() and np.allclose(first.sum(axis=-1), 1, rtol=0, atol=SUMS):
+            raise FedauditError(
+                "model-outputs",
+                "outputs(state, x) answers with probabilities, and logits are needed",
+                "Return what goes into the softmax, or the logarithm of the probabilities.",
+            )
+
+
+def _classes(given: PlainModel, needed: int) -> int:
+    """How many the model has. `needed`: by the labels of the records; 0 for regression."""
+    missing = [told for name, told in OFFERED.items() if not hasattr(given, name)]
+    missing += [OFFERED[name] for name in METHODS if hasattr(given, name) and not callable(getattr(given, name))]
+    todo = f"Give it {', '.join(OFFERED.values())}; classes = {needed} suits these records."
+    if missing:
+        what = f"the model, of type {type(given).__name__}, lacks {' and '.join(missing)}"
+        raise FedauditError("plain-model", what, todo)
+    classes = given.classes
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or bool(classes) != bool(needed):
+        about = f"the labels need {needed} of them" if needed else "the labels are fractions, as in a regression"
+        raise FedauditError("plain-model", f"the model has classes = {classes!r}, and {about}", todo)
+    return int(classes)
+
+
+def _rows(whose: str, made: Any, records: int) -> Floats:
+    """Numbers in float64, a row for each record."""
+    try:
+        found = np.asarray(made, np.float64)
+    except (TypeError, ValueError):
+        what = f"{whose} answers with a {type(made).__name__} that is no array of numbers"
+        raise FedauditError("model-outputs", what, "Return one array.") from None
+    if found.shape[:1] != (records,):
+        what = f"{whose} answers with shape {found.shape} for {records} records"
+        raise FedauditError("model-outputs", what, "Return one row for each record, in their order.")
+    return found
