@@ -4,6 +4,7 @@ Errors name the file, the column and the row, and never what stands there.
 """
 
 import csv
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Column:
     """One cell for each row, without spaces around it; "" where there is nothing."""
 
     where: str  # file and column, for errors
-    text: Any  # the cells, as an Arrow array: a hundred words in a million rows are stored as such
+    text: Any  # the cells, as an Arrow array of text
     stored: Floats | None = None  # numbers that the file holds as numbers; NaN where there is nothing
     commas: bool = False  # is any comma in a number a decimal one? it is where the separator is something else
 
@@ -78,7 +79,7 @@ class Column:
         """Every cell as a number; NaN where it is none."""
         if self.stored is not None:
             return self.stored
-        return self._with_comma if self.has_decimal_commas else self._with_point
+        return self._each(_number_with_comma) if self.has_decimal_commas else self._with_point
 
     @cached_property
     def _with_point(self) -> Floats:
@@ -91,21 +92,17 @@ class Column:
             return self._each(_number)
         return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
 
-    @cached_property
-    def _with_comma(self) -> Floats:
-        return self._each(_number_with_comma)
-
-    def _each(self, number: Callable[[str], float | None]) -> Floats:
+    def _each(self, function: Callable[[str], float]) -> NDArray[Any]:
+        """What it says of every cell; cells that are the same are looked at once."""
         values, places = self.coded
-        found = (number(value) for value in values.to_pylist())
-        return np.array([np.nan if value is None else value for value in found], np.float64)[places]
+        return np.array([function(value) for value in values.to_pylist()])[places]
 
     @cached_property
     def numbers(self) -> Floats | None:
         """NaN where there is nothing; None: these are words. A column with few words among its numbers is refused."""
         wrong = np.flatnonzero(np.isnan(self.read) & ~self.missing)
         few = (1 - MOSTLY) * np.count_nonzero(~self.missing)
-        if len(wrong) > few and len(wrong) - np.count_nonzero(self._thousands[wrong]) <= few:
+        if len(wrong) > few and len(wrong) - np.count_nonzero(self._each(_may_be_thousands)[wrong]) <= few:
             what = f"{self.where} holds commas that may separate thousands or decimals, as 1,234 does"
             raise FedauditError("table-cell", what, "Write these numbers without commas, or with a decimal point.")
         if len(wrong) > few or self.missing.all():
@@ -115,11 +112,6 @@ class Column:
             raise FedauditError("table-cell", what, "Correct these cells, or empty them and set data.impute.")
         return self.read
 
-    @property
-    def _thousands(self) -> Bools:
-        values, places = self.coded
-        return np.array([THOUSANDS.fullmatch(value) is not None for value in values.to_pylist()])[places]
-
     @cached_property
     def has_decimal_commas(self) -> bool:
         """Whether more of the cells are numbers with a decimal comma than with a decimal point. Where commas also
@@ -127,22 +119,30 @@ class Column:
         import pyarrow.compute as pc
 
         with_commas = self.text.filter(pc.match_substring(self.text, ",")).unique().to_pylist()
-        if not self.commas and not any(map(_is_decimal, with_commas)):
+        decimal = (cell for cell in with_commas if DECIMAL_COMMA.fullmatch(cell) and not _may_be_thousands(cell))
+        if not with_commas or not (self.commas or any(decimal)):
             return False
-        return bool(with_commas) and _readable(self._with_comma) > _readable(self._with_point)
+        unread = [np.count_nonzero(np.isnan(each)) for each in (self._each(_number_with_comma), self._with_point)]
+        return bool(unread[0] < unread[1])
 
     def take(self, kept: Bools) -> "Column":
         stored = None if self.stored is None else self.stored[kept]
         return Column(self.where, self.text.filter(kept), stored, self.commas)
 
 
-def _readable(numbers: Floats) -> int:
-    return int(np.count_nonzero(~np.isnan(numbers)))
+def _number(cell: str) -> float:
+    try:
+        return math.nan if "_" in cell else float(cell)  # Python reads 1_000 as a number; in a table it is a name
+    except ValueError:
+        return math.nan
 
 
-def _is_decimal(cell: str) -> bool:
-    """Is it a number with a decimal comma, and cannot be one with a thousands separator?"""
-    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
+def _number_with_comma(cell: str) -> float:
+    return float(cell.replace(",", ".")) if DECIMAL_COMMA.fullmatch(cell) else math.nan
+
+
+def _may_be_thousands(cell: str) -> bool:
+    return THOUSANDS.fullmatch(cell) is not None
 
 
 def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
@@ -351,17 +351,6 @@ def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -
     return names
 
 
-def _number(cell: str) -> float | None:
-    try:
-        return None if "_" in cell else float(cell)  # Python reads 1_000 as a number; in a table it is a name
-    except ValueError:
-        return None
-
-
-def _number_with_comma(cell: str) -> float | None:
-    return float(cell.replace(",", ".")) if DECIMAL_COMMA.fullmatch(cell) else None
-
-
 # ------------------------------------------------------------------ parquet
 
 
@@ -416,7 +405,7 @@ def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Col
     if name in columns:
         return columns[name]
     what, todo = f"{path} has no column {name!r} (data.{key})", suggest(name, columns)
-    if any(_number(each) is not None for each in columns):
+    if not all(math.isnan(_number(each)) for each in columns):
         todo = "Its first row has numbers where names are expected: add a row with the names of the columns, or " + (
             f"correct data.{key}."
         )
