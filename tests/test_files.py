@@ -70,7 +70,7 @@ def test_a_folder_without_locks_is_not_said_to_be_held_by_somebody(
         Lock(tmp_path)
     lock.release()
     monkeypatch.setattr("fedaudit.files._acquire", without_locks)
-    with pytest.raises(FedauditError, match="cannot be locked: No locks available.*on another one with --out"):
+    with pytest.raises(FedauditError, match=r"cannot be locked: No locks available.*on another one with --out"):
         Lock(tmp_path)
 
 
