@@ -87,7 +87,7 @@ def test_accuracy_is_judged_by_its_interval(leaky: Path) -> None:
 
 
 def test_an_interrupted_run_is_safe_in_nothing(leaky: Path, tmp_path: Path) -> None:
-    path = changed(leaky, tmp_path, lambda document: document["run"].update(status="interrupted at round 3"))
+    path = changed(leaky, tmp_path, lambda document: document["run"].update(ended="interrupted"))
     for rule in ("auc > 0.9999", "accuracy < 0.0001"):
         assert check(path, rule).exit_code == UNDECIDED
 
@@ -273,7 +273,7 @@ def test_T12_below_chance_is_not_safe(leaky: Path, tmp_path: Path) -> None:
 
 
 def test_F14_an_interrupted_run_can_fail_but_not_pass(leaky: Path, tmp_path: Path) -> None:
-    run = changed(leaky, tmp_path, lambda d: d["run"].update(status="interrupted at round 3"))
+    run = changed(leaky, tmp_path, lambda d: d["run"].update(ended="interrupted"))
     assert check(run, "auc[attack=loss, vantage=client] > 0.9999").exit_code == UNDECIDED
     assert check(run, "auc[attack=loss, vantage=client] > 0.0001").exit_code == FAILED
 

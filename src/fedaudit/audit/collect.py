@@ -185,7 +185,7 @@ class Sight:
                 self.failed[attack.name] = why
             elif attack.name in self.later:
                 self.settled.add(attack.name)
-        self.notes += [replace(note, data={**note.data, "round": moment.round}) for note in measured.notes]
+        self.notes += measured.notes
         self.pending, self.absorbed = None, moment.round  # what a deferred attack would look at is no longer last
         self.looked = {}
         self.rounds += 1
@@ -330,7 +330,7 @@ class Attempt:
                 except Exception as error:
                     self.fail([name], error)
             if len(self.failed) == failed_before:
-                self.notes.append(notice("measured-apart", why=say(together)))
+                self.notes.append(notice("measured-apart", round=self.view.moment.round, why=say(together)))
 
     def _measure(self, family: Family, signals: Sequence[str]) -> None:
         with patience(family.expected):

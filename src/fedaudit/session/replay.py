@@ -29,6 +29,7 @@ from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
 from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
+from fedaudit.words import WORDS
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
@@ -49,7 +50,8 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
             "not-ours",
             f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
             "program, not in this folder",
-            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`.",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`. Or "
+            "give the records to `fedaudit import` with --game.",
         )
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
@@ -112,9 +114,12 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
 
 def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
     """What was told when the run began."""
-    if "told" in manifest:
-        return as_notices(manifest["told"])
-    return [former.notice(str(line), "notice") for line in manifest.get("notices", ())]
+    sentences = [str(line) for line in manifest.get("notices", ())]
+    if "told" not in manifest:
+        return [former.notice(sentence, "notice") for sentence in sentences]
+    told = zip(as_notices(manifest["told"]), sentences, strict=True)
+    # Of what only a later version tells, the sentence is known.
+    return [one if one.code in WORDS else replace(one, data={"text": sentence}) for one, sentence in told]
 
 
 def measuring(staged: Staged, task: TorchTask) -> Request:
