@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test evidence lint bench coverage clean
+.PHONY: demo test evidence simulations lint bench coverage clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -17,6 +17,10 @@ test: $(STAMP) lint
 # printed, restarted Flower nodes, a lost Ray node, a whole advice, DP mechanisms that are wrong on purpose over ten seeds.
 evidence: $(STAMP)
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m evidence
+
+# What `make test` leaves out while src/fedaudit/stats and its tests are as they were when this last passed.
+simulations: $(STAMP)
+	$(BIN)/python -m tests.stats.simulated
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from fedaudit.cli import terminal
 from fedaudit.cli.commands import main
 from fedaudit.config import code
 
@@ -25,6 +26,8 @@ def fedaudit(*arguments: str, cwd: Path, columns: int = 200) -> CompletedProcess
     modules = set(sys.modules)
     with chdir(cwd), redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(columns))
+        for console in (terminal.console, terminal.errors):  # which looked at the environment when they were made
+            patch.setattr(console, "_width", columns)
         patch.setattr(sys, "argv", ["fedaudit", *arguments])
         patch.setattr(code, "_folders", [])
         try:

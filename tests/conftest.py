@@ -2,8 +2,11 @@
 
 import os
 import signal
+from collections.abc import Iterator, Sequence
 
 import pytest
+
+from tests.stats import simulated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -13,6 +16,34 @@ FIRST = ("test_first_hours", "test_newcomers", "test_walkthroughs", "integration
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.fixture(scope="module")
+def few_trees() -> Iterator[None]:
+    """For tests of the audit around TEAR: its classifier compares one size in two folds, not three in five."""
+    from fedaudit.adversary.attacks import tear
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tear, "SIZES", ((3, 20),))
+        patch.setattr(tear, "FOLDS", 2)
+        yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole commands and real processes first: a long file that begins last keeps the other cores idle."""
     items.sort(key=lambda item: not any(room in item.nodeid for room in FIRST))
+    items[:], left_out = without_simulations(items, config.option.markexpr, simulated.passed())
+    config.hook.pytest_deselected(items=left_out)
+
+
+def without_simulations(
+    items: Sequence[pytest.Item], marks: str, unchanged: bool
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """What is run, and what is left out because nothing changed."""
+    left_out = [item for item in items if item.get_closest_marker("simulation")]
+    if not unchanged or "simulation" in marks:
+        return list(items), []
+    return [item for item in items if item not in left_out], left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.args == config.getini("testpaths"):  # all tests, not some that somebody looks at
+        terminalreporter.write_line(simulated.NOT_RUN if simulated.passed() else simulated.STALE)

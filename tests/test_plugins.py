@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jsonschema
 import pytest
+
+from fedaudit.results.schema import SCHEMA_FILE
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -147,6 +150,7 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
     entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
     assert [entry["unit"] for entry in entries[0]] == ["party"]
+    jsonschema.validate(found[0], json.loads(SCHEMA_FILE.read_text()))
     assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
     assert re.search(r"classes told rightly +\d", ran.out)
     assert "class-shares" in found[0]["glossary"]

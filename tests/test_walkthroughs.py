@@ -1,5 +1,5 @@
-"""docs/architecture.md is followed: its names exist, and its three walk-throughs are carried out in a copy of the
-package, as a contributor would, and then used from the command line."""
+"""docs/architecture.md is followed: its names exist, and its walk-throughs are carried out in a copy of the package, as
+a contributor would, and then used from the command line."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fedaudit
+from tests.pages import command
 from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +35,13 @@ def blocks(language: str) -> list[str]:
 def new_files() -> dict[str, str]:
     """The code of the walk-throughs by the file that its first line names: `# PATH`."""
     named = [block.split("\n", 1) for block in blocks("python")]
-    return {first.removeprefix("# "): code for first, code in named if ", in " not in first}
+    shown = [first.removeprefix("# ") for first, _ in named]
+    return {path: code for path, (_, code) in zip(shown, named, strict=True) if not re.search("^from |, in ", path)}
+
+
+def excerpts() -> list[str]:
+    """Code that stands in an example: `# from PATH`."""
+    return [block for block in blocks("python") if block.startswith("# from ")]
 
 
 def additions() -> dict[tuple[str, str], str]:
@@ -183,6 +190,24 @@ def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
     said = call(copy, "fedaudit", "report", "runs/my")
     page = (copy / "runs" / "my" / "report.html").read_text()
     assert "classes told rightly" in page, said
+
+
+def test_another_framework_is_audited_as_the_page_says(tmp_path: Path) -> None:
+    """What the page shows stands in the example; its commands run, and leave what it says."""
+    for excerpt in excerpts():
+        first, code = excerpt.split("\n", 1)
+        assert code in (ROOT / first.removeprefix("# from ")).read_text(encoding="utf-8")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (commands,) = blocks("sh")
+    said = [command(line, tmp_path) for line in commands.splitlines()]
+    assert len(said) == 3
+    results = json.loads((tmp_path / "runs/numpy/results.json").read_text())
+    assert results["degraded"] == []
+    assert {entry["model"] for entry in results["results"]} == {"global", "local"}
+    attacks = {entry["attack"] for entry in results["results"]}
+    assert {"loss", "fta-confidence", "round-gain", "gradient-norm", "blind"} <= attacks
+    assert "without torch offers no gradients): matched-filter, gradient-cosine" in " ".join(said[1].split())
+    assert said[2].splitlines()[-1] == "safe"
 
 
 # ------------------------------------------------------------------ docs/codes.md

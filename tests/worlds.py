@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def watch(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
     return prepared.auditor.snapshot()
+
+
+@cache
+def plain() -> Audit:
+    """The default attacks on the federation that `config` gives when nothing is asked for."""
+    return watch(prepare(config()))
 
 
 def null_world(settings: Config) -> Prepared:

@@ -80,7 +80,8 @@ def of_one_second(round: Round) -> Round:
 
 
 def asking(attacks: list[str], **audit: Any) -> Config:
-    return config(federation={"rounds": ROUNDS}, audit={"attacks": attacks, "reference": {"models": 4}, **audit})
+    asked = {"attacks": attacks, "reference": {"models": 4}, **audit}
+    return config(data={"name": "breast-cancer"}, federation={"rounds": ROUNDS}, audit=asked)
 
 
 def watched(settings: Config, until: int = ROUNDS) -> tuple[Prepared, list[Measured]]:

@@ -154,7 +154,7 @@ def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: P
     prepared = prepare(people(tmp_path, ["subject-fta"], {"vantages": ["client", "server"]}, **few))
     settings, game = replace(prepared.settings, attacks=[ByAParty()]), prepared.game
     prepared = replace(prepared, auditor=Auditor(prepared.task, game, settings))
-    found = [r for r in watch(prepared).results if r.attack == "subject-fta"]
+    found = [r for r in watch(prepared).results if r.attack == "by-a-party"]
     trained = game.training
     assert trained is not None
     assert trained.rows.subject is not None

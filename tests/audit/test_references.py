@@ -76,7 +76,7 @@ def test_odd_numbers_of_models_are_refused() -> None:
 def test_variance_is_shared_up_to_sixteen_models() -> None:
     def variance(**reference: object) -> object:
         prepared = prepare(config(audit={"attacks": ["lira"], "reference": reference}))
-        return prepared.settings.attacks[0].variance  # type: ignore[attr-defined]
+        return prepared.settings.attacks[0].spread  # type: ignore[attr-defined]
 
     assert (variance(models=16), variance(models=18), variance(models=4, variance="record")) == (
         "shared", "record", "record",

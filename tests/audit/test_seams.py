@@ -57,7 +57,7 @@ def toy_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[View]]:
         return {name: values[name] for name in names}
 
     monkeypatch.setattr(signals, "FAMILIES", list(signals.FAMILIES))
-    monkeypatch.setattr("fedaudit.audit.collect.FAMILIES", signals.FAMILIES)
+    monkeypatch.setattr("fedaudit.audit.settings.FAMILIES", signals.FAMILIES)
     before = dict(signals.NEEDS)
     signals.register(Family({"right-label": frozenset({Grant.LABELS}), "first-input": frozenset()}, measure))
     yield asked

@@ -1,6 +1,7 @@
 """What an audit is between two rounds: it goes on in another process, and a snapshot changes nothing."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,16 @@ from tests.audit.test_attributes import world
 from tests.audit.test_people import people
 from tests.worlds import config, of_records
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def every_attack() -> dict[str, Any]:
+    """But for the variants of a slope that another signal has, too."""
+    attacks = [name for name in of_records() if not re.match("fta-(loss|logit)-", name)]
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
     options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
-    return {"attacks": [*of_records(), *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
+    return {"attacks": [*attacks, *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:
@@ -69,7 +74,7 @@ def same_state(one: Any, other: Any) -> bool:
 @pytest.fixture(scope="module")
 def whole() -> Prepared:
     """Every attack, in one process and undisturbed."""
-    prepared = prepare(config(federation={"rounds": 4}, audit=every_attack()))
+    prepared = prepare(config(federation={"rounds": 3}, audit=every_attack()))
     for round in rounds(prepared):
         prepared.auditor.observe(round)
     return prepared
@@ -157,15 +162,14 @@ def test_a_memory_of_an_older_version_is_read() -> None:
     assert told(other.snapshot()) == told(replace(before, accuracy={}))
 
 
-def test_a_snapshot_after_every_round_changes_no_later_result(whole: Prepared, found: tuple[Audit, Floats]) -> None:
+def test_a_snapshot_in_the_middle_changes_no_later_result(whole: Prepared, found: tuple[Audit, Floats]) -> None:
     watched = anew(whole)
     for round in rounds(whole):
         watched.observe(round)
-        if round.index > 1:
+        if round.index == 2:
             before = flatten(watched.state())
-            last = watched.snapshot()
+            assert all(result.cost.epochs >= 0 for result in watched.snapshot().results)
             watched.score_table()
             assert same_state(flatten(watched.state()), before)
-            assert all(result.cost.epochs >= 0 for result in last.results)
-    assert told(last) == told(found[0])
+    assert told(watched.snapshot()) == told(found[0])
     assert np.array_equal(scores(watched), found[1], equal_nan=True)

@@ -26,6 +26,7 @@ from fedaudit.session.run import run
 from fedaudit.types import Audit, AuditResult, Game, Records, Role, Truth
 from tests.worlds import config, null_world, silent, watch
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 LABEL_ONLY = ["gap", "gap-rounds", "boundary", "tear", "tear-last"]
 TEAR = {"queries": 240, "targets": 2, "own": 120}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from flwr.app import Array, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
@@ -24,7 +25,7 @@ from fedaudit.integrations.flower.server import RecordedStrategy
 from fedaudit.integrations.options import as_task
 from fedaudit.results.document import SCHEMA_FILE
 from fedaudit.session.session import Session
-from fedaudit.types import Game, Round, Vantage
+from fedaudit.types import Game, Round, State, Vantage
 from tests.integrations.flower_world import LocalGrid, as_state, client_app, initial, party_of
 from tests.integrations.worlds import PARTIES, equal, net, part
 
@@ -96,11 +97,35 @@ def test_memory_in_the_context_equals_an_audit_in_one_piece(tmp_path: Path) -> N
         from fedaudit.types import Trained
 
         twin.observe(Round(index, received, {"north": Trained(sent, 1, 1.0)}, received))
-    import pyarrow.parquet as pq
-
     table = pq.read_table(tmp_path / "north/scores.parquet")
     assert table["score"].to_pylist() == twin.score_table()["score"]
     assert table["id"].to_pylist() == twin.score_table()["id"]
+
+
+class WithoutTorch:
+    """The network of `worlds` in plain numpy."""
+
+    classes = 10
+
+    def initial(self, seed: int) -> dict[str, Any]:
+        shapes = {"0.weight": (48, 64), "0.bias": (48,), "2.weight": (10, 48), "2.bias": (10,)}
+        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+    def outputs(self, state: State, x: Any) -> Any:
+        hidden = np.maximum(x @ state["0.weight"].T + state["0.bias"], 0)
+        return hidden @ state["2.weight"].T + state["2.bias"]
+
+
+def test_a_model_of_another_framework_is_audited_alike(tmp_path: Path) -> None:
+    for name, model in (("torch", net), ("numpy", WithoutTorch())):
+        federation(client_app([PartyAudit(model, game_of, rounds=3, out=tmp_path / name, attacks=QUICK)]))
+    one, two = (scores_of(tmp_path / name / "north") for name in ("torch", "numpy"))
+    assert one["attack"] == two["attack"]
+    assert two["score"] == pytest.approx(one["score"], abs=1e-4)  # float32
+
+
+def scores_of(out: Path) -> Any:
+    return pq.read_table(out / "scores.parquet").to_pydict()
 
 
 def test_a_crossed_limit_withholds_and_the_run_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

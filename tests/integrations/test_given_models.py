@@ -71,7 +71,7 @@ def test_the_training_is_not_disturbed(as_a_task: bool) -> None:
     ("given", "says"),
     [
         ("nowhere:Net", "cannot import 'nowhere:Net'"),
-        (f"{HERE}:HERE", "cannot be called"),
+        (f"{HERE}:HERE", "is a str, which is no torch.nn.Module"),
         (lambda: 3, "returned int"),
         (Two, "several inputs|answers with a dict|forward"),
     ],

@@ -159,8 +159,9 @@ def test_the_folder_is_looked_at_again_in_the_program_that_has_the_model(tmp_pat
     assert {result.attack for result in first.results} == {"blind", "loss"}
     refused = command("audit", "run", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "its records and its model are in that program" in refused.stderr
-    assert "fedaudit.record(model, games, out=" in " ".join(refused.stderr.split())
+    says = " ".join(refused.stderr.split())
+    assert "its records and its model are in that program" in says
+    assert "fedaudit.record(model, games, out=" in says
     again = told(record(Logistic(), games(), out=tmp_path / "run", rounds=3, attacks=["fta-loss", "merlin"]), [])
     told(record(Logistic(), games(), out=tmp_path / "new", rounds=3, attacks=["fta-loss", "merlin"]), loop)
     assert again.degraded == []

@@ -20,6 +20,7 @@ from fedaudit.stats.anytime import (
 )
 from fedaudit.stats.gaussian import gaussian_delta, gaussian_epsilon
 from fedaudit.types import Bools, Floats
+from tests.stats.simulated import simulation
 
 ALPHA = 0.05
 Mechanism = Callable[[Bools, np.random.Generator], Floats]
@@ -74,7 +75,10 @@ TRUE_CLAIMS: dict[str, tuple[Mechanism, float, float, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", TRUE_CLAIMS)
+ALWAYS = ("randomised response with delta", "four dependent canaries a round")
+
+
+@pytest.mark.parametrize("name", [name if name in ALWAYS else simulation(name) for name in TRUE_CLAIMS])
 def test_K26_a_true_claim_is_ever_refuted_with_probability_alpha_at_most(name: str) -> None:
     mechanism, epsilon, delta, each = TRUE_CLAIMS[name]
     rng = np.random.default_rng(0)
@@ -93,6 +97,7 @@ def test_the_error_is_not_wasted() -> None:
     assert sum(Claim(0.5, 0.0).watch(p).refuted_at is not None for p in played) > 950
 
 
+@pytest.mark.simulation
 def test_abstaining_is_not_free_under_delta() -> None:
     """A guess made only when the truth is told would win forever if abstentions cost nothing."""
     rng = np.random.default_rng(6)

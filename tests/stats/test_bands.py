@@ -98,6 +98,7 @@ def scored(rng: np.random.Generator, records: int, rounds: int) -> Floats:
     return np.asarray((own + drift) / np.sqrt(2))
 
 
+@pytest.mark.simulation
 def test_T5_the_band_holds_for_all_rounds_and_is_narrower_than_equal_shares() -> None:
     rng, rounds, left, widest = np.random.default_rng(1), 10, 0, []
     shifts = np.linspace(0.0, 1.5, rounds)
@@ -116,6 +117,7 @@ def test_T5_the_band_holds_for_all_rounds_and_is_narrower_than_equal_shares() ->
     assert np.mean(widest) < 0.93 * norm.isf(0.05 / rounds / 2)
 
 
+@pytest.mark.simulation
 def test_influences_add_up_to_the_variance_over_worlds() -> None:
     """What the records add to the error, squared, is how much the estimate varies from world to world."""
     rng = np.random.default_rng(2)

@@ -16,6 +16,7 @@ from fedaudit.stats.canary import (
     score_sd,
 )
 from fedaudit.stats.gaussian import gaussian_epsilon, gaussian_mu
+from tests.stats.simulated import simulation
 
 DELTA = 1e-5
 
@@ -40,9 +41,16 @@ def mechanism(epsilon: float, seed: int, k: int = 500, size: int = 30_000) -> np
     return np.asarray(units @ total / np.linalg.norm(total), np.float64)
 
 
-@pytest.mark.parametrize("epsilon", [3.0, 10.0])
-def test_one_shot_finds_the_epsilon_of_a_gaussian_mechanism(epsilon: float) -> None:
-    found = [mechanism(epsilon, seed) for seed in range(10)]
+@pytest.mark.parametrize(
+    ("epsilon", "runs"),
+    [
+        (10.0, 3),
+        simulation(10.0, 10),
+        simulation(3.0, 10),
+    ],
+)
+def test_one_shot_finds_the_epsilon_of_a_gaussian_mechanism(epsilon: float, runs: int) -> None:
+    found = [mechanism(epsilon, seed) for seed in range(runs)]
     estimates = [one_shot_epsilon(cosines, 30_000, DELTA).value for cosines in found]
     assert np.mean([e for e in estimates if e is not None]) == pytest.approx(epsilon, rel=0.15)
     bounds = [one_shot_bound(cosines, 30_000, DELTA) for cosines in found]
@@ -100,6 +108,7 @@ def test_more_noise_than_claimed_cannot_be_refuted() -> None:
     assert not any(refutes(1 + 2 * rng.normal(size=100), 2 * rng.normal(size=100), epsilon, DELTA) for _ in range(50))
 
 
+@pytest.mark.simulation
 def test_plan_counts_rounds_for_canaries_that_run() -> None:
     """As many rounds as it says refute the claim about four times in five, on other random numbers than its own."""
     claimed, delta = 1.0, 0.05

@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from fedaudit.stats import Block, auc
 from fedaudit.stats.compare import party_differences
+from tests.stats.simulated import simulation
 
 
 def federation(rng: np.random.Generator, shifts: list[float], n: int = 60) -> dict[str, Block]:
@@ -16,7 +17,7 @@ def federation(rng: np.random.Generator, shifts: list[float], n: int = 60) -> di
     }
 
 
-@pytest.mark.parametrize(("parties", "shift"), [(2, 0.0), (6, 0.8), (3, 3.0)])
+@pytest.mark.parametrize(("parties", "shift"), [(2, 0.0), simulation(6, 0.8), simulation(3, 3.0)])
 def test_all_intervals_together_cover(parties: int, shift: float) -> None:
     rng = np.random.default_rng(parties)
     wrong = 0

@@ -22,6 +22,7 @@ from fedaudit.stats.epsilon import (
 )
 from fedaudit.stats.gaussian import gaussian_auc, gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_tpr
 from fedaudit.stats.onerun import guess_counts, one_run_bound, one_run_epsilon, one_run_p_value
+from tests.stats.simulated import simulation
 
 RUNS = 10_000
 ALLOWED = 610  # of 10,000 simulated audits at alpha .05
@@ -170,9 +171,14 @@ def responses(rng: np.random.Generator, n: int) -> tuple[Any, Any, float, float]
 
 @pytest.mark.parametrize(
     ("mechanism", "choice"),
-    [(responses, Explicit(0.5)), (gaussian, Explicit(0.5)), (laplace, Split()), (gaussian, Split()),
-     (laplace, Bonferroni())],
-)  # fmt: skip
+    [
+        (responses, Explicit(0.5)),
+        simulation(gaussian, Explicit(0.5)),
+        simulation(laplace, Split()),
+        simulation(gaussian, Split()),
+        simulation(laplace, Bonferroni()),
+    ],
+)
 def test_no_proved_bound_exceeds_the_truth_more_often_than_it_may(mechanism: Any, choice: Any) -> None:
     rng = np.random.default_rng(6)
     wrong = 0
@@ -193,6 +199,7 @@ def test_the_maximised_figure_does_exceed_the_truth() -> None:
     assert wrong > 250
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 def test_one_run_bound_holds(delta: float) -> None:
     """Randomised response for every unit, each coin shown outright with chance delta."""
@@ -269,6 +276,7 @@ def test_gdp_interval_covers() -> None:
     assert missed <= 0.085 * kept
 
 
+@pytest.mark.simulation
 def test_gdp_low_end_holds_with_few_trials() -> None:
     """The noncentral t is lopsided where there are few trials: a score interval lies above the truth in 6 %."""
     rng, truth = np.random.default_rng(0), gaussian_epsilon(3.0, 1e-5)

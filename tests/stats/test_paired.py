@@ -7,6 +7,7 @@ from scipy.stats import norm
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block, auc, auc_difference, tpr_difference
 from fedaudit.types import Estimate, Floats, Ints
+from tests.stats.simulated import simulation
 
 Pair = tuple[list[Block], list[Block]]
 
@@ -36,7 +37,9 @@ def auc_gap(shifts: tuple[float, float]) -> float:
     return float(norm.cdf(shifts[0] / np.sqrt(2)) - norm.cdf(shifts[1] / np.sqrt(2)))
 
 
-@pytest.mark.parametrize(("shifts", "alike"), [((1.0, 1.0), 0.9), ((1.5, 1.0), 0.5), ((3.5, 3.0), 0.8)])
+@pytest.mark.parametrize(
+    ("shifts", "alike"), [simulation((1.0, 1.0), 0.9), ((1.5, 1.0), 0.5), simulation((3.5, 3.0), 0.8)]
+)
 def test_auc_differences_cover(shifts: tuple[float, float], alike: float) -> None:
     rng = np.random.default_rng(0)
     misses = [missed(auc_difference(*pair(rng, shifts, alike, (100, 150, 1))), auc_gap(shifts)) for _ in range(300)]

@@ -14,6 +14,7 @@ from fedaudit.stats.plan import (
     smallest_visible_auc,
     smallest_visible_tpr,
 )
+from tests.stats.simulated import simulation
 
 
 def audits(sizes: Sizes, shift: float, rng: np.random.Generator) -> list[Block]:
@@ -32,7 +33,7 @@ def audits(sizes: Sizes, shift: float, rng: np.random.Generator) -> list[Block]:
     ("sizes", "fpr", "confidence"),
     [
         (Sizes(400, 50, 1000), 0.01, 0.95),
-        (Sizes(300, 50, 600, 3), 0.05, 0.95),
+        simulation(Sizes(300, 50, 600, 3), 0.05, 0.95),
         (Sizes(200, 50, 500), 0.05, 1 - 0.05 / 40),
     ],
 )
@@ -47,7 +48,7 @@ def test_the_smallest_visible_tpr_is_seen_as_often_as_promised(sizes: Sizes, fpr
     assert seen == pytest.approx(POWER, abs=0.07)  # three standard errors, the plan's own among them
 
 
-@pytest.mark.parametrize("sizes", [Sizes(100, 150, 0), Sizes(120, 300, 0, 3)])
+@pytest.mark.parametrize("sizes", [Sizes(100, 150, 0), simulation(Sizes(120, 300, 0, 3))])
 def test_the_smallest_visible_auc_is_seen_as_often_as_promised(sizes: Sizes) -> None:
     value = smallest_visible_auc(sizes)
     assert value is not None

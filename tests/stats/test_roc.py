@@ -19,6 +19,7 @@ from fedaudit.stats import (
 )
 from fedaudit.stats.intervals import quantile_ranks, score_interval
 from fedaudit.types import Estimate, Floats, Ints
+from tests.stats.simulated import simulation
 
 
 def block(members: Floats, evaluation: Floats, calibration: Floats | None = None) -> Block:
@@ -136,7 +137,7 @@ def test_unequal_sizes_swap_no_denominator() -> None:
     assert (estimate.value, estimate.n_pos, estimate.n_neg) == (0.5, 1, 4)
 
 
-@pytest.mark.parametrize("mu", [0.0, 0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("mu", [simulation(0.0), simulation(0.5), 1.0, simulation(2.0), simulation(3.0)])
 def test_K1_auc_interval_covers_the_gaussian_answer(mu: float) -> None:
     truth = float(norm.cdf(mu / np.sqrt(2)))
 
@@ -146,6 +147,7 @@ def test_K1_auc_interval_covers_the_gaussian_answer(mu: float) -> None:
     assert misses(draw, 2000) <= 130  # nominal 100, plus three standard deviations
 
 
+@pytest.mark.simulation
 def test_auc_interval_covers_when_few_members_stand_out() -> None:
     """A tenth of the members scores far above everybody: DeLong's variance exceeds the exponential one."""
 
@@ -191,6 +193,7 @@ def test_threshold_equals_the_obvious_search(n: int, fpr: float) -> None:
     assert estimate.value == np.mean(members > slow_threshold(calibration, fpr))
 
 
+@pytest.mark.simulation
 def test_T3_expected_fpr_is_at_most_the_nominal_one() -> None:
     rng = np.random.default_rng(1)
     realised = []
@@ -201,7 +204,9 @@ def test_T3_expected_fpr_is_at_most_the_nominal_one() -> None:
     assert np.mean(np.array(realised, float)) == pytest.approx(3 / 151, abs=0.0008)
 
 
-@pytest.mark.parametrize(("mu", "tpr"), [(0.5, 0.0339), (1, 0.0924), (2, 0.3721), (3, 0.7497)])
+@pytest.mark.parametrize(
+    ("mu", "tpr"), [(0.5, 0.0339), simulation(1, 0.0924), simulation(2, 0.3721), simulation(3, 0.7497)]
+)
 def test_K1_T7_tpr_interval_covers_the_gaussian_answer(mu: float, tpr: float) -> None:
     def draw(rng: np.random.Generator) -> tuple[Estimate, float]:
         scores = Block(rng.normal(mu, 1, 250), rng.normal(0, 1, 50), rng.normal(0, 1, 500))
@@ -210,6 +215,7 @@ def test_K1_T7_tpr_interval_covers_the_gaussian_answer(mu: float, tpr: float) ->
     assert misses(draw, 1000) <= 70
 
 
+@pytest.mark.simulation
 def test_T7_pooled_over_parties_with_their_own_thresholds() -> None:
     shifts = np.array([0.0, 1.0, 2.0])
     truth = float(np.mean(norm.sf(norm.isf(0.02) - shifts)))
@@ -311,6 +317,7 @@ def scattered(rng: np.random.Generator, subjects: int, mu: float, first: int) ->
     return [(scores[i::4], first + whose[i::4]) for i in range(4)]
 
 
+@pytest.mark.simulation
 def test_T9_a_subject_in_several_blocks_is_still_one_subject() -> None:
     """Local models of parties that share their subjects: blocks added up as if independent miss 30 % of the time."""
     truth = float(norm.cdf(1 / np.sqrt(2)))
@@ -337,7 +344,7 @@ def test_T9_blocks_that_share_their_subjects_are_as_good_as_one() -> None:
     assert design_effect(accused, whose) == pytest.approx(together)
 
 
-@pytest.mark.parametrize(("members", "others"), [(8, 8), (8, 60), (60, 8)])
+@pytest.mark.parametrize(("members", "others"), [(8, 8), simulation(8, 60), simulation(60, 8)])
 @pytest.mark.parametrize("mu", [0.0, 1.5])
 def test_T9_few_subjects_have_an_interval_that_holds(members: int, others: int, mu: float) -> None:
     truth = float(norm.cdf(mu / np.sqrt(2)))

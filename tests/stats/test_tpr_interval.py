@@ -11,6 +11,7 @@ from fedaudit.stats import Block, clopper_pearson, tpr_at_fpr
 from fedaudit.stats.fiducial import Spread, rank_chances, summed
 from fedaudit.stats.intervals import quantile_ranks
 from fedaudit.types import Floats
+from tests.stats.simulated import simulation
 
 
 def parties(rng: np.random.Generator, sizes: list[tuple[int, int]], mu: float) -> list[Block]:
@@ -172,7 +173,9 @@ def test_so_small_an_error_that_the_region_is_not_looked_at_has_ends_too() -> No
 # ------------------------------------------------------------------ coverage (the whole of it is in docs/coverage.md)
 
 
-@pytest.mark.parametrize(("sizes", "mu"), [([(300, 300)] * 4, 2.0), ([(100, 100)] * 25, 4.5), ([(300, 500)], 3.0)])
+@pytest.mark.parametrize(
+    ("sizes", "mu"), [([(300, 300)] * 4, 2.0), simulation([(100, 100)] * 25, 4.5), ([(300, 500)], 3.0)]
+)
 def test_T7_both_intervals_cover_where_the_roc_is_smooth(sizes: list[tuple[int, int]], mu: float) -> None:
     truth, rng = float(norm.sf(norm.isf(0.01) - mu)), np.random.default_rng(0)
     missed = proved_missed = 0

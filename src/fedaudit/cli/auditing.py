@@ -54,7 +54,8 @@ def run(
 def audit(
     run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, finished or not.")],
     attack: Annotated[
-        list[str] | None, typer.Option(help="An attack by name. Repeatable (default: the attacks of the run).")
+        list[str] | None,
+        typer.Option(help="An attack: loss, fta+degree=2, ... Repeatable (default: the attacks of the run)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results (default: RUN_DIR/audit).")] = None,
     trust_code: Annotated[

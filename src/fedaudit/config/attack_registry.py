@@ -79,9 +79,9 @@ def options_of(make: Any) -> type[Options]:
 
 
 def arguments(make: Any, options: Options) -> dict[str, Any]:
-    """What the class is called with."""
+    """What a class of attacks, or a function that makes one, is called with."""
     mine = fields_of(make)
-    return {mine[key].name: value for key, value in options.arguments().items()}
+    return {mine[key].name if key in mine else key: value for key, value in options.arguments().items()}
 
 
 def set_on(attack: Any) -> dict[str, Any]:
@@ -188,17 +188,13 @@ class Attacks(Family):
 
         def register(make: Make) -> Make:
             entry = AttackEntry(name, about, options or options_of(make), make, brief, tuple(short))
-            for each in entry.names:
-                if each.name in self._taken:
-                    raise ValueError(f"there are two attacks {each.name!r}: rename one")
+            taken = {name for other in self._known() for name in (other.name, *(each.name for each in other.names))}
+            if twice := taken & {name, *(each.name for each in entry.names)}:
+                raise ValueError(f"there are two attacks {min(twice)!r}: rename one")
             self._enter(entry)
             return make
 
         return register
-
-    @property
-    def _taken(self) -> set[str]:
-        return {each.name for entry in self._known() for each in entry.names} | {entry.name for entry in self._known()}
 
     def _known(self) -> list[AttackEntry]:
         return [entry for entry in self._registered.values() if isinstance(entry, AttackEntry)]
@@ -222,9 +218,8 @@ class Attacks(Family):
     @cached_property
     def short_forms(self) -> dict[str, tuple[AttackEntry, Short]]:
         """Every name that stands for an attack with its options set, with that attack."""
-        assert self.entries  # all modules are imported
-        mine = sorted(self._known(), key=lambda entry: list(self.entries).index(entry.name))
-        return {each.name: (entry, each) for entry in mine if entry.name != STAND_IN for each in entry.names}
+        mine = [entry for entry in self.entries.values() if isinstance(entry, AttackEntry) and entry.name != STAND_IN]
+        return {each.name: (entry, each) for entry in mine for each in entry.names}
 
     def entry(self, name: str) -> AttackEntry | None:
         found = self.find(name)
@@ -316,5 +311,5 @@ def called(attack: Any) -> str:
 
 
 def _kebab(name: str) -> str:
-    """LowestLoss -> lowest-loss"""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+    """LowestLoss -> lowest-loss, ByAParty -> by-a-party"""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
+from fedaudit.config.attack_registry import BLIND
 from fedaudit.config.registry import plugged_in
 from fedaudit.errors import OF_OTHERS, FedauditError, suggest
 from fedaudit.questions.question import MINUS, Against, Metric, OfRounds, Question, Verdict, of_base
@@ -29,7 +30,6 @@ __all__ = [
     "of_membership",
 ]
 
-BLIND = "blind"
 ROOMS = (  # folders; each holds a QUESTION
     "record",
     "subject",

@@ -50,7 +50,8 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
             "not-ours",
             f"{directory} was recorded beside a training of somebody's own: its records and its model are in that "
             "program, not in this folder",
-            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`.",
+            "Open it again there: `with fedaudit.record(model, games, out=..., rounds=..., attacks=[...]): pass`. Or "
+            "give the records to `fedaudit import` with --game.",
         )
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):

@@ -53,8 +53,9 @@ class BaseAttack:
 
     @property
     def name(self) -> str:
-        """What results call it. It follows from the name under which it is registered, and from its options."""
-        return called(self)
+        """What results call it. It follows from the name under which it is registered, and from its options; it is
+        found out once, because it is asked for all the time."""
+        return str(self.__dict__.get("_name") or self.__dict__.setdefault("_name", called(self)))
 
     @property
     def signals(self) -> tuple[str, ...]:
