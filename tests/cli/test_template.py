@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from fedaudit.cli.template import _model_in, _section, template, write
 from fedaudit.config.registry import DEFENCES, FAMILIES, Family
-from fedaudit.config.schema import Audit, Config, Federation, load_config, parse
+from fedaudit.config.schema import AuditSection, Config, FederationSection, load_config, parse
 from fedaudit.errors import FedauditError
 
 
@@ -40,7 +40,7 @@ def keys_of(kind: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [Federation, Audit])
+@pytest.mark.parametrize("kind", [FederationSection, AuditSection])
 def test_every_key_says_what_it_means(kind: type[BaseModel]) -> None:
     lines = template().splitlines()
     for name, field in keys_of(kind):

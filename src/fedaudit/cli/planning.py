@@ -124,7 +124,7 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
 
 def probes_of(staged: Staged) -> list[str]:
     """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.questions.canary.options import Canary
+    from fedaudit.questions.canary.options import CanarySection
     from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
     from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
@@ -133,7 +133,7 @@ def probes_of(staged: Staged) -> list[str]:
     config = staged.config
     if "canife" not in asked_for(config.audit.attacks):
         return []
-    asked = config.audit.canary or Canary()
+    asked = config.audit.canary or CanarySection()
     claim = claim_of(config, staged.game, defend(staged, build(staged)))
     rounds = config.federation.rounds
     running = asked.mode == "running"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.data import coins, subjects
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
@@ -20,7 +20,7 @@ Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
 
 def build(
-    dataset: Dataset, federation: Federation, rng: np.random.Generator, unit: Unit = "record", named: bool = True
+    dataset: Dataset, federation: FederationSection, rng: np.random.Generator, unit: Unit = "record", named: bool = True
 ) -> Game:
     """The game that a configuration describes. Where people are known each has one role, unless they may be split.
 
@@ -224,7 +224,7 @@ def _one_role_each(why: str) -> FedauditError:
 
 
 def game_about_people(
-    dataset: Dataset, federation: Federation, shares: tuple[float, float], rng: np.random.Generator
+    dataset: Dataset, federation: FederationSection, shares: tuple[float, float], rng: np.random.Generator
 ) -> Game:
     """The unit is the subject (`data.subjects`), in one party or, with `split_subjects`, scattered over all of them."""
     parties, session = federation.parties, dataset.session

@@ -15,7 +15,7 @@ on both sides.
 
 import numpy as np
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Candidates, Dataset, Game, Ints, Records, Role, Strings, Training, Truth
 
@@ -101,7 +101,9 @@ def _any(person: Ints, count: int) -> Bools:
 # ------------------------------------------------------------------ federations that the data describe themselves
 
 
-def game_of_holders(dataset: Dataset, federation: Federation, party_name: list[str], rng: np.random.Generator) -> Game:
+def game_of_holders(
+    dataset: Dataset, federation: FederationSection, party_name: list[str], rng: np.random.Generator
+) -> Game:
     """The data say which party holds a record, or that none does: such records are the adversary's.
 
     Whoever is held by a party is a member, so that `member_subjects` decides nothing; of the others, a part evaluates

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedaudit import __version__
 from fedaudit.audit import Auditor
-from fedaudit.config.schema import Audit, Config, parse
+from fedaudit.config.schema import AuditSection, Config, parse
 from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
@@ -80,7 +80,7 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    for name in plain.keys() - Audit.model_fields.keys() - {*FEDERATION}:
+    for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION}:
         what = f"there is no argument {name!r}"
         raise FedauditError("unknown-key", what, suggest(name, {*Options.__optional_keys__, *FEDERATION}))
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
@@ -90,7 +90,7 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     return asked
 
 
-def refuse_ours(audit: Audit) -> None:
+def refuse_ours(audit: AuditSection) -> None:
     """Refuses what needs to know how the parties train: it would have no effect."""
     for name in sorted(set(audit.model_dump(exclude_defaults=True)) - Options.__optional_keys__):
         what = f"audit.{name} needs a federation that fedaudit trains itself"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fedaudit.questions import Question, every, metric, of
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
-from fedaudit.report.shapes import Cell, Matrix, Panel, Recipe, Section, Table, Tile
+from fedaudit.report.shapes import Cell, Matrix, PageSection, Panel, Recipe, Table, Tile
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
@@ -93,7 +93,7 @@ def holds(results: Results) -> str:
     )
 
 
-def of_questions(results: Results) -> list[Section]:
+def of_questions(results: Results) -> list[PageSection]:
     """What each question shows of its results. One without a section of its own, or whose package is not installed
     here, has a table of its figures."""
     found = [section for question in every().values() for section in question.sections(results)]
@@ -114,7 +114,7 @@ def of_questions(results: Results) -> list[Section]:
         ]
         head = ("vantage", "models", "party", "figure", "value", "interval", "chance", "method", "remark")
         lead = f"{about[:1].upper()}{about[1:]}{'' if about.endswith(('?', '.')) or not about else '.'}"
-        found.append(Section(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
+        found.append(PageSection(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
     return found
 
 

@@ -76,7 +76,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section of the page: where links lead, its heading, what the list of contents calls it, and its parts."""
 
     id: str

@@ -19,13 +19,13 @@ from fedaudit.config.attack_registry import (
 )
 from fedaudit.config.code import imported
 from fedaudit.config.registry import Options
-from fedaudit.config.schema import Audit, explain
+from fedaudit.config.schema import AuditSection, explain
 from fedaudit.errors import OF_OTHERS, FedauditError
 
 ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnOptions)(imported)
 
 
-def made(name: str, audit: Audit | None = None) -> BaseAttack:
+def made(name: str, audit: AuditSection | None = None) -> BaseAttack:
     """The attack that a name stands for: a short form, or a name with options. What these do not set is as [audit]
     says, or as it is by default. Nobody may take a name of ours."""
     try:
@@ -40,7 +40,7 @@ def made(name: str, audit: Audit | None = None) -> BaseAttack:
     owner, _ = ATTACKS.short_forms.get(attack.name, (entry, None))
     if owner is not entry:
         raise FedauditError("attack-name", f"{name!r} is called {attack.name!r}, like one of ours", "Rename it.")
-    return attack.configured(audit or Audit())
+    return attack.configured(audit or AuditSection())
 
 
 def _checked(name: str, make: Any, options: Options) -> BaseAttack:

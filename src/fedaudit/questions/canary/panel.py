@@ -7,7 +7,7 @@ from markupsafe import Markup
 from fedaudit.questions.canary import NAMES
 from fedaudit.report import figures
 from fedaudit.report.figures import Series, tag
-from fedaudit.report.shapes import Figure, Panel, Section, Table
+from fedaudit.report.shapes import Figure, PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, count
 from fedaudit.types import AuditResult, Curve, Estimate, Exhibit
@@ -28,9 +28,9 @@ OVER_ROUNDS = (
 PIXEL = 8.0
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     found = [_panel(entry) for entry in results.results if entry.attack in NAMES]
-    return [Section("canaries", "Canaries: what the sum tells about one party", "Canaries", found)] if found else []
+    return [PageSection("canaries", "Canaries: what the sum tells about one party", "Canaries", found)] if found else []
 
 
 def _panel(entry: AuditResult) -> Panel:

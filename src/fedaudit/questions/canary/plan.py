@@ -13,7 +13,7 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.questions.canary import NAMES, QUESTION
-from fedaudit.questions.canary.options import Canary
+from fedaudit.questions.canary.options import CanarySection
 from fedaudit.questions.canary.watch import CanaryGame, Claim, Crafted, Random
 from fedaudit.types import Game, Party, Plan, Records
 
@@ -49,7 +49,7 @@ def plan(
     from fedaudit.questions.canary.crafting import check_target
     from fedaudit.questions.canary.parties import Probing, with_random
 
-    asked, federation = config.audit.canary or Canary(), config.federation
+    asked, federation = config.audit.canary or CanarySection(), config.federation
     honest, sampling = game.parties, federation.sampling or "uniform"
     if asked.canaries is not None and asked.canaries > len(honest):
         what = f"audit.canary asks for {asked.canaries} canaries among {len(honest)} parties"
@@ -79,7 +79,7 @@ def game_of(names: Sequence[str]) -> CanaryGame:
     return asked
 
 
-def stretch(asked: Canary, rounds: int) -> int:
+def stretch(asked: CanarySection, rounds: int) -> int:
     if asked.mode == "running":
         return rounds
     every = asked.every or max(1, rounds // 5)
@@ -114,7 +114,7 @@ def _crafted(
     from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design, running, with_probes
     from fedaudit.session.prepare import training
 
-    asked, federation = config.audit.canary or Canary(), config.federation
+    asked, federation = config.audit.canary or CanarySection(), config.federation
     sizes = [len(game.members(party)) for party in game.parties]
     recipe = Recipe(asked.canaries or 1, asked.steps, asked.target, asked.initial)
     own = Training(**training(config, max(sizes)))
