@@ -287,7 +287,7 @@ class Config(Section):
 
     def as_dict(self) -> dict[str, Any]:
         plain = self.model_dump(mode="json", exclude_none=True)
-        plain |= {family.section: family.written(plain[family.section]) for family in (DATA, MODELS)}
+        plain |= {registry.section: registry.written(plain[registry.section]) for registry in (DATA, MODELS)}
         for (key, choice), idle in IDLE_KEYS.items():
             if plain["federation"][key] == choice:
                 plain["federation"] = {k: v for k, v in plain["federation"].items() if k not in idle}

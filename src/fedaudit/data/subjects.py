@@ -17,7 +17,7 @@ import numpy as np
 
 from fedaudit.config.schema import FederationSection
 from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Candidates, Dataset, Game, Ints, Records, Role, Strings, Training, Truth
+from fedaudit.types import Bools, Candidates, Dataset, Game, Ints, Records, Role, Strings, TrainedRecords, Truth
 
 CAP = 100
 SEVERAL = "several"  # the party of a subject with records in more than one
@@ -91,7 +91,7 @@ def game_about(
         home = np.empty(len(names), party.dtype)
         home[person] = party
         candidates = Candidates("subject", names, home, rows, person[shown])
-    return Game(candidates, Truth(names, role_of), Training(records.take(used), party[used]))
+    return Game(candidates, Truth(names, role_of), TrainedRecords(records.take(used), party[used]))
 
 
 def _any(person: Ints, count: int) -> Bools:
@@ -129,7 +129,7 @@ def game_of_holders(
     holds = {name: ~member | _any(person[holder == number], len(names)) for number, name in enumerate(party_name)}
     home = np.full(len(names), SEVERAL)
     candidates = Candidates("subject", names, home, records.take(shown), person[shown], names, held_by=holds)
-    training = Training(records.take(held), np.array(party_name)[holder[held]])
+    training = TrainedRecords(records.take(held), np.array(party_name)[holder[held]])
     return Game(candidates, Truth(names, role_of), training)
 
 

@@ -29,7 +29,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     value: str
     span: str
     shade: str
@@ -39,7 +39,7 @@ class Cell:
 @dataclass(frozen=True)
 class Matrix:
     groups: Sequence[tuple[str, str, str]]  # title, model, colour
-    rows: Sequence[tuple[str, bool, Sequence[Cell]]]
+    rows: Sequence[tuple[str, bool, Sequence[MatrixCell]]]
     rate: str
     table: Table
     blind: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, AttributeGuess
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit.observer import Asked
@@ -37,7 +37,7 @@ def choose(audit: AuditSection, names: Sequence[str] | None) -> list[BaseAttack]
     others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
     found = attacks.choose(others, audit)
     check_unit(audit, found)
-    return [*found, Attribute()] if guessing else found
+    return [*found, AttributeGuess()] if guessing else found
 
 
 def _asked(audit: AuditSection, name: str) -> str:
@@ -66,11 +66,11 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     check(audit, asked)
     if audit.adversary is None:
         return asked
-    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, Attribute)]
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, AttributeGuess)]
     others = [attack for attack in asked if "shadow" not in attack.fitted_on]
     if not series and not (audit.attacks and audit.attribute):
         series = attacks.choose(SERIES, audit)
-    return [*others, *series, *([Attribute()] if audit.attribute else [])]
+    return [*others, *series, *([AttributeGuess()] if audit.attribute else [])]
 
 
 def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:

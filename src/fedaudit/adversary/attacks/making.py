@@ -13,7 +13,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.config.attack_registry import (
     ATTACKS,
     STAND_IN,
-    OwnOptions,
+    OwnAttackOptions,
     arguments,
     options_of,
 )
@@ -22,7 +22,7 @@ from fedaudit.config.registry import Options
 from fedaudit.config.schema import AuditSection, explain
 from fedaudit.errors import OF_OTHERS, FedauditError
 
-ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnOptions)(imported)
+ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnAttackOptions)(imported)
 
 
 def made(name: str, audit: AuditSection | None = None) -> BaseAttack:
@@ -31,7 +31,7 @@ def made(name: str, audit: AuditSection | None = None) -> BaseAttack:
     try:
         entry, options = ATTACKS.understood(name)
         make = entry.make
-        if isinstance(options, OwnOptions):
+        if isinstance(options, OwnAttackOptions):
             make = imported(options.name, "attack-import")
             options = options_of(make).model_validate({**options.options, "name": options.name})
     except ValidationError as error:

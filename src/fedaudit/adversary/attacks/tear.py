@@ -103,7 +103,7 @@ class LastRight(Rights):
     brief="whether the label is right under the last model",
 )
 @dataclass(frozen=True)
-class Gap(TaughtAttack):
+class GapAttack(TaughtAttack):
     every_round: ClassVar[bool] = False
     deferred: ClassVar[bool] = True
 

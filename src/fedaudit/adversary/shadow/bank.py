@@ -55,7 +55,7 @@ class Bank:
         self.alpha = references.alpha if alpha is None else alpha
         self.task = task
         self.inside: Bools = np.zeros((len(rows), references.models), bool)
-        self.groups: list[Group] = []
+        self.groups: list[ReferenceModels] = []
         self.round = 0  # the last one it trained for
         everyone = np.arange(len(rows))
         if is_outside(name):
@@ -65,11 +65,11 @@ class Bank:
                     f"the reference models {name!r} need data of the adversary's own",
                     "Give References(own=...).",
                 )
-            self.groups.append(Group(references, task, "outside", references.own, everyone))
+            self.groups.append(ReferenceModels(references, task, "outside", references.own, everyone))
             return
         for whose in sorted(set(party.tolist())):
             index = np.flatnonzero(party == whose)
-            group = Group(references, task, whose, rows.take(index), index)
+            group = ReferenceModels(references, task, whose, rows.take(index), index)
             self.inside[index] = group.inside
             self.groups.append(group)
 
@@ -126,7 +126,7 @@ class Bank:
         self.round = view.round
 
 
-class Group:
+class ReferenceModels:
     """N models on random halves of the same records, and the rows of the panel that they are asked about."""
 
     def __init__(self, references: References, task: TorchTask, whose: str, data: Records, index: Ints):
