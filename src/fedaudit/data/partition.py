@@ -331,3 +331,14 @@ def _no_empty_set(name: str, roles: Strings, fractions: str, what: str = "record
 def party_name(number: int, total: int) -> str:
     """`party-03`: equal width, so that sorting by name sorts by number."""
     return f"party-{number:0{len(str(max(total - 1, 0)))}d}"
+
+
+def reserve(records: Records, share: float, rng: np.random.Generator) -> tuple[Records, Records]:
+    """What is left for the federation, and about this share for an adversary from outside: data of the same kind, but
+    from other people, so subjects are not split."""
+    names = records.id if records.subject is None else records.subject
+    unique, sizes = np.unique(names, return_counts=True)
+    order = rng.permutation(len(unique))
+    count = int(np.searchsorted(np.cumsum(sizes[order]), share * len(records))) + 1
+    own = np.isin(names, unique[order[:count]])
+    return records.take(~own), records.take(own)

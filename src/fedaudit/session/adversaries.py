@@ -13,7 +13,7 @@ from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
 from fedaudit.config.schema import AuditSection, Config
-from fedaudit.data.reserve import reserve
+from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.questions import asked_by, every
 from fedaudit.questions.canary.options import CanarySection

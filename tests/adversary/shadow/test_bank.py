@@ -11,7 +11,7 @@ from fedaudit.adversary.shadow.bank import ReferenceModels, draw_inside, soft_ta
 from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.vantage import View
-from fedaudit.data.reserve import reserve
+from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare

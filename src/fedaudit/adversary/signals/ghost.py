@@ -26,7 +26,7 @@ from torch.func import functional_call, jvp
 
 from fedaudit.adversary.signals.layers import Call, rule_for
 from fedaudit.errors import FedauditError
-from fedaudit.learn.threads import one_core_each
+from fedaudit.learn.many import one_core_each
 
 T = TypeVar("T")
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
