@@ -70,6 +70,7 @@ def test_the_second_ctrl_c_is_answered_too(log: Watched) -> None:
     assert [line for line, _ in log.lines] == ["Stopping.", "Stopping without waiting for the work in progress."]
 
 
+ROUNDS, ATTACKS = ("--set", "federation.rounds=5000"), ("--set", 'audit.attacks=["loss"]')
 STUDY = 'base = "long.toml"\n[grid]\n"federation.seed" = [0, 1]\n'
 
 
@@ -77,13 +78,13 @@ STUDY = 'base = "long.toml"\n[grid]\n"federation.seed" = [0, 1]\n'
     ("command", "says", "ends"),
     [
         (["run", "long.toml"], "Stopping. The rounds so far are evaluated now", (4, 130)),
-        (["demo", "--set", "federation.rounds=5000"], "Stopping. The rounds so far are evaluated now", (4, 130)),
+        (["demo", *ROUNDS, *ATTACKS], "Stopping. The rounds so far are evaluated now", (4, 130)),
         (["study", "study.toml", "--workers", "1"], "Stopping. The table and the report of the complete cells", (4,)),
         (["advise", "long.toml", "--limit", "auc < 0.6", "--workers", "1"], "Stopping, without advice.", (130,)),
     ],
 )
 def test_F14_every_long_command_answers(tmp_path: Path, command: list[str], says: str, ends: tuple[int, ...]) -> None:
-    (tmp_path / "long.toml").write_text(SMALL.replace("rounds = 3", "rounds = 5000"))
+    (tmp_path / "long.toml").write_text(SMALL.replace("rounds = 3", "rounds = 5000") + '[audit]\nattacks = ["loss"]\n')
     (tmp_path / "study.toml").write_text(STUDY)
     quick = "import fedaudit.cli.terminal as t; t.EVERY = 0.05; from fedaudit.__main__ import main; main()"
     started = subprocess.Popen(

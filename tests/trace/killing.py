@@ -24,7 +24,7 @@ from tests.worlds import silent
 
 ROUNDS = 6
 SECTIONS: dict[str, Any] = {
-    "data": {"name": "digits"},
+    "data": {"name": "breast-cancer"},
     "federation": {"parties": 2, "rounds": ROUNDS, "batch_size": 32},
     "model": {"hidden": [32]},
     "audit": {"attacks": ["fta-confidence", "fta-loss", "loss", "back-front-diff"]},

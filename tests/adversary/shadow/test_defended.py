@@ -21,11 +21,11 @@ from tests.worlds import config, silent
 LOGIT = "plain-reference-logit"
 
 
-def under(noise: float, defended: bool, **audit: Any) -> Config:
+def under(noise: float, defended: bool, rounds: int = 8, **audit: Any) -> Config:
     reference = {"models": 4, "defended": defended}
     defence = {"name": "dp-sgd", "noise": noise, "clip": 1.0}
     asked = {"attacks": ["lira"], "reference": reference} | audit
-    plain = config(audit=asked, federation={"rounds": 8}).as_dict()
+    plain = config(audit=asked, federation={"rounds": rounds}).as_dict()
     return parse(plain | {"defences": [defence]})
 
 
@@ -71,7 +71,7 @@ def test_a_reference_trains_as_a_party_does() -> None:
 
 
 def test_a_stored_trace_is_attacked_by_the_same_references(tmp_path: Path) -> None:
-    settings = under(1.0, defended=True, keep="snapshots")
+    settings = under(1.0, defended=True, rounds=2, keep="snapshots")
     live = run(settings, tmp_path / "run", silent, tell=lambda line: None)
     again = replay(tmp_path / "run", ["loss", "lira"], tmp_path / "again", silent)
 
