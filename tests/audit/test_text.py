@@ -114,7 +114,7 @@ def test_an_audit_of_text_finds_what_was_learnt_by_heart(audited: tuple[Path, Do
     assert all("of no use" in line or "trained on" in line for line in document.warnings)
     assert {r.attack for r in document.results} == {
         "fta-confidence", "fta-loss", "fta-logit", "loss", "modified-entropy", "fed-loss", "back-front-diff",
-        "back-front-ratio", "delta-diff", "delta-ratio", "gradient-norm", "blind",
+        "back-front-ratio", "delta-diff", "delta-ratio", "gradient-norm", "round-gain", "blind",
     }  # fmt: skip
     for model in ("global", "local"):
         for attack in ("loss", "fta-confidence", "modified-entropy", "fed-loss"):

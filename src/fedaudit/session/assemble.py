@@ -274,11 +274,12 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[Notice]:
 
     parties = [game.candidates.of_party(party) for party in game.parties]
     panels = parties if Vantage.SERVER in settings.vantages else [np.arange(len(game.candidates))]
-    known = any("nonmembers" in attack.fitted_on for attack in filters)
+    first = next((attack for attack in filters if "nonmembers" in attack.fitted_on), filters[0])
+    known = "nonmembers" in first.fitted_on
     fewest = min(int(reference_half(game, index).sum()) if known else len(index) for index in panels)
     if fewest >= FEWEST:
         return []
-    return [notice("plain-cosine", attack=filters[0].name, needed=FEWEST, fewest=fewest, known=known)]
+    return [notice("plain-cosine", attack=first.name, needed=FEWEST, fewest=fewest, known=known)]
 
 
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
