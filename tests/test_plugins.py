@@ -186,7 +186,7 @@ def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Pat
     done, again, *refused = fedaudit(
         installed / "site",
         ["run", "my.toml"],
-        ["audit", "runs/my"],
+        ["audit", "runs/my", "--trust-code"],
         *(["run", "my.toml", "--out", "refused", "--set", change] for change in wrong),
         cwd=tmp_path,
     )

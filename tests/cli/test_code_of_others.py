@@ -21,6 +21,15 @@ pathlib.Path(__file__).with_name("ran").touch()
 def net(input_shape, classes):
     return nn.Linear(input_shape[0], classes)
 """
+ATTACK = """
+from dataclasses import dataclass
+from fedaudit.adversary.attacks.trajectory import FTA
+from fedaudit.config.attack_registry import option
+
+@dataclass(frozen=True)
+class Mine(FTA):
+    unused: int = option(0, "nothing")
+"""
 CONFIG = """
 [data]
 name = "breast-cancer"
@@ -95,6 +104,9 @@ def test_what_a_recorded_run_names_is_run_on_request_alone(tmp_path: Path) -> No
     assert not (tmp_path / "ran").exists()
     stored = fedaudit("audit", "runs/my", cwd=tmp_path)  # its stored signals need no model
     assert (stored.returncode, (tmp_path / "ran").exists()) == (0, False), stored.stdout + stored.stderr
+    (tmp_path / "own.py").write_text(ATTACK)  # what the user names is run
+    named = fedaudit("audit", "runs/my", "--attack", "own:Mine+signal=loss+unused=1", cwd=tmp_path)
+    assert (named.returncode, "mine+signal=loss+unused=1" in named.stdout) == (0, True), named.stderr
     trusted = fedaudit("audit", "runs/my", "--attack", "gradient-cosine", "--trust-code", cwd=tmp_path)
     assert (trusted.returncode, (tmp_path / "ran").exists()) == (0, True), trusted.stdout + trusted.stderr
 

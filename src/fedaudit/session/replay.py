@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
+from fedaudit.config.attack_registry import plain
 from fedaudit.config.code import received
 from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
@@ -39,7 +40,7 @@ def replay(directory: Path, names: list[str], out: Path, progress: Progress, tru
     """Audit the trace in `directory` with the named attacks (none: those of its configuration).
 
     `trust_code`: whether what its configuration names as "package.module:name" may be imported."""
-    with received(directory, trust_code, names):
+    with received(directory, trust_code, [plain(name) for name in names]):
         return _replayed(Store.read(directory), names, out, progress)
 
 
