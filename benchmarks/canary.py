@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.measuring import Case, interleaved, verdict
 from fedaudit.learn.tasks import TorchTask, build_task
-from fedaudit.questions.canary.crafting import Recipe, craft
+from fedaudit.questions.canary.crafting import CraftingRecipe, craft
 from fedaudit.questions.canary.parties import Singles, room
 from fedaudit.types import Records
 
@@ -60,4 +60,4 @@ def steps(task: TorchTask, mocks: Singles, count: int, canaries: int, batch: int
     rng = np.random.default_rng(1)
     x = rng.random((32, 3, 32, 32), dtype=np.float32)
     pool = Records(x, rng.integers(0, 10, 32), np.arange(32).astype(str))
-    craft(task, task.initial(0), mocks, 1.0, pool, Recipe(canaries, count, 0, batch=batch, starts=1), rng)
+    craft(task, task.initial(0), mocks, 1.0, pool, CraftingRecipe(canaries, count, 0, batch=batch, starts=1), rng)

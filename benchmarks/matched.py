@@ -55,11 +55,11 @@ def records(shape: tuple[int, ...], n: int) -> Records:
     return Records(x, rng.integers(0, 100, n), np.arange(n).astype(np.str_))
 
 
-def prepare(task: TorchTask, state: State, rows: Records, layer: str | None) -> matched.Prepared:
+def prepare(task: TorchTask, state: State, rows: Records, layer: str | None) -> matched.MatchedSetup:
     x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
     return matched.prepare(task.fresh(state), task.losses, x, y, torch.arange(len(rows)), DAMPING, layer)
 
 
-def of_a_round(task: TorchTask, state: State, prepared: matched.Prepared, update: dict[str, Tensor]) -> Tensor:
+def of_a_round(task: TorchTask, state: State, prepared: matched.MatchedSetup, update: dict[str, Tensor]) -> Tensor:
     found = matched.statistics(prepared, task.fresh(state), update)
     return matched.standardised(matched.together(found), prepared.fitting)

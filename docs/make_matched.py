@@ -155,7 +155,7 @@ class Target:
     world: World
     rows: Records
     role: Ints
-    prepared: dict[Way, matched.Prepared] = field(default_factory=dict)
+    prepared: dict[Way, matched.MatchedSetup] = field(default_factory=dict)
     series: dict[str, list[tuple[Floats, Floats]]] = field(default_factory=dict)  # way -> (z, whitened norm) by round
     rivals: dict[str, list[Floats]] = field(default_factory=dict)
 
@@ -175,7 +175,7 @@ class Target:
         if cell.rivals:
             self._watch(received, sent)
 
-    def _prepare(self, way: Way, module: nn.Module) -> matched.Prepared:
+    def _prepare(self, way: Way, module: nn.Module) -> matched.MatchedSetup:
         fitting = np.arange(len(self.role))
         if way.fit == "nonmembers":
             parties = len(self.role) // sum(self.world.cell.sizes)
@@ -188,7 +188,7 @@ class Target:
             module, self.world.task.losses, x, y, torch.from_numpy(fitting), way.damping, layer, adam
         )
 
-    def _keep(self, way: Way, own: matched.Prepared, found: Any) -> None:
+    def _keep(self, way: Way, own: matched.MatchedSetup, found: Any) -> None:
         def add(name: str, score: Tensor, norm2: Tensor) -> None:
             z = matched.standardised(score, own.fitting).numpy()
             self.series.setdefault(name, []).append((z, norm2.sqrt().numpy()))

@@ -1,5 +1,6 @@
 """Files that are whole or absent."""
 
+import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,21 @@ def test_B23_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     assert (mine.read_text(), stat.S_ISFIFO(pipe.lstat().st_mode)) == ("precious", True)
     with pytest.raises(FedauditError, match="not-a-folder"):
         refuse_foreign(Path("/dev/full"), [])
+
+
+def test_a_folder_without_locks_is_not_said_to_be_held_by_somebody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    lock = Lock(tmp_path)
+    with pytest.raises(FedauditError, match=f"process {os.getpid()}. is writing"):
+        Lock(tmp_path)
+    lock.release()
+    monkeypatch.setattr("fedaudit.files._acquire", without_locks)
+    with pytest.raises(FedauditError, match=r"cannot be locked: No locks available.*on another one with --out"):
+        Lock(tmp_path)
 
 
 def test_B23_neither_lock_nor_journal_is_written_through_a_link(tmp_path: Path) -> None:

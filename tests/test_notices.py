@@ -17,7 +17,7 @@ import fedaudit
 from fedaudit.audit import patience
 from fedaudit.cli import auditing, terminal
 from fedaudit.report.redact import redacted
-from fedaudit.report.words import Figure
+from fedaudit.report.words import ValueText
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Failure
 from fedaudit.results.gate import _hidden
@@ -312,10 +312,10 @@ def test_reasons_are_below_the_table_whatever_they_say(monkeypatch: pytest.Monke
     shown = io.StringIO()
     monkeypatch.setattr(terminal, "console", Console(file=shown, width=80))
     notes = terminal.Notes()
-    assert notes.short(Figure("–", "too few (of 3)")) == "– [1]"
-    assert notes.short(Figure("–", "other words")) == "– [2]"
-    assert notes.short(Figure("–", "too few (of 3)")) == "– [1]"
-    assert (notes.short(Figure("0.7 (0.6–0.8)")), notes.short(Figure("– (a value)"))) == (
+    assert notes.short(ValueText("–", "too few (of 3)")) == "– [1]"
+    assert notes.short(ValueText("–", "other words")) == "– [2]"
+    assert notes.short(ValueText("–", "too few (of 3)")) == "– [1]"
+    assert (notes.short(ValueText("0.7 (0.6–0.8)")), notes.short(ValueText("– (a value)"))) == (
         "0.7 (0.6–0.8)",
         "– (a value)",
     )

@@ -92,6 +92,16 @@ def test_the_audit_never_asks_for_the_class_of_an_attack() -> None:
             assert not classes_asked_about(tree) & attacks, path
 
 
+def test_no_class_name_is_defined_twice() -> None:
+    found: dict[str, list[str]] = {}
+    for path, tree in trees():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path)
+    assert found["BaseAttack"] == ["adversary/attacks/base.py"]
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 def test_on_top_are_the_rooms_and_nothing_else() -> None:
     top = {path.name.removesuffix(".py") for path in SRC.iterdir() if path.name != "__pycache__"}
     assert top == {*LAYERS, "__init__", "py.typed"}

@@ -20,6 +20,7 @@ from fedaudit.errors import FedauditError
 _TEMPORARY = ".tmp-"
 PRIVATE = 0o600  # results and traces name members: they are for their owner alone
 LOCK = "lock"
+HELD = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # what a system says of a lock that somebody has
 
 
 @contextlib.contextmanager
@@ -124,10 +125,14 @@ class Lock:
         self.file: IO[str] = os.fdopen(descriptor, "a+", encoding="utf-8")
         try:
             _acquire(self.file)
-        except OSError:
+        except OSError as error:
             self.file.seek(0)
             holder = self.file.read(20).strip()
             self.file.close()
+            if error.errno not in HELD:
+                what = f"{directory} cannot be locked: {error.strerror}"
+                todo = "Some network file systems have no locks: choose a folder on another one with --out."
+                raise FedauditError("not-writable", what, todo) from None
             raise FedauditError(
                 "locked",
                 f"another fedaudit (process {holder if holder.isdecimal() else 'unknown'}) is writing to {directory}",

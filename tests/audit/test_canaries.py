@@ -14,7 +14,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary import claims as canary_sentences
+from fedaudit.questions.canary import claims
 from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
@@ -262,9 +262,9 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
 
     claimed = of("epsilon-accountant-round", 1.0)
     by_probes = {"epsilon-accountant-round": claimed, "epsilon-bonferroni": of("epsilon-bonferroni", 2.0)}
-    assert canary_sentences.refuted(by_probes) == by_probes["epsilon-bonferroni"]
-    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
-    assert canary_sentences.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+    assert claims.refuted(by_probes) == by_probes["epsilon-bonferroni"]
+    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
 
 
 def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator, probes: int = 100) -> Trials:
@@ -280,8 +280,8 @@ def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator,
 
 
 def less_noise(seen: Trials) -> bool:
-    lines = canary_sentences.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
-    return any("less noise than is claimed" in line for line in all_words(lines))
+    told = claims.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
+    return any(one.code == "noise-missing" and not one.data["none"] for one in told)
 
 
 @pytest.mark.parametrize(("norm", "canaries", "alike"), [(1.0, 1, False), (0.6, 1, False), (1.0, 8, True)])
@@ -304,9 +304,9 @@ def test_a_gate_takes_a_short_canary_for_no_missing_noise_either() -> None:
     for _ in range(100):
         seen = simulated(0.6, 1, alike=False, rng=rng)
         stored = figures(seen, DELTA, 0.95) | {"canary-norm": norm_of(seen, 0.95)}
-        alarms += canary_sentences.too_little_noise(stored, NOISE)
+        alarms += claims.too_little_noise(stored, NOISE)
     assert alarms <= 2
-    assert canary_sentences.too_little_noise(stored, 3 * NOISE)
+    assert claims.too_little_noise(stored, 3 * NOISE)
 
 
 def test_every_figure_counts_probes_with_and_without() -> None:

@@ -1,6 +1,6 @@
 """What attacks cost: each what it would cost alone, and together what the audit took. No test looks at a real clock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     answers, trained = Banks.answers, Shadow._trained
 
     def measuring(names: Any, view: Any, rows: Any, known: Any, families: Any) -> Any:
-        made.pay(sum(PRICE[family.name] for family in families))
+        made.pay(sum(PRICE[family.name.partition("+")[0]] for family in families))
         return measure(names, view, rows, known, families)
 
     def answering(banks: Banks, name: str, *given: Any) -> Any:
@@ -79,7 +79,7 @@ def of_one_second(round: Round) -> Round:
     return replace(round, sent={name: replace(sent, epoch_seconds=seconds[name]) for name, sent in round.sent.items()})
 
 
-def asking(attacks: list[str], **audit: Any) -> Config:
+def asking(attacks: Sequence[Any], **audit: Any) -> Config:
     asked = {"attacks": attacks, "reference": {"models": 4}, **audit}
     return config(data={"name": "breast-cancer"}, federation={"rounds": ROUNDS}, audit=asked)
 
@@ -177,6 +177,17 @@ def test_a_malicious_aggregator_is_charged_the_federations_that_it_trains() -> N
         # A federation, a pass over the party's records and one over the aggregator's own, in every round.
         assert costs_of["gradient-series", party] == FEDERATED + 2 * PRICE["logit"]
     assert SHADOW not in prepared.game.parties
+
+
+def test_with_options_of_its_own_an_attack_is_charged_its_own_pass() -> None:
+    boundary, tear = ({"name": name, "targets": 1} for name in ("boundary", "tear"))
+    asked = {"vantages": ["client", "label-only-client"], "tear": {"queries": 200, "own": 120}}
+    own = paid(asking([boundary, tear, "boundary", "matched-filter", "matched-filter+damping=5"], **asked))
+    for name in ("boundary+targets=1", "tear+targets=1"):  # the search of a round goes on from the last one's
+        assert own[name, "global"] == PRICE["boundary"] / PARTIES
+    assert own["boundary", "global"] == PRICE["boundary"] / ROUNDS / PARTIES  # nobody searches so in every round
+    for name in ("matched-filter", "matched-filter+damping=5"):
+        assert own[name, "global"] == PRICE["matched-filter"] / PARTIES
 
 
 def test_whoever_asks_for_labels_once_is_not_charged_every_round() -> None:

@@ -13,7 +13,7 @@ import pytest
 from fedaudit.adversary import signals
 from fedaudit.adversary.attacks import choose, made
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
-from fedaudit.adversary.reductions import Kept, Last, Table
+from fedaudit.adversary.reductions import Kept, Last, WholeSeries
 from fedaudit.adversary.signals import Family
 from fedaudit.adversary.vantage import View
 from fedaudit.audit import Auditor, Settings
@@ -171,7 +171,7 @@ def test_rows_with_one_owner_are_brought_together(
         signal: str = "first-input"
 
         def reduce(self, n: int) -> Kept:
-            return Table(self.signal, n)
+            return WholeSeries(self.signal, n)
 
     attack = type("So", (Gathered,), {"gather": gather})()
     game = three_subjects()

@@ -31,6 +31,9 @@ from tests.worlds import config, null_world, watch
         (["modified-entropy", "fta-loss", "loss"], (), "fta-loss"),
         (["fta-logit", "fusion", "loss"], ("fusion",), "loss"),
         (["fta-logit", "modified-entropy"], (), "fta-logit"),
+        (["loss", "matched-filter+damping=5"], (), "matched-filter+damping=5"),
+        (["matched-filter+damping=5", "matched-filter"], (), "matched-filter"),
+        (["fta+degree=5", "loss"], (), "loss"),
     ],
 )
 @pytest.mark.parametrize("vantage", [Vantage.CLIENT, Vantage.SERVER])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.reductions import Table
+from fedaudit.adversary.reductions import WholeSeries
 from fedaudit.audit import Auditor
 from fedaudit.audit.shadows import own_game
 from fedaudit.config.schema import Config
@@ -135,7 +135,7 @@ def test_no_label_of_the_audited_party_changes_a_score(tmp_path: Path) -> None:
 
 
 def test_rounds_without_the_target_or_the_shadow_are_left_out() -> None:
-    table = Table("logit", 2)
+    table = WholeSeries("logit", 2)
     for round in (1, 3, 4):
         table.observe(Moment(round), {"logit": np.array([1.0, 2.0]) * round})
     assert table.features().tolist() == [[1, 3, 4], [2, 6, 8]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from fedaudit.results.gate import Verdict, judge
+from fedaudit.results.gate import Decision, judge
 from fedaudit.results.rules import parse_rule
 from tests.audit.test_audit import FINDINGS
 from tests.results.test_strongest import FPR, OTHERS, PRIMARY, written
@@ -42,6 +42,6 @@ def test_what_lies_exactly_at_the_limit_is_rarely_called_safe_or_violated(tmp_pa
         for seed in range(worlds):
             written(tmp_path, shifts, 10 * seed)
             verdicts.append(judge(tmp_path, [parse_rule(f"{metric} > {limit}")]).verdict)
-        wrong = {verdict: verdicts.count(verdict) for verdict in (Verdict.SAFE, Verdict.VIOLATED)}
+        wrong = {verdict: verdicts.count(verdict) for verdict in (Decision.SAFE, Decision.VIOLATED)}
         print(f"{metric} exactly at {limit:.4f} by {leaking}: {wrong} of {worlds}")
         assert max(wrong.values()) <= binom.ppf(0.999, worlds, 0.025)

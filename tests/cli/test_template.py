@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 from fedaudit.cli.template import _model_in, _section, template, write
-from fedaudit.config.registry import DEFENCES, FAMILIES, Family
-from fedaudit.config.schema import Audit, Config, Federation, load_config, parse
+from fedaudit.config.registry import DEFENCES, REGISTRIES, Registry
+from fedaudit.config.schema import AuditSection, Config, FederationSection, load_config, parse
 from fedaudit.errors import FedauditError
 
 
@@ -40,7 +40,7 @@ def keys_of(kind: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [Federation, Audit])
+@pytest.mark.parametrize("kind", [FederationSection, AuditSection])
 def test_every_key_says_what_it_means(kind: type[BaseModel]) -> None:
     lines = template().splitlines()
     for name, field in keys_of(kind):
@@ -48,17 +48,17 @@ def test_every_key_says_what_it_means(kind: type[BaseModel]) -> None:
         assert any(line.startswith((f"{name} =", f"# {name} =")) and field.description in line for line in lines), name
 
 
-def part(family: Family) -> list[str]:
-    """The lines of the template about one family."""
+def part(registry: Registry) -> list[str]:
+    """The lines of the template about one registry."""
     lines = template().splitlines()
-    start = lines.index(f"# {family.about}")
+    start = lines.index(f"# {registry.about}")
     return lines[start : next((at for at in range(start, len(lines)) if not lines[at]), len(lines))]
 
 
-@pytest.mark.parametrize("plural", FAMILIES)
+@pytest.mark.parametrize("plural", REGISTRIES)
 def test_every_entry_stands_in_the_template_with_its_keys(plural: str) -> None:
-    lines = part(FAMILIES[plural])
-    for name, entry in FAMILIES[plural].entries.items():
+    lines = part(REGISTRIES[plural])
+    for name, entry in REGISTRIES[plural].entries.items():
         assert any(f'"{name}"' in line for line in lines), name
         for key, field in entry.keys.items():
             assert field.description, (name, key)

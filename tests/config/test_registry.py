@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.config.registry import DATA, DEFENCES, FAMILIES, MODELS, Family, Options
+from fedaudit.config.registry import DATA, DEFENCES, MODELS, REGISTRIES, Options, Registry
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 
@@ -35,9 +35,9 @@ def test_a_configuration_is_checked_without_anything_heavy(program: str) -> None
     assert not imported & HEAVY
 
 
-@pytest.mark.parametrize("plural", FAMILIES)
+@pytest.mark.parametrize("plural", REGISTRIES)
 def test_every_entry_says_what_it_is(plural: str) -> None:
-    entries = FAMILIES[plural].entries
+    entries = REGISTRIES[plural].entries
     assert len(entries) >= 7
     for name, entry in entries.items():
         assert entry.name == name
@@ -63,13 +63,13 @@ def top(options, where):
 
 
 @pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Family:
-    """A family in a package of its own, whose modules stand in a folder and in no list."""
+def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """A registry in a package of its own, whose modules stand in a folder and in no list."""
     package = tmp_path / "toys_for_a_test"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from fedaudit.config.registry import Family\n"
-        'TOYS = Family(section="toy", plural="toys", package=__name__, word="toy", about="To play with.",\n'
+        "from fedaudit.config.registry import Registry\n"
+        'TOYS = Registry(section="toy", plural="toys", package=__name__, word="toy", about="To play with.",\n'
         '              default="ball", always={"colour": "red"})\n'
     )
     (package / "top.py").write_text(MODULE.format(package=package.name))
@@ -79,11 +79,11 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Family:
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.startswith(package.name)]:
         monkeypatch.delitem(sys.modules, name)
-    found: Family = __import__(package.name).TOYS
+    found: Registry = __import__(package.name).TOYS
     return found
 
 
-def test_a_module_in_the_folder_is_an_entry(toys: Family) -> None:
+def test_a_module_in_the_folder_is_an_entry(toys: Registry) -> None:
     assert list(toys.entries) == ["ball", "top"]
     options = toys.read({"name": "top", "turns": 3})
     entry = toys.find(options.name)
@@ -93,7 +93,7 @@ def test_a_module_in_the_folder_is_an_entry(toys: Family) -> None:
     assert options.arguments() == {"turns": 3}
 
 
-def test_a_name_can_be_taken_once(toys: Family) -> None:
+def test_a_name_can_be_taken_once(toys: Registry) -> None:
     assert "top" in toys.entries
     with pytest.raises(ValueError, match="two entries 'top'"):
         toys.register("top", "another")(print)
@@ -101,7 +101,7 @@ def test_a_name_can_be_taken_once(toys: Family) -> None:
     assert list(toys.entries) == ["ball", "kite", "top"]
 
 
-def test_a_section_without_a_name_is_the_default_entry(toys: Family) -> None:
+def test_a_section_without_a_name_is_the_default_entry(toys: Registry) -> None:
     assert toys.read({}) == Options(name="ball")
     assert toys.read(Options(name="ball")) == Options(name="ball")
 
@@ -118,12 +118,12 @@ def test_a_section_without_a_name_is_the_default_entry(toys: Family) -> None:
         ({"name": "top", "turns": "many"}, "valid integer"),
     ],
 )
-def test_what_an_entry_does_not_take_is_refused(toys: Family, given: dict[str, Any], says: str) -> None:
+def test_what_an_entry_does_not_take_is_refused(toys: Registry, given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         toys.read(given)
 
 
-def test_keys_that_were_always_stored_are_read_and_written_with_every_entry(toys: Family) -> None:
+def test_keys_that_were_always_stored_are_read_and_written_with_every_entry(toys: Registry) -> None:
     options = toys.read({"name": "top", "turns": 3, "colour": "red"})
     assert options == toys.read({"name": "top", "turns": 3})
     stored = toys.written(options.model_dump(exclude_none=True))
@@ -131,7 +131,7 @@ def test_keys_that_were_always_stored_are_read_and_written_with_every_entry(toys
     assert toys.read(stored) == options
 
 
-# ------------------------------------------------------------------ the families of fedaudit
+# ------------------------------------------------------------------ the registries of fedaudit
 
 
 def test_a_name_with_a_colon_is_ones_own() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.data.partition import build
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -19,7 +19,7 @@ def data(n: int, people: int | None = None) -> Dataset:
 
 
 def built(source: Dataset, seed: int = 0, **keys: Any) -> Game:
-    return build(source, Federation(coins=True, **keys), np.random.default_rng(seed))
+    return build(source, FederationSection(coins=True, **keys), np.random.default_rng(seed))
 
 
 def test_the_fractions_say_how_many_calibrate_and_coins_decide_the_rest() -> None:
@@ -76,7 +76,7 @@ def test_one_coin_a_person(scattered: bool) -> None:
 @pytest.mark.parametrize("scattered", [False, True])
 def test_one_coin_a_person_in_a_game_about_people(scattered: bool) -> None:
     keys: dict[str, Any] = {"partition": "subjects", "member_subjects": 0.3, "nonmember_subjects": 0.3, "fresh": 0.5}
-    federation = Federation(coins=True, split_subjects=scattered, **keys)
+    federation = FederationSection(coins=True, split_subjects=scattered, **keys)
     heads = []
     source = data(600, people=150)
     for seed in range(100):

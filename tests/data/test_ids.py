@@ -11,9 +11,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from fedaudit.config.schema import parse
 from fedaudit.data import as_before, load
-from fedaudit.data.adult import CATEGORICAL, NUMERIC, _from_npz
 from fedaudit.data.cells import read_columns
 from fedaudit.data.ids import found, says_whose
+from fedaudit.data.papers import CATEGORICAL, NUMERIC, adult_from_npz
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
 from fedaudit.words import all_words
@@ -199,7 +199,7 @@ def test_breast_cancer_and_diabetes_have_no_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [500, 5000, 32_561])
 def test_adult_has_no_ids(tmp_path: Path, rows: int) -> None:
     """Its weights (fnlwgt) repeat among people who are much alike, and come closest."""
-    numbers, codes, names, y = _from_npz(SHARED / "adult.npz")
+    numbers, codes, names, y = adult_from_npz(SHARED / "adult.npz")
     chosen = np.random.default_rng(0).permutation(len(y))[:rows]
     columns = {name: numbers[chosen, i].astype(int) for i, name in enumerate(NUMERIC)}
     columns |= {name: np.array(names[name])[codes[name][chosen]] for name in CATEGORICAL}

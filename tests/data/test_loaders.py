@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedaudit.config.registry import Options
-from fedaudit.data import cifar, load
-from fedaudit.data.cifar import CifarOptions
+from fedaudit.data import load, papers
 from fedaudit.data.npz import NpzOptions
+from fedaudit.data.papers import CifarOptions
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare
 from fedaudit.words import all_words
@@ -144,7 +144,7 @@ def test_B17_the_pickled_version_of_cifar_is_not_opened(tmp_path: Path) -> None:
 def test_B17_other_archives_are_refused(
     files: dict[str, bytes], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar, "MAX_RECORDS", 20)
+    monkeypatch.setattr(papers, "MAX_RECORDS", 20)
     with pytest.raises(FedauditError) as caught:
         load(CifarOptions(name="cifar100", path=archive(tmp_path / "a.tar.gz", files)))
     assert caught.value.code == code

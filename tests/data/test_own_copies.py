@@ -231,7 +231,7 @@ def test_B17_other_files_are_refused(content: bytes, says: str, tmp_path: Path) 
 
 
 def test_B17_a_gzip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedaudit.data.shakespeare.MAX_BYTES", 10_000)
+    monkeypatch.setattr("fedaudit.data.papers.MAX_TEXT", 10_000)
     (tmp_path / "plays.json.gz").write_bytes(gzip.compress(b" " * 10_001))
     with pytest.raises(FedauditError, match="unpacks to more"):
         loaded("shakespeare", tmp_path / "plays.json.gz")

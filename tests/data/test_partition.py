@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.data.outsiders import split_people
 from fedaudit.data.partition import (
     LEAST,
@@ -209,7 +209,7 @@ PARTITIONS: list[dict[str, Any]] = [
 def test_a_person_has_one_role_in_all_parties(keys: dict[str, Any]) -> None:
     """Under iid, dirichlet and column a person's other records used to be its outsiders: 94 % of the demo's."""
     for seed in range(5):
-        split = build(skewed_classes(), Federation(parties=3, **keys), np.random.default_rng(seed))
+        split = build(skewed_classes(), FederationSection(parties=3, **keys), np.random.default_rng(seed))
         subject = split.candidates.subject
         assert subject is not None
         people = [set(subject[split.truth.mask(role)].tolist()) for role in Role]
@@ -224,7 +224,7 @@ def test_iid_scatters_a_person_and_subjects_keeps_it_in_one_party() -> None:
     """`partition = "subjects"` used to deal a person's records to all parties."""
     held = {}
     for keys in ({"partition": "iid"}, {"partition": "subjects"}):
-        split = build(skewed_classes(), Federation(parties=3, **keys), np.random.default_rng(0))
+        split = build(skewed_classes(), FederationSection(parties=3, **keys), np.random.default_rng(0))
         subject, party = split.candidates.subject, split.candidates.party
         assert subject is not None
         pairs = set(zip(subject.tolist(), party.tolist(), strict=True))
@@ -244,7 +244,7 @@ def test_every_party_has_all_roles_however_few_people_it_has() -> None:
     """Drawn without regard to parties, three people a party would leave a role empty most of the time."""
     people = np.repeat(np.arange(30), 4)
     data = dataset("a", np.zeros((120, 1)), np.arange(120) % 2, id=np.arange(120), subject=people)
-    keys = Federation(parties=10, partition="column", column="subject", members=0.6, nonmembers=0.2)
+    keys = FederationSection(parties=10, partition="column", column="subject", members=0.6, nonmembers=0.2)
     for seed in range(20):
         split = build(data, keys, np.random.default_rng(seed))
         for party in split.parties:
@@ -258,16 +258,16 @@ def test_a_person_a_party_is_refused_and_may_be_split_on_request() -> None:
     keys: dict[str, Any] = {"parties": 4, "partition": "column", "column": "subject"}
     says = r"party-0 has records of 1 people, and a party needs at least 3\. .*split_subjects = true"
     with pytest.raises(FedauditError, match=says) as caught:
-        build(data, Federation(**keys), np.random.default_rng(0))
+        build(data, FederationSection(**keys), np.random.default_rng(0))
     assert caught.value.code == "few-people"
-    split = build(data, Federation(**keys, split_subjects=True), np.random.default_rng(0))
+    split = build(data, FederationSection(**keys, split_subjects=True), np.random.default_rng(0))
     assert split_people(split) != []
 
 
 @pytest.mark.parametrize("keys", PARTITIONS)
 def test_split_on_request_is_the_game_that_it_used_to_be(keys: dict[str, Any]) -> None:
     """The slow twin is the former code: parts, then records inside each part, from one generator."""
-    data, settings = skewed_classes(), Federation(parties=3, split_subjects=True, **keys)
+    data, settings = skewed_classes(), FederationSection(parties=3, split_subjects=True, **keys)
     split, rng = build(data, settings, np.random.default_rng(7)), np.random.default_rng(7)
     if keys["partition"] == "subjects":
         expected = game_by_subject(data.records, iid(data.records, 3, rng), 0.3, 0.3, rng)
@@ -286,4 +286,4 @@ def test_split_on_request_is_the_game_that_it_used_to_be(keys: dict[str, Any]) -
 def test_subjects_need_subjects() -> None:
     data = dataset("a", np.zeros((50, 1)), np.arange(50) % 2, id=np.arange(50))
     with pytest.raises(FedauditError, match="subject_key"):
-        build(data, Federation(partition="subjects"), np.random.default_rng(0))
+        build(data, FederationSection(partition="subjects"), np.random.default_rng(0))

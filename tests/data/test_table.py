@@ -12,6 +12,7 @@ import pytest
 
 from fedaudit.config.schema import load_config, parse
 from fedaudit.data import load
+from fedaudit.data.cells import read_columns
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
 from fedaudit.words import all_words
@@ -77,6 +78,43 @@ def test_quotes_a_mark_at_the_start_and_spaces_do_not_matter(tmp_path: Path) -> 
     (tmp_path / "wards.csv").write_bytes(b"\xef\xbb\xbf" + quoted.replace("\n", "\r\n").encode())
     found, plain = read(tmp_path / "wards.csv", subject="who"), read(written(tmp_path, WARDS, "p.csv"), subject="who")
     assert sorted(map(tuple, found.records.x.tolist())) == sorted(map(tuple, plain.records.x.tolist()))
+
+
+def test_rows_in_which_nothing_stands_do_not_count(tmp_path: Path) -> None:
+    """They may have any number of cells, and may stand above the header."""
+    lines = WARDS.splitlines()
+    gaps = "\n".join([",,", *lines[:2], "", ",,,,,", *lines[2:4], '""', ",", *lines[4:]])
+    found, plain = (read(written(tmp_path, text), subject="who") for text in (gaps, WARDS))
+    assert found.records.id.tolist() == plain.records.id.tolist()
+    with pytest.raises(FedauditError, match=r"another number in row 4 and 1 more\."):
+        read(written(tmp_path, gaps.replace("70,m", "70") + "\n  \n"), subject="who")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_inside_cells_are_one_kind(tmp_path: Path, end: str) -> None:
+    (tmp_path / "wards.csv").write_bytes(WARDS.replace("north", '"up\nper"').replace("\n", end).encode())
+    found = read(tmp_path / "wards.csv", attributes=["ward"], subject="who")
+    assert found.values["ward"] == ("east", "south", "up\nper")
+
+
+def test_a_quote_that_is_not_closed_does_not_swallow_the_rest(tmp_path: Path) -> None:
+    text = WARDS + '60,f,70,north,d,"well\n' + "60,f,70,north,d,well\n" * 10_000
+    with pytest.raises(FedauditError, match=r"a cell does not end, or is longer than 131,072 characters"):
+        read(written(tmp_path, text), subject="who")
+
+
+def test_one_long_cell_does_not_make_all_cells_long(tmp_path: Path) -> None:
+    path = written(tmp_path, "note,a,outcome\n" + "x" * 100_000 + ",1,x\n" + "y,2,z\n" * 5_000)
+    note = read_columns(path)["note"]
+    assert (note.different, len(note)) == (2, 5_001)
+    assert note.text.nbytes < 1_000_000
+
+
+def test_what_arrow_cannot_read_as_a_number_and_python_can_is_one(tmp_path: Path) -> None:
+    found = read(written(tmp_path, "a,outcome\n+1,x\n\u0664,y\n1.,x\n.5e1,y\n"), scale=False)
+    assert sorted(found.records.x.tolist()) == [[1], [1], [4], [5]]
+    words = read(written(tmp_path, "a,outcome\n1_000,x\n0x1,y\n1_000,y\n"), scale=False)
+    assert sorted(words.records.x.tolist()) == [[0], [1], [1]]
 
 
 def test_decimal_commas_are_read_where_the_separator_is_another_and_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedaudit.config.registry import DEFENCES, Options
-from fedaudit.config.schema import Federation, parse
+from fedaudit.config.schema import FederationSection, parse
 from fedaudit.data.records import dataset
 from fedaudit.defences import NONE, Defence, DefenceOptions, Setting, build
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
@@ -41,7 +41,7 @@ def records(seed: int = 0, n: int = 40) -> Records:
 def setting(build_model: Any = None, **federation: Any) -> Setting:
     used = TorchTask(build_model, 3) if build_model else task()
     sources = {"a": lambda: records(0), "b": lambda: records(1, 50)}
-    return Setting(used, used.initial(0), sources, SGD, Federation(**{"rounds": 4} | federation))
+    return Setting(used, used.initial(0), sources, SGD, FederationSection(**{"rounds": 4} | federation))
 
 
 def ask(**keys: Any) -> Options:
@@ -165,7 +165,7 @@ def test_a_text_is_clipped_as_a_whole(subjects: bool) -> None:
 
 def test_what_a_model_for_text_cannot_be_defended_with_is_refused() -> None:
     used, sources = build_task("lstm", (6,), 5, {"units": 4}), {"a": text}
-    about_text = Setting(used, used.initial(0), sources, SGD, Federation(rounds=4))
+    about_text = Setting(used, used.initial(0), sources, SGD, FederationSection(rounds=4))
     for name, code in (("dp-sgd", "dp-model"), ("higradavg", "dp-model"), ("clip-only", "dp-model")):
         with pytest.raises(FedauditError, match=r"nn\.LSTM") as caught:
             build([ask(name=name, **WORKING[name])], about_text)

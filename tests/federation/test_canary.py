@@ -13,7 +13,7 @@ from fedaudit.federation.sampling import START, plans
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.questions.canary import parties as canary
-from fedaudit.questions.canary.crafting import Recipe, flat
+from fedaudit.questions.canary.crafting import CraftingRecipe, flat
 from fedaudit.questions.canary.parties import (
     Canaries,
     CanaryParty,
@@ -48,7 +48,7 @@ def honest(count: int) -> list[Party]:
 
 
 def canaries(count: int = 2, steps: int = 30) -> Canaries:
-    return Canaries(Design(records(99, 60), 8, 6, HOW, CLIP, Recipe(count, steps), seed=0))
+    return Canaries(Design(records(99, 60), 8, 6, HOW, CLIP, CraftingRecipe(count, steps), seed=0))
 
 
 def defence(noise: float, parties: int) -> Defence:

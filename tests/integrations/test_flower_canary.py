@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 
 from fedaudit.integrations.flower.canary import AUTHORISED, BANNER, SCORES, CanaryMod
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.questions.canary.crafting import Recipe
+from fedaudit.questions.canary.crafting import CraftingRecipe
 from fedaudit.types import State
 from tests.integrations.flower_world import LocalGrid
 from tests.integrations.worlds import net, part
@@ -21,7 +21,7 @@ CLIP, NODE = 0.5, 101
 def mod(lr: float = 0.1) -> CanaryMod:
     pool = part("south")[0]
     how = Training("sgd", lr, 1, 64)
-    return CanaryMod(TorchTask(net, 10), lambda _: pool, CLIP, 1.0, how, 0.01, 6, 20, Recipe(steps=20))
+    return CanaryMod(TorchTask(net, 10), lambda _: pool, CLIP, 1.0, how, 0.01, 6, 20, CraftingRecipe(steps=20))
 
 
 def world(authorised: bool, lr: float = 0.1) -> tuple[LocalGrid, CanaryMod]:

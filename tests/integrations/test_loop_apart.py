@@ -20,7 +20,7 @@ import torch
 from fedaudit.audit import Auditor
 from fedaudit.audit.patience import patience
 from fedaudit.integrations.loop import Recording
-from fedaudit.session.recording import Recording as Trace
+from fedaudit.session.recording import TraceWriter
 from tests.integrations.test_loop import loop, recorded, scores, seeded, text
 
 REAL = Auditor.measure
@@ -144,7 +144,7 @@ def test_F4_a_log_that_raises_does_not_reach_the_training(tmp_path: Path) -> Non
     assert "Round 1 is missing" in text(audit.document)
 
 
-@pytest.mark.parametrize(("whose", "method"), [(Auditor, "score_parts"), (Trace, "end")])
+@pytest.mark.parametrize(("whose", "method"), [(Auditor, "score_parts"), (TraceWriter, "end")])
 def test_F4_an_error_at_the_end_does_not_reach_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: Any, method: str
 ) -> None:

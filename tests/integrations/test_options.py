@@ -9,7 +9,7 @@ from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.options import Options, checked, make_auditor
+from fedaudit.integrations.options import AuditOptions, checked, make_auditor
 from tests.integrations.worlds import games, net
 
 
@@ -54,6 +54,6 @@ def test_what_only_a_training_of_our_own_can_do_is_refused(name: str) -> None:
         "unit": "record",
         "reference": {"models": 4},
     }
-    assert name not in Options.__optional_keys__
+    assert name not in AuditOptions.__optional_keys__
     with pytest.raises(FedauditError, match=rf"{name}=\.\.\. needs a federation that fedaudit trains itself"):
         checked(4, **{name: values.get(name, {})})

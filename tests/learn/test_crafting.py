@@ -9,7 +9,15 @@ import torch
 from fedaudit.errors import FedauditError
 from fedaudit.learn.arrays import tensor
 from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.questions.canary.crafting import Crafted, Recipe, craft, flat, objective, one_by_one, together
+from fedaudit.questions.canary.crafting import (
+    CraftedRecords,
+    CraftingRecipe,
+    craft,
+    flat,
+    objective,
+    one_by_one,
+    together,
+)
 from fedaudit.types import Floats, Records, State
 
 LR = 0.1
@@ -37,11 +45,11 @@ def mocks(task: TorchTask, state: State, pool: Records, clip: float) -> Floats:
     return np.asarray(sent / np.maximum(norms, clip))
 
 
-def crafted(clip: float, **recipe: Any) -> tuple[Crafted, Floats]:
+def crafted(clip: float, **recipe: Any) -> tuple[CraftedRecords, Floats]:
     """Canaries, and what each would send, in units of the clip norm."""
     task, state, pool = world()
     made = craft(
-        task, state, mocks(task, state, pool, clip), clip / LR, pool, Recipe(**recipe), np.random.default_rng(1)
+        task, state, mocks(task, state, pool, clip), clip / LR, pool, CraftingRecipe(**recipe), np.random.default_rng(1)
     )
     sent = np.stack([update(task, state, made.records.take(np.array([i]))) for i in range(len(made.records))])
     return made, sent / clip
@@ -133,7 +141,9 @@ def test_a_text_canary_is_made_of_tokens_and_stands_out() -> None:
     sent = np.stack([update(task, state, pool.take(np.array([i]))) for i in range(16)])
     clip = float(np.linalg.norm(sent, axis=1).min())
     units = sent / np.linalg.norm(sent, axis=1, keepdims=True)
-    made = craft(task, state, units, clip / LR, pool, Recipe(steps=60, initial="data"), np.random.default_rng(0))
+    made = craft(
+        task, state, units, clip / LR, pool, CraftingRecipe(steps=60, initial="data"), np.random.default_rng(0)
+    )
     assert made.records.x.dtype == np.int64
     assert 0 <= made.records.x.min() <= made.records.x.max() < 5
     assert np.array_equal(made.records.x[:, 1:], made.records.y[:, :-1])
@@ -148,4 +158,4 @@ def test_labels_that_are_not_the_next_token_are_refused() -> None:
     pool = texts(4)
     wrong = Records(pool.x, pool.y[:, ::-1].copy(), pool.id)
     with pytest.raises(FedauditError, match="next one"):
-        craft(task, task.initial(0), np.ones((2, 10)), 1.0, wrong, Recipe(steps=1), np.random.default_rng(0))
+        craft(task, task.initial(0), np.ones((2, 10)), 1.0, wrong, CraftingRecipe(steps=1), np.random.default_rng(0))

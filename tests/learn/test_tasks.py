@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.adversary.signals.trial import Trial
+from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training, build_task
@@ -187,7 +187,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("signal", ["gradient-norm", "attribute-gradient-norm"])
 def test_a_last_layer_that_is_used_twice_has_no_gradient_from_one_pass(twin: bool, signal: str) -> None:
     task = TorchTask(lambda: Twice(twin), 10)
-    assert "more than once" in str(Trial(task, task.initial(0), records()).why_not([signal]))
+    assert "more than once" in str(SignalTrial(task, task.initial(0), records()).why_not([signal]))
 
 
 def test_frozen_layers_keep_their_weights_and_the_others_learn() -> None:

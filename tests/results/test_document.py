@@ -21,7 +21,7 @@ from fedaudit.results.compare import Comparison
 from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, ExposedUnit, Withheld, load, save
 from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.results.score_file import Scored
-from fedaudit.results.study import Entry, StudyFile
+from fedaudit.results.study import ListedCell, StudyFile
 from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
@@ -193,10 +193,10 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
 
 
 def test_in_a_configuration_null_stands_for_what_json_cannot_hold() -> None:
-    entry = Entry("a1", {"lr": math.nan, "of": (1, math.inf), "model": {"hidden": (4, 2), "scale": -math.inf}})
+    entry = ListedCell("a1", {"lr": math.nan, "of": (1, math.inf), "model": {"hidden": (4, 2), "scale": -math.inf}})
     written = {"lr": None, "of": [1, None], "model": {"hidden": [4, 2], "scale": None}}
     assert plain(entry) == {"cell": "a1", "overrides": written}
-    assert read(Entry, plain(entry)) == Entry("a1", written)
+    assert read(ListedCell, plain(entry)) == ListedCell("a1", written)
 
 
 def test_what_says_nothing_is_left_out_and_what_is_0_is_not() -> None:

@@ -12,7 +12,17 @@ from fedaudit.errors import FedauditError
 from fedaudit.report.study import level_text, render
 from fedaudit.results.document import Document, load, save, save_scores
 from fedaudit.results.factors import factors, frontier, metric_of
-from fedaudit.results.study import CELLS, Entry, Outcome, StudyFile, load_file, outcomes, rows, save_file, save_table
+from fedaudit.results.study import (
+    CELLS,
+    ListedCell,
+    Outcome,
+    StudyFile,
+    load_file,
+    outcomes,
+    rows,
+    save_file,
+    save_table,
+)
 from fedaudit.stats import Block, auc, auc_difference, over_runs
 from fedaudit.types import Cost, Estimate, Headline
 from tests.report.builder import minimal, read
@@ -38,7 +48,7 @@ def made(folder: Path, shifts: dict[str, float], accuracy: dict[str, float]) -> 
         (folder / CELLS / cell).mkdir(parents=True)
         save(Document(run=run, headlines=[headline], results=[result]), folder / CELLS / cell)
         save_scores([scores], folder / CELLS / cell)
-        entries.append(Entry(cell, {"size": cell[0], "seed": int(cell[1])}))
+        entries.append(ListedCell(cell, {"size": cell[0], "seed": int(cell[1])}))
     grid: dict[str, list[Any]] = {"size": ["a", "b"], "seed": [0, 1, 2]}
     save_file(StudyFile(1, {"audit": {}}, grid, entries, [[e.cell] for e in entries]), folder)
     return folder
@@ -120,7 +130,7 @@ def test_a_cell_that_failed_leaves_its_pair_out_and_is_a_row(tmp_path: Path) -> 
 def test_hostile_names_are_harmless_on_the_page(tmp_path: Path) -> None:
     made(tmp_path, SHIFTS, RIGHT)
     file = load_file(tmp_path)
-    evil = [Entry(e.cell, {"<script>alert(1)</script>": e.overrides["size"], "seed": 0}) for e in file.cells]
+    evil = [ListedCell(e.cell, {"<script>alert(1)</script>": e.overrides["size"], "seed": 0}) for e in file.cells]
     save_file(replace(file, cells=evil), tmp_path)
     assert "<script>alert" not in render(tmp_path)
 
@@ -157,7 +167,7 @@ def test_a_lucky_seed_is_no_point_of_its_own(tmp_path: Path, key: str) -> None:
     risks = {"a0": 0.3, "a1": 0.3, "a2": 0.3, "b0": 0.1, "b1": 0.5, "b2": 0.6}
     with_tpr(made(tmp_path, SHIFTS, dict.fromkeys(SHIFTS, 0.8)), risks)
     file = load_file(tmp_path)
-    cells = [Entry(e.cell, {"size": e.overrides["size"], key: e.overrides["seed"]}) for e in file.cells]
+    cells = [ListedCell(e.cell, {"size": e.overrides["size"], key: e.overrides["seed"]}) for e in file.cells]
     save_file(replace(file, cells=cells), tmp_path)
     safe, risky = frontier(outcomes(tmp_path))
     assert (safe.overrides, safe.cells, safe.row.best) == ({"size": "a"}, 3, True)

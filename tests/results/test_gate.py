@@ -14,7 +14,7 @@ import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
 from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, Verdict, judge
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Decision, Gate, judge
 from fedaudit.results.rules import Rule, parse_rule, parse_rules
 from fedaudit.results.scores import load_scores
 from fedaudit.session.run import run
@@ -184,8 +184,8 @@ def test_no_gate_passes_where_an_attack_violates_the_limit(leaky: Path) -> None:
         for metric in ("auc", "tpr@0.1"):
             every = check(leaky, f"{metric}[attack=*] > {limit:.3f}").verdict
             default = check(leaky, f"{metric} > {limit:.3f}").verdict
-            assert not (every is Verdict.VIOLATED and default is Verdict.SAFE)
-            assert (every is Verdict.SAFE) == (default is Verdict.SAFE)
+            assert not (every is Decision.VIOLATED and default is Decision.SAFE)
+            assert (every is Decision.SAFE) == (default is Decision.SAFE)
 
 
 def test_a_server_sees_the_global_models_too(leaky: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_lower_end_that_correction_moves_below_the_limit_decides_nothing(leaky
     limit = uncorrected - 1e-4
     assert check(leaky, f"auc[attack=loss, vantage=client] > {limit}").exit_code == FAILED
     both = check(leaky, f"auc[attack=loss, vantage=client] > {limit}", "auc[attack=loss, vantage=server] > 0.9999")
-    assert next(f.verdict for f in both.findings if f.model == "global") is Verdict.UNDECIDED
+    assert next(f.verdict for f in both.findings if f.model == "global") is Decision.UNDECIDED
 
 
 def test_every_party_and_every_metric(leaky: Path) -> None:
@@ -223,7 +223,7 @@ def test_every_party_and_every_metric(leaky: Path) -> None:
     assert {f.party for f in gate.findings} == {"party-0", "party-1"}
     assert gate.looked_at == 8 + sum(not f.named for f in gate.findings)
     none = [f for f in gate.findings if f.value is None]
-    assert all(f.verdict is Verdict.UNDECIDED and "more calibration" in f.note for f in none)
+    assert all(f.verdict is Decision.UNDECIDED and "more calibration" in f.note for f in none)
 
 
 def test_pooled_local_intervals_are_recomputed_with_a_threshold_for_each_party(leaky: Path) -> None:

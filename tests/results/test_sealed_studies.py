@@ -13,7 +13,7 @@ from fedaudit.results.score_file import estimate
 from fedaudit.session.run import run
 from tests.worlds import silent
 
-CELL = study.Entry("abc", {"federation.parties": 2})
+CELL = study.ListedCell("abc", {"federation.parties": 2})
 STUDY = study.StudyFile(1, {}, {"federation.parties": (2,)}, (CELL,), (("abc",),))
 ADVICE = advice.Advice(1, "auc < 0.6", 0.95, (10,), (), (), None, None, ("Nothing is advised.",), None)
 

@@ -16,7 +16,7 @@ from fedaudit.audit.sentences import Scene, worded
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save, save_scores
-from fedaudit.results.gate import Verdict, judge
+from fedaudit.results.gate import Decision, judge
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.rules import parse_rule, parse_rules
 from fedaudit.stats import Block
@@ -26,7 +26,7 @@ from tests.report.builder import bare_run
 
 PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
 FPR, NAME = 0.05, "tpr@0.05"
-SEVERITY = {Verdict.SAFE: 0, Verdict.UNDECIDED: 1, Verdict.VIOLATED: 2}
+SEVERITY = {Decision.SAFE: 0, Decision.UNDECIDED: 1, Decision.VIOLATED: 2}
 GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
 TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
 SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
@@ -141,8 +141,8 @@ def test_an_attack_that_was_not_expected_to_lead_is_quoted_and_fails_the_gate(tm
     assert "corrected for the 4 results" in headline.sentence
     assert any(f"fixed before looking, {PRIMARY}" in line for line in headline.details)
     found = judge(tmp_path, [parse_rule("auc > 0.6")])
-    assert found.verdict is Verdict.VIOLATED
-    assert [f.attack for f in found.findings if f.verdict is Verdict.VIOLATED] == ["loss"]
+    assert found.verdict is Decision.VIOLATED
+    assert [f.attack for f in found.findings if f.verdict is Decision.VIOLATED] == ["loss"]
     assert [f.attack for f in found.findings if f.named] == [PRIMARY]
 
 
@@ -159,8 +159,8 @@ def test_over_20_fixed_runs_no_gate_passes_where_an_attack_violates_the_limit(tm
         written(tmp_path, dict(zip((PRIMARY, *OTHERS), drawn.tolist(), strict=True)), 100 * seed)
         for limit in ("auc > 0.55", "auc > 0.7", "tpr@0.05 > 0.1", "tpr@0.05 > 0.4"):
             every = judge(tmp_path, [parse_rule(limit.replace(" ", "[attack=*] ", 1))]).verdict
-            if every is Verdict.VIOLATED:
-                assert judge(tmp_path, [parse_rule(limit)]).verdict is not Verdict.SAFE
+            if every is Decision.VIOLATED:
+                assert judge(tmp_path, [parse_rule(limit)]).verdict is not Decision.SAFE
 
 
 def test_a_limit_is_crossed_by_whichever_attack_does() -> None:
@@ -193,10 +193,10 @@ def test_a_result_that_two_rules_select_has_one_share_of_the_error(tmp_path: Pat
 def test_an_attack_that_failed_leaves_nothing_safe(tmp_path: Path) -> None:
     document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 12)
     rule = parse_rule("auc > 0.9")
-    assert judge(tmp_path, [rule]).verdict is Verdict.SAFE
+    assert judge(tmp_path, [rule]).verdict is Decision.SAFE
     save(replace(document, failed=[Failure("plugged-in", "ValueError")], degraded=["attack plugged-in"]), tmp_path)
-    assert judge(tmp_path, [rule]).verdict is Verdict.UNDECIDED
-    assert judge(tmp_path, [parse_rule("auc[attack=loss] > 0.9")]).verdict is Verdict.SAFE
+    assert judge(tmp_path, [rule]).verdict is Decision.UNDECIDED
+    assert judge(tmp_path, [parse_rule("auc[attack=loss] > 0.9")]).verdict is Decision.SAFE
 
 
 def ends(value: float, low: float, high: float, name: str) -> Estimate:

@@ -10,8 +10,8 @@ from fedaudit.errors import FedauditError
 from fedaudit.stats.anytime import (
     BANDS,
     SHARES,
-    Claim,
     Probes,
+    RoundClaim,
     anytime_curve,
     anytime_epsilon,
     chance_allowed,
@@ -85,7 +85,7 @@ def test_K26_a_true_claim_is_ever_refuted_with_probability_alpha_at_most(name: s
     crossed = 0
     for _ in range(2_000):
         played = probes(rng.random(200) < 0.5, mechanism, rng, each)
-        crossed += Claim(epsilon, delta).watch(played, 1 - ALPHA).refuted_at is not None
+        crossed += RoundClaim(epsilon, delta).watch(played, 1 - ALPHA).refuted_at is not None
     assert crossed <= 127  # of 2,000 at 5 %: a right test exceeds it once in 300 times at most
 
 
@@ -93,8 +93,8 @@ def test_the_error_is_not_wasted() -> None:
     """Against the worst mechanism the test does err: otherwise the tests above could not fail."""
     rng = np.random.default_rng(5)
     played = [probes(rng.random(300) < 0.5, randomised_response(1.0, 0.1), rng) for _ in range(1_000)]
-    assert sum(Claim(1.0, 0.1).watch(p).refuted_at is not None for p in played) > 5
-    assert sum(Claim(0.5, 0.0).watch(p).refuted_at is not None for p in played) > 950
+    assert sum(RoundClaim(1.0, 0.1).watch(p).refuted_at is not None for p in played) > 5
+    assert sum(RoundClaim(0.5, 0.0).watch(p).refuted_at is not None for p in played) > 950
 
 
 @pytest.mark.simulation
@@ -125,12 +125,12 @@ def test_a_fixed_test_looked_at_every_round_would_not_hold() -> None:
 def test_a_false_claim_falls() -> None:
     rng = np.random.default_rng(2)
     played = probes(rng.random(400) < 0.5, gaussian(3.0), rng)
-    found = Claim(0.5, 1e-5).watch(played)
+    found = RoundClaim(0.5, 1e-5).watch(played)
     assert found.refuted_at is not None
     assert found.refuted_at < 100
     assert found.largest >= 20
     assert found.largest == max(found.e_value)
-    assert Claim(gaussian_epsilon(3.0, 1e-5), 1e-5).watch(played).refuted_at is None
+    assert RoundClaim(gaussian_epsilon(3.0, 1e-5), 1e-5).watch(played).refuted_at is None
 
 
 def test_power_grows_with_probes_and_abstaining_helps() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.stats.anytime import Claim, Probes
+from fedaudit.stats.anytime import Probes, RoundClaim
 from fedaudit.stats.canary import (
     null_tail,
     null_threshold,
@@ -114,7 +114,7 @@ def test_plan_counts_rounds_for_canaries_that_run() -> None:
     claimed, delta = 1.0, 0.05
     needed = rounds_needed(claimed, claimed / 3, delta)
     assert needed is not None
-    claim, rng, caught = Claim(gaussian_epsilon(1 / claimed, delta), delta), np.random.default_rng(5), 0
+    claim, rng, caught = RoundClaim(gaussian_epsilon(1 / claimed, delta), delta), np.random.default_rng(5), 0
     for _ in range(300):
         present = rng.random(needed) < 0.5
         score = present + claimed / 3 * rng.standard_normal(needed)

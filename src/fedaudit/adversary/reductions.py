@@ -117,7 +117,7 @@ class Weighted(Kept):
         return (self.products / np.where(root == 0, 1.0, root))[:, None]
 
 
-class Table(Kept):
+class WholeSeries(Kept):
     """The whole series of one signal: candidates x rounds (x values per round), in the order of observation."""
 
     def __init__(self, signal: str, n: int):

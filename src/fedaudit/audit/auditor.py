@@ -302,18 +302,18 @@ class Auditor:
         """Every candidate's score and role, one attack and model at a time, to save memory."""
         case = self.case()
         written: set[tuple[str, str, str | None]] = set()
-        panels = [panel for panel in self.panels.all if panel.model == "global" or not self.unseen]
+        outlooks = [one for one in self.panels.outlooks if one.model == "global" or not self.unseen]
         # Answers that a defence has bent come last: a score is stored once, as whoever holds the model has it.
         plain = self.panels.sights
-        ordered = sorted(panels, key=lambda p: (p.model == "local", p.sight is not plain.get(p.party)))
-        for panel in ordered:
-            for attack in (a for a in panel.attacks if a.name not in case.failed and of_membership(a)):
-                place = attack.name, panel.model, panel.party
+        ordered = sorted(outlooks, key=lambda one: (one.model == "local", one.sight is not plain.get(one.party)))
+        for outlook in ordered:
+            for attack in (a for a in outlook.attacks if a.name not in case.failed and of_membership(a)):
+                place = attack.name, outlook.model, outlook.party
                 if place in written:
                     continue
                 written.add(place)
                 with case.blamed_on(attack.name):
-                    yield _scored(case.scores, panel.sight, attack)
+                    yield _scored(case.scores, outlook.sight, attack)
 
     def score_table(self) -> dict[str, list[object]]:
         """All of `score_parts` as plain lists."""

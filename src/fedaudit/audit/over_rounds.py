@@ -28,7 +28,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeOverRounds:
     """Round against round. Both ends belong to the band, so that the change holds with all else that it says."""
 
     first: int
@@ -68,7 +68,7 @@ class OverRounds:
                 found[name] = Curve(rounds, values, lows, highs, method, simultaneous=True)
         return found
 
-    def change(self, name: str) -> Change | None:
+    def change(self, name: str) -> ChangeOverRounds | None:
         """The last round that has an interval minus the first, on the same records; None where there is one at most."""
         measure = self.measures.get(name)
         if measure is None or len(measure.widened) < 2 or len(measure.band.units) < len(measure.widened):
@@ -76,7 +76,7 @@ class OverRounds:
         first, last = measure.widened[0], measure.widened[-1]
         old, new = (_whole(measure.ends[measure.rounds.index(round)]) for round in (first, last))
         low, high = ends_of_difference(new, old, measure.band.correlation(0, len(measure.widened) - 1))
-        return Change(first, last, new[0] - old[0], low, high)
+        return ChangeOverRounds(first, last, new[0] - old[0], low, high)
 
     # ------------------------------------------------------------------ between two rounds
 

@@ -1,4 +1,4 @@
-"""Who sees what: panels by vantage, model and party, and the sights that they share."""
+"""Who sees what: an outlook for each vantage, model and party, and the sights that they share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = str | None  # of a sight, as in an observation
 
 
 @dataclass(frozen=True)
-class Panel:
+class Outlook:
     """One vantage on one model: its attacks, and the sight, shared by all who get the same answers."""
 
     vantage: Vantage
@@ -43,8 +43,8 @@ class Panels:
         wanted.setdefault(None, [])  # always, to measure the accuracy of the released model
         self.sights = {key: self._sight(key, attacks) for key, attacks in wanted.items()}
         self.own = self._own()
-        self.all = [
-            Panel(vantage, model, party, tuple(settings.on(vantage, model)), self.sight(vantage, model, party))
+        self.outlooks = [
+            Outlook(vantage, model, party, tuple(settings.on(vantage, model)), self.sight(vantage, model, party))
             for vantage, model in pairs
             for party in self._parties(model)
         ]

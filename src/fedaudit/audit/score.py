@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
-from fedaudit.adversary.reductions import Kept, Table
+from fedaudit.adversary.reductions import Kept, WholeSeries
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.audit.costs import load_learners, timed
@@ -78,8 +78,8 @@ class Scores:
         if self.own is None:
             raise FedauditError("no-shadow", f"{attack.name} needs a shadow model", 'Set audit.adversary = "agg-sh".')
         target, own = sight.reductions[attack.name], self.own.reductions[attack.name]
-        assert isinstance(target, Table)
-        assert isinstance(own, Table)
+        assert isinstance(target, WholeSeries)
+        assert isinstance(own, WholeSeries)
         rounds = [round for round in target.rounds if round in own.rounds]
         return target.at(rounds), own.at(rounds) if rounds else None
 

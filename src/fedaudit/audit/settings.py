@@ -12,7 +12,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
-from fedaudit.adversary.signals.trial import Trial
+from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
 from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
@@ -227,7 +227,7 @@ class Settings:
         filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
         searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
         short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
-        trial = Trial(task, state, rows, self.families(filters, short))
+        trial = SignalTrial(task, state, rows, self.families(filters, short))
         for attack in self.attacks:
             reason = trial.why_not(attack.signals)
             cost = None if reason else trial.slow(attack.signals)

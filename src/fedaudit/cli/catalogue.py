@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.cli.template import explained
 from fedaudit.config.attack_registry import ATTACKS, BLIND, BLIND_ABOUT
-from fedaudit.config.registry import FAMILIES, Entry, Family
+from fedaudit.config.registry import REGISTRIES, Entry, Registry
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.questions import every
 from fedaudit.toml import toml
@@ -19,10 +19,10 @@ def catalogue(what: str) -> list[tuple[str, list[str]]]:
         return [*named, (BLIND, [BLIND_ABOUT]), *_broken(ATTACKS.broken)]
     if what == "questions":
         return [(name, [question.about]) for name, question in every().items()]
-    if what not in FAMILIES:
-        lists = ["attacks", "questions", *FAMILIES]
+    if what not in REGISTRIES:
+        lists = ["attacks", "questions", *REGISTRIES]
         raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, lists))
-    return _entries(FAMILIES[what])
+    return _entries(REGISTRIES[what])
 
 
 def _attack(name: str, entry: Entry) -> list[str]:
@@ -39,12 +39,12 @@ def _options(entry: Entry) -> list[str]:
     return [f"{key}{default[key]}  # {explained(info)}" for key, info in entry.keys.items()]
 
 
-def _entries(family: Family) -> list[tuple[str, list[str]]]:
+def _entries(registry: Registry) -> list[tuple[str, list[str]]]:
     found = []
-    for name, entry in family.entries.items():
-        about = f"{entry.about} (default)" if name == family.default else entry.about
+    for name, entry in registry.entries.items():
+        about = f"{entry.about} (default)" if name == registry.default else entry.about
         found.append((name, [about, *([f"keys: {', '.join(entry.keys)}"] if entry.keys else [])]))
-    return found + _broken(family.broken)
+    return found + _broken(registry.broken)
 
 
 def _broken(plug_ins: Mapping[str, str]) -> list[tuple[str, list[str]]]:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from fedaudit import __version__
 from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
-from fedaudit.cli.options import JsonCommand, SetCommand
+from fedaudit.cli.options import JsonCommand
 from fedaudit.cli.plain_help import PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
@@ -77,7 +77,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "advise": (studying.advise, "What to change to stay below a limit, and its price."),
     "version": (version, "Print the version number."),
 }
-KINDS = {**dict.fromkeys(("score", "gate", "compare"), JsonCommand), "plan": SetCommand}
+KINDS = dict.fromkeys(("score", "gate", "plan", "compare"), JsonCommand)
 for name, (command, about) in COMMANDS.items():
     app.command(name=name, cls=KINDS.get(name, PlainCommand), short_help=about)(command)
 

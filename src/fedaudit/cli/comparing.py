@@ -10,7 +10,7 @@ from fedaudit.cli.options import AsJson, as_json, in_a_folder, printed_as_json, 
 from fedaudit.cli.terminal import ABSENT, console, show
 
 if TYPE_CHECKING:
-    from fedaudit.results.compare import Comparison, Row
+    from fedaudit.results.compare import ComparedRun, Comparison
 
 
 def compare(
@@ -70,7 +70,7 @@ def say(found: "Comparison") -> None:
         console.print(f"[yellow]![/yellow] {escape(line)}")
 
 
-def epsilon(row: "Row") -> str:
+def epsilon(row: "ComparedRun") -> str:
     if row.epsilon is None:
         return ABSENT
     most = "" if row.allowed is None else f"; it allows a TPR of {row.allowed:.3g}"

@@ -11,7 +11,7 @@ from fedaudit.cli.options import in_a_folder, printed_as_json, write_file
 from fedaudit.cli.terminal import console, number, show
 
 if TYPE_CHECKING:
-    from fedaudit.results.gate import Finding, Gate
+    from fedaudit.results.gate import Gate, Judged
 
 COLOURS = {"safe": "green", "violated": "red", "undecided": "yellow"}
 
@@ -80,7 +80,7 @@ def say(found: "Gate") -> None:
 MOST = 6  # results of a rule that are shown to a reader
 
 
-def chosen(found: list["Finding"]) -> tuple[list["Finding"], int]:
+def chosen(found: list["Judged"]) -> tuple[list["Judged"], int]:
     """What a reader needs: what was fixed before looking, then the worst of the rest. And how many are left out."""
     order = {"violated": 0, "undecided": 1, "safe": 2}
     ranked = sorted(found, key=lambda f: (not f.named, order[f.verdict], -(f.low or 0.0)))
@@ -89,7 +89,7 @@ def chosen(found: list["Finding"]) -> tuple[list["Finding"], int]:
     return shown, len(found) - len(shown)
 
 
-def place(f: "Finding") -> str:
+def place(f: "Judged") -> str:
     if f.vantage:
         return f"{f.attack}, {f.vantage}, {f.model} models, {f.party or 'all parties'}"
     return f"{f.attack}, for each {f.model}" if f.attack else "the run"
@@ -160,9 +160,9 @@ def as_junit(found: "Gate", run_dir: Path) -> str:
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _line(f: "Finding") -> str:
+def _line(f: "Judged") -> str:
     return f"{f.verdict}: {f.rule.condition}: {_span(f)}, {place(f)}{f': {f.note}' if f.note else ''}"
 
 
-def _span(f: "Finding") -> str:
+def _span(f: "Judged") -> str:
     return "has no value" if f.value is None else f"{number(f.value)} ({number(f.low)} to {number(f.high)})"

@@ -13,10 +13,11 @@ from fedaudit.cli.plain_help import PlainCommand
 from fedaudit.cli.terminal import unwritten
 from fedaudit.errors import FedauditError
 
-SET_HELP = "Override one key: --set federation.rounds=10. Repeatable."
-Set = Annotated[list[str] | None, typer.Option("--set", help=SET_HELP)]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Override one key: --set federation.rounds=10. Repeatable.")
+]
 
-JSON, SET = "fedaudit.json", "fedaudit.set"
+JSON = "fedaudit.json"
 
 
 def in_a_folder(path: Path | None) -> Path | None:
@@ -56,12 +57,6 @@ def printed_as_json(document: Mapping[str, Any]) -> bool:
     return wanted
 
 
-def overrides() -> tuple[str, ...]:
-    """What --set gave a command that has it as an option of its own."""
-    context = click.get_current_context(silent=True)
-    return tuple(context.meta.get(SET, ())) if context else ()
-
-
 def _remember(context: click.Context, option: click.Parameter, given: Any) -> None:
     context.meta[f"fedaudit.{option.name}"] = given
 
@@ -73,15 +68,3 @@ class JsonCommand(PlainCommand):
         super().__init__(*args, **kwargs)
         about = "Print the result as JSON, and nothing else, on standard output."
         self.params.append(click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help=about))
-
-
-class SetCommand(JsonCommand):
-    """One that has --set in the same way."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["--set"], multiple=True, expose_value=False, callback=_remember, help=SET_HELP, metavar="TEXT"
-            )
-        )

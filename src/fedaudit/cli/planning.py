@@ -23,7 +23,7 @@ FPRS = (0.01, 0.001, 0.0001)
 
 
 @dataclass(frozen=True)
-class Row:
+class PlannedRisk:
     """One risk: how many calibration records it needs, and the smallest that is seen four times in five."""
 
     risk: str  # as results name it: auc, tpr@0.01
@@ -43,7 +43,7 @@ class Row:
         return f"TPR at FPR {self.risk.removeprefix('tpr@')}", value, end, limit, shown
 
 
-Rows = list[Row]
+Rows = list[PlannedRisk]
 
 
 def plan(
@@ -86,9 +86,9 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
         seen = smallest_visible_tpr(sizes, fpr, confidence)
         missing = needed[1] - sizes.calibration
         reason = f"{missing:,} too few" if missing > 0 else "too few members"
-        rows.append(Row(f"tpr@{fpr:.4g}", *needed, proved, seen, "" if seen is not None else reason))
+        rows.append(PlannedRisk(f"tpr@{fpr:.4g}", *needed, proved, seen, "" if seen is not None else reason))
     value = smallest_visible_auc(sizes, confidence)
-    return [*rows, Row("auc", None, None, None, value, "" if value is not None else "too few")]
+    return [*rows, PlannedRisk("auc", None, None, None, value, "" if value is not None else "too few")]
 
 
 # ------------------------------------------------------------------ of a configuration
@@ -124,7 +124,7 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
 
 def probes_of(staged: Staged) -> list[str]:
     """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.questions.canary.options import Canary
+    from fedaudit.questions.canary.options import CanarySection
     from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
     from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
@@ -133,7 +133,7 @@ def probes_of(staged: Staged) -> list[str]:
     config = staged.config
     if "canife" not in asked_for(config.audit.attacks):
         return []
-    asked = config.audit.canary or Canary()
+    asked = config.audit.canary or CanarySection()
     claim = claim_of(config, staged.game, defend(staged, build(staged)))
     rounds = config.federation.rounds
     running = asked.mode == "running"

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from fedaudit.cli.options import overrides, printed_as_json
+from fedaudit.cli.options import Set, printed_as_json
 from fedaudit.cli.terminal import console, show_table
 from fedaudit.errors import FedauditError
 
@@ -48,6 +48,7 @@ def plan(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds over which a curve is watched.")] = 1,
     parties: Annotated[int, typer.Option(min=1, help="Parties of equal size; local models have a threshold each.")] = 1,
     confidence: Annotated[float, typer.Option(help="Confidence of every interval.")] = 0.95,
+    set_: Set = None,
 ) -> None:
     """Before training: what an audit of this size can show, and how many non-members it takes.
 
@@ -61,7 +62,6 @@ def plan(
     from fedaudit.cli.planning import plan as planned
     from fedaudit.cli.planning import plan_of, probes_of
 
-    changes = overrides()
     if config is not None:
         from fedaudit.config.schema import load_config
         from fedaudit.session.prepare import stage
@@ -69,11 +69,11 @@ def plan(
         if members or nonmembers or calibration or fpr:
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
-        staged = stage(load_config(config, changes))
+        staged = stage(load_config(config, set_ or ()))
         tables = plan_of(staged)
         for line in probes_of(staged):
             console.print(escape(line))
-    elif changes:
+    elif set_:
         raise FedauditError("plan", "--set changes a configuration, and none is given", "Give CONFIG.")
     elif members and nonmembers and calibration:
         tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fedaudit.config.registry import FAMILIES, Entry, Family, Options
+from fedaudit.config.registry import REGISTRIES, Entry, Options, Registry
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.toml import toml
@@ -18,7 +18,7 @@ HEAD = """\
 # What fedaudit should train and audit: give this file to `fedaudit run`.
 # Every key is here with its default. You may delete what you do not change. Keys that are not set are commented out.
 """
-NAMING = {family.section: family for family in FAMILIES.values()}  # sections whose keys depend on a name
+NAMING = {registry.section: registry for registry in REGISTRIES.values()}  # sections whose keys depend on a name
 
 
 def template() -> str:
@@ -62,20 +62,20 @@ def _table(kind: type[BaseModel], path: tuple[str, ...], value: Any, commented: 
     yield from _section(kind, path, value if isinstance(value, BaseModel) else None, off)
 
 
-def _naming(family: Family) -> Iterator[str]:
+def _naming(registry: Registry) -> Iterator[str]:
     """A section that names an entry: the default one with its keys, and the keys of the others as comments."""
     yield ""
-    yield f"# {family.about}"
-    if family.default is None:
-        yield from _each(family)
+    yield f"# {registry.about}"
+    if registry.default is None:
+        yield from _each(registry)
         return
-    names = " | ".join(toml(name) for name in family.entries)
-    yield f"[{family.section}]"
-    yield f"name = {toml(family.default)}  # `fedaudit list {family.plural}` explains them; {names}"
+    names = " | ".join(toml(name) for name in registry.entries)
+    yield f"[{registry.section}]"
+    yield f"name = {toml(registry.default)}  # `fedaudit list {registry.plural}` explains them; {names}"
     alike: dict[type[Options], list[Entry]] = {}
-    for entry in family.entries.values():
+    for entry in registry.entries.values():
         alike.setdefault(entry.options, []).append(entry)
-    chosen = alike.pop(family.entries[family.default].options)[0]
+    chosen = alike.pop(registry.entries[registry.default].options)[0]
     yield from (_key(name, field, _default(field), commented=False) for name, field in chosen.keys.items())
     for entries in alike.values():
         if entries[0].keys:
@@ -83,11 +83,11 @@ def _naming(family: Family) -> Iterator[str]:
         yield from (_key(name, field, _default(field), commented=True) for name, field in entries[0].keys.items())
 
 
-def _each(family: Family) -> Iterator[str]:
+def _each(registry: Registry) -> Iterator[str]:
     """A commented section for every entry, to choose from."""
-    for number, entry in enumerate(family.entries.values()):
+    for number, entry in enumerate(registry.entries.values()):
         yield from ["#"] * (number > 0)
-        yield f"# [[{family.section}]]"
+        yield f"# [[{registry.section}]]"
         yield f"# name = {toml(entry.name)}  # {entry.about}"
         yield from (_key(name, field, _default(field), commented=True) for name, field in entry.keys.items())
 

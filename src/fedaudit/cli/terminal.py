@@ -20,7 +20,7 @@ from fedaudit.errors import DEGRADED, FedauditError, printable
 
 if TYPE_CHECKING:
     from fedaudit.report.values import Results
-    from fedaudit.report.words import Figure
+    from fedaudit.report.words import ValueText
     from fedaudit.results.document import Document
     from fedaudit.results.score_file import Scored
     from fedaudit.types import Estimate
@@ -155,13 +155,13 @@ def say_attacks(results: "Results", notes: "Notes") -> None:
 
 def say_scores(scored: "Scored") -> None:
     """The estimates of `fedaudit score`, each with its counts, confidence and method."""
-    from fedaudit.report.words import Figure
+    from fedaudit.report.words import ValueText
 
     found, notes = scored.estimates, Notes()
     sure = f"{100 * found['auc'].confidence:.4g} % interval"
     rows = [("estimate", "value", sure, "FPR", "members", "non-members", "calibration")]
     for name, e in found.items():
-        value = notes.short(Figure(number(e.value), e.reason or "" if e.value is None else ""))
+        value = notes.short(ValueText(number(e.value), e.reason or "" if e.value is None else ""))
         interval = ABSENT if e.low is None else f"{number(e.low)} to {number(e.high)}"
         counts = (str(e.n_pos), str(e.n_neg), str(e.n_cal or ABSENT))
         rows.append((name, value, interval, number(e.realised_fpr), *counts))
@@ -201,7 +201,7 @@ class Notes:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def short(self, figure: "Figure") -> str:
+    def short(self, figure: "ValueText") -> str:
         if not figure.why:
             return figure.text
         if figure.why not in self.reasons:

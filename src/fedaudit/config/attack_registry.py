@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import Field, create_model
 
-from fedaudit.config.registry import Entry, Family, Make, Options, plugged_in
+from fedaudit.config.registry import Entry, Make, Options, Registry, plugged_in
 from fedaudit.config.section import Section, refused
 from fedaudit.errors import FedauditError, suggest
 
@@ -166,13 +166,13 @@ class AttackEntry(Entry):
         return {key: value for key, (value, default) in given.items() if value != default}
 
 
-class OwnOptions(Options):
+class OwnAttackOptions(Options):
     """The user's own attack is imported when it is made, and its options are checked then."""
 
     options: dict[str, Any] = Field({}, description="what the class is called with")
 
 
-class Attacks(Family):
+class Attacks(Registry):
     """All attacks: ours, those of installed packages, and those of the user."""
 
     def register(
@@ -244,7 +244,7 @@ class Attacks(Family):
         if len(given) == 1 and isinstance(name, str) and name not in self.short_forms and self.entry(name) is None:
             return name  # `blind`, and what asks a question: that it is known is checked when attacks are chosen
         options = self.read(self._at_length(given))
-        if isinstance(options, OwnOptions):
+        if isinstance(options, OwnAttackOptions):
             return written(options.name, options.options)
         entry = self.entry(options.name)
         assert entry is not None

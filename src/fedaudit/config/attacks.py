@@ -7,7 +7,7 @@ from pydantic import Field
 from fedaudit.config.section import Positive, Section
 
 
-class Reference(Section):
+class ReferenceSection(Section):
     """[audit.reference] the reference models of kta-*, lira, distillation and rmia."""
 
     models: Annotated[int, Field(ge=4, multiple_of=2)] = Field(
@@ -29,7 +29,7 @@ class Reference(Section):
         return self.variance or ("shared" if self.models <= 16 else "record")
 
 
-class Attribute(Section):
+class AttributeSection(Section):
     """[audit.attribute] an attribute of the data set that an adversary tries to guess.
 
     `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
@@ -41,7 +41,7 @@ class Attribute(Section):
     )
 
 
-class Matched(Section):
+class MatchedSection(Section):
     """[audit.matched] how matched-filter looks for a record's gradient in an update."""
 
     fit: Literal["nonmembers", "all"] = Field(

@@ -3,7 +3,7 @@ in the same way, in `config.attack_registry`.)
 
 Each entry is registered by the module that implements it, with its name, the sentence that `fedaudit list` prints, the
 options that TOML may set, and the function that makes the thing. There is no other list of names. All modules of a
-family's package are imported, by name, when the first configuration is checked. So these modules must import torch,
+registry's package are imported, by name, when the first configuration is checked. So these modules must import torch,
 scikit-learn and other heavy packages inside functions only.
 
 Packages of others add entries in the same way. An entry point in the group `fedaudit.data`, `fedaudit.models` or
@@ -48,7 +48,7 @@ class Entry:
     name: str
     about: str  # one sentence, for `fedaudit list`
     options: type[Options]
-    make: Callable[..., Any]  # called when the thing is needed, with arguments that depend on the family
+    make: Callable[..., Any]  # called when the thing is needed, with arguments that depend on the registry
 
     @property
     def keys(self) -> dict[str, FieldInfo]:
@@ -73,7 +73,7 @@ def plugged_in(plural: str) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Family:
+class Registry:
     """The entries that one section of a configuration can name, and how the section is read."""
 
     section: str  # in TOML
@@ -170,7 +170,7 @@ class Family:
         return {**plain, **{key: value for key, value in self.always.items() if key not in plain}}
 
 
-DATA = Family(
+DATA = Registry(
     section="data",
     plural="data",
     package="fedaudit.data",
@@ -188,7 +188,7 @@ DATA = Family(
         "attribute_key": "attribute",
     },
 )
-MODELS = Family(
+MODELS = Registry(
     section="model",
     plural="models",
     package="fedaudit.learn.models",
@@ -198,7 +198,7 @@ MODELS = Family(
     stand_in="package.module:factory",
     always={"options": {}},
 )
-DEFENCES = Family(
+DEFENCES = Registry(
     section="defences",
     plural="defences",
     package="fedaudit.defences",
@@ -207,4 +207,4 @@ DEFENCES = Family(
     stand_in="package.module:function",
     wrong_key="defence-key",
 )
-FAMILIES = {family.plural: family for family in (DATA, DEFENCES, MODELS)}
+REGISTRIES = {registry.plural: registry for registry in (DATA, DEFENCES, MODELS)}

@@ -11,14 +11,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit import questions
 from fedaudit.config.attack_registry import ATTACKS
-from fedaudit.config.attacks import Attribute, Matched, Reference
+from fedaudit.config.attacks import AttributeSection, MatchedSection, ReferenceSection
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
-from fedaudit.config.tear import Tear
+from fedaudit.config.tear import TearSection
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary.options import Canary, looking_at_the_sum
+from fedaudit.questions.canary.options import CanarySection, looking_at_the_sum
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)
@@ -76,7 +76,7 @@ KEYS_OF = {
 }
 
 
-class Federation(Section):
+class FederationSection(Section):
     """[federation] who trains, and how. Fractions are of each party's records; the rest is used to calibrate
     thresholds.
 
@@ -168,7 +168,7 @@ class Federation(Section):
         return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
 
     @model_validator(mode="after")
-    def _calibration_is_left(self) -> "Federation":
+    def _calibration_is_left(self) -> "FederationSection":
         if self.members + self.nonmembers >= 1:
             raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
         if (self.member_subjects or 0) + self.outsiders >= 1:
@@ -187,7 +187,7 @@ class Federation(Section):
         return self.nonmember_subjects or self.held_out or 0.0
 
 
-class Fusion(Section):
+class FusionSection(Section):
     """[audit.fusion] the attacks whose scores `fusion` adds up, and their weights."""
 
     attacks: Annotated[tuple[Attack, ...], Field(min_length=2), Once] = Field(
@@ -196,13 +196,13 @@ class Fusion(Section):
     weights: tuple[Positive, ...] | None = Field(None, description="one for each attack; not set: all equal")
 
     @model_validator(mode="after")
-    def _one_weight_each(self) -> "Fusion":
+    def _one_weight_each(self) -> "FusionSection":
         if self.weights is not None and len(self.weights) != len(self.attacks):
             raise ValueError(f"{len(self.weights)} weights for {len(self.attacks)} attacks: give one for each")
         return self
 
 
-class Audit(Section):
+class AuditSection(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
     the `signals` that the attacks need, or `snapshots`: every model that was exchanged, for other attacks later.
@@ -223,21 +223,21 @@ class Audit(Section):
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
     )
     confidence: Fraction = Field(0.95, description="confidence of every interval")
-    fusion: Fusion = Fusion()
+    fusion: FusionSection = FusionSection()
     keep: Literal["signals", "snapshots"] = Field(
         "signals", description="what is stored of each round: what the attacks need, or every model that was exchanged"
     )
-    reference: Reference = Reference()
+    reference: ReferenceSection = ReferenceSection()
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
         None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
     )
     patience: Positive | None = Field(
         None, description="seconds that one step of one attack may take before it is given up; not set: 3600"
     )
-    attribute: Attribute | None = None
-    matched: Matched | None = None
-    tear: Tear | None = None
-    canary: Canary | None = None
+    attribute: AttributeSection | None = None
+    matched: MatchedSection | None = None
+    tear: TearSection | None = None
+    canary: CanarySection | None = None
     questions: Annotated[dict[str, dict[str, Any]], AfterValidator(_askable)] | None = Field(
         None, description="questions from other packages, each with its options: [audit.questions.NAME]"
     )
@@ -245,11 +245,11 @@ class Audit(Section):
 
 class Config(Section):
     data: Annotated[SerializeAsAny[Options], BeforeValidator(DATA.read)] = Field(default_factory=lambda: DATA.read({}))
-    federation: Federation = Federation()
+    federation: FederationSection = FederationSection()
     model: Annotated[SerializeAsAny[Options], BeforeValidator(MODELS.read)] = Field(
         default_factory=lambda: MODELS.read({})
     )
-    audit: Audit = Audit()
+    audit: AuditSection = AuditSection()
     defences: tuple[Annotated[SerializeAsAny[Options], BeforeValidator(DEFENCES.read)], ...] = ()
 
     @model_validator(mode="before")
@@ -287,7 +287,7 @@ class Config(Section):
 
     def as_dict(self) -> dict[str, Any]:
         plain = self.model_dump(mode="json", exclude_none=True)
-        plain |= {family.section: family.written(plain[family.section]) for family in (DATA, MODELS)}
+        plain |= {registry.section: registry.written(plain[registry.section]) for registry in (DATA, MODELS)}
         for (key, choice), idle in IDLE_KEYS.items():
             if plain["federation"][key] == choice:
                 plain["federation"] = {k: v for k, v in plain["federation"].items() if k not in idle}

@@ -18,7 +18,7 @@ from fedaudit.toml import toml
 _GRID = 'Write, for example, "federation.parties" = [2, 4] in [grid].'
 
 
-class StudyFile(Section):
+class StudyConfig(Section):
     """A study: every combination of the values in [grid] is one cell, which is audited like a run."""
 
     base: Path = Field(description="the configuration that the cells share, relative to this file")
@@ -59,7 +59,7 @@ def titled(overrides: Mapping[str, Any]) -> str:
 
 def load_study(path: Path) -> Study:
     try:
-        file = StudyFile.model_validate(read_toml(path, "study"))
+        file = StudyConfig.model_validate(read_toml(path, "study"))
     except ValidationError as error:
         raise explain(error, str(path)) from None
     if file.address is not None and file.engine != "ray":

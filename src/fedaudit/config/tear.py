@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from fedaudit.config.section import Section
 
 
-class Tear(Section):
+class TearSection(Section):
     """[audit.tear] how an adversary who sees only labels searches for the decision boundary.
 
     targets = "all": one boundary for each class, as in the paper; a number: so many nearest ones.
@@ -26,7 +26,7 @@ class Tear(Section):
     bounds: tuple[float, float] | None = Field(None, description="of every input; not set: none")
 
     @model_validator(mode="after")
-    def _bounds_rise(self) -> "Tear":
+    def _bounds_rise(self) -> "TearSection":
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
             raise ValueError("bounds must rise: write, for example, bounds = [0.0, 1.0]")
         return self

@@ -1,4 +1,5 @@
-"""Data sets, one in each file. Each registers itself with its name, its options and its loader."""
+"""Data sets: the user's own, one format in each file; the demo's baskets; those bundled with scikit-learn (`bundled`);
+those of the papers (`papers`). Each registers itself with its name, its options and its loader."""
 
 from fedaudit.config.registry import DATA, Options
 from fedaudit.errors import FedauditError

@@ -4,9 +4,9 @@ Errors name the file, the column and the row, and never what stands there.
 """
 
 import csv
-import io
+import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -19,14 +19,16 @@ from numpy.typing import NDArray
 from fedaudit.data.records import MISSING
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.files import TEXT, kind_of
-from fedaudit.types import Bools, Floats, Strings
+from fedaudit.types import Bools, Floats, Ints, Strings
 
 MAX_BYTES = 2**31
+BLOCK = 2**24  # bytes of CSV that are read at a time; no row may be longer
+LONGEST = 131_072  # characters of a cell; where a quote is not closed, a cell takes in the rest of the file
 CELLS_A_BYTE = 100  # of parquet; a file that claims more is refused,
 FEW_CELLS = 5_000_000  # unless it claims no more than this
 EXPANDS_AT_MOST, MAX_SMALL = 50, 64 * 2**20  # the same for bytes
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-ABSENT = {word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")}
+ABSENT = sorted({word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")})
 MOSTLY = 0.9  # from this share of numbers on, a column is one of numbers with mistakes in it
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")  # 1,234 may be that, or a little more than one
@@ -37,28 +39,70 @@ class Column:
     """One cell for each row, without spaces around it; "" where there is nothing."""
 
     where: str  # file and column, for errors
-    cells: Strings
+    text: Any  # the cells, as an Arrow array of text
     stored: Floats | None = None  # numbers that the file holds as numbers; NaN where there is nothing
     commas: bool = False  # is any comma in a number a decimal one? it is where the separator is something else
 
+    def __len__(self) -> int:
+        return len(self.text)
+
+    @cached_property
+    def cells(self) -> Strings:
+        return np.array(self.text.to_pylist(), dtype=np.str_)
+
     @cached_property
     def missing(self) -> Bools:
-        return np.asarray(self.cells == "")
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.equal(self.text, ""))
+
+    @cached_property
+    def coded(self) -> tuple[Any, Ints]:
+        """The different cells in order, as an Arrow array, and the place of each row's among them."""
+        import pyarrow.compute as pc
+
+        found = self.text.dictionary_encode()
+        order = np.asarray(pc.array_sort_indices(found.dictionary))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return found.dictionary.take(order), place[np.asarray(found.indices)]
+
+    @cached_property
+    def different(self) -> int:
+        """How many different cells there are, "" among them. Not counted from `coded`, which sorts them."""
+        import pyarrow.compute as pc
+
+        return int(pc.count_distinct(self.text).as_py())
 
     @cached_property
     def read(self) -> Floats:
         """Every cell as a number; NaN where it is none."""
         if self.stored is not None:
             return self.stored
-        number = _number_with_comma if self.has_decimal_commas else _number
-        return np.array([np.nan if (value := number(cell)) is None else value for cell in self.cells], np.float64)
+        return self._each(_number_with_comma) if self.has_decimal_commas else self._with_point
+
+    @cached_property
+    def _with_point(self) -> Floats:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        try:
+            numbers = pc.if_else(pc.equal(self.text, ""), None, self.text).cast(pa.float64())
+        except pa.ArrowInvalid:  # some are none, or such as Python alone can read
+            return self._each(_number)
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), np.float64)
+
+    def _each(self, function: Callable[[str], float]) -> NDArray[Any]:
+        """What it says of every cell; cells that are the same are looked at once."""
+        values, places = self.coded
+        return np.array([function(value) for value in values.to_pylist()])[places]
 
     @cached_property
     def numbers(self) -> Floats | None:
         """NaN where there is nothing; None: these are words. A column with few words among its numbers is refused."""
         wrong = np.flatnonzero(np.isnan(self.read) & ~self.missing)
         few = (1 - MOSTLY) * np.count_nonzero(~self.missing)
-        if len(wrong) > few and sum(THOUSANDS.fullmatch(cell) is None for cell in self.cells[wrong]) <= few:
+        if len(wrong) > few and len(wrong) - np.count_nonzero(self._each(_may_be_thousands)[wrong]) <= few:
             what = f"{self.where} holds commas that may separate thousands or decimals, as 1,234 does"
             raise FedauditError("table-cell", what, "Write these numbers without commas, or with a decimal point.")
         if len(wrong) > few or self.missing.all():
@@ -72,22 +116,33 @@ class Column:
     def has_decimal_commas(self) -> bool:
         """Whether more of the cells are numbers with a decimal comma than with a decimal point. Where commas also
         separate the cells (a number with one then stands in quotes), one at least must show that it is decimal."""
-        if not self.commas and not any(map(_is_decimal, self.cells[np.char.find(self.cells, ",") >= 0])):
+        import pyarrow.compute as pc
+
+        with_commas = self.text.filter(pc.match_substring(self.text, ",")).unique().to_pylist()
+        decimal = (cell for cell in with_commas if DECIMAL_COMMA.fullmatch(cell) and not _may_be_thousands(cell))
+        if not with_commas or not (self.commas or any(decimal)):
             return False
-        return _readable(self.cells, _number_with_comma) > _readable(self.cells, _number)
+        unread = [np.count_nonzero(np.isnan(each)) for each in (self._each(_number_with_comma), self._with_point)]
+        return bool(unread[0] < unread[1])
 
     def take(self, kept: Bools) -> "Column":
         stored = None if self.stored is None else self.stored[kept]
-        return Column(self.where, self.cells[kept], stored, self.commas)
+        return Column(self.where, self.text.filter(kept), stored, self.commas)
 
 
-def _readable(cells: Strings, number: Callable[[str], float | None]) -> int:
-    return sum(number(cell) is not None for cell in cells)
+def _number(cell: str) -> float:
+    try:
+        return math.nan if "_" in cell else float(cell)  # Python reads 1_000 as a number; in a table it is a name
+    except ValueError:
+        return math.nan
 
 
-def _is_decimal(cell: str) -> bool:
-    """Is it a number with a decimal comma, and cannot be one with a thousands separator?"""
-    return DECIMAL_COMMA.fullmatch(cell) is not None and THOUSANDS.fullmatch(cell) is None
+def _number_with_comma(cell: str) -> float:
+    return float(cell.replace(",", ".")) if DECIMAL_COMMA.fullmatch(cell) else math.nan
+
+
+def _may_be_thousands(cell: str) -> bool:
+    return THOUSANDS.fullmatch(cell) is not None
 
 
 def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
@@ -113,7 +168,7 @@ def read_columns(path: Path, without: Collection[str] = (), only: Collection[str
     for name in without:
         named(found, path, name, "drop")
     found = {name: column for name, column in found.items() if name not in without}
-    if not found or not len(next(iter(found.values())).cells):
+    if not found or not len(next(iter(found.values()))):
         raise FedauditError("no-records", f"{path} has no rows below its header", "Give a file with rows in it.")
     return found
 
@@ -164,35 +219,112 @@ def not_a_table(path: Path, kind: str, instead: Mapping[str, str] = INSTEAD) -> 
 
 
 def _csv(path: Path, only: Collection[str] | None) -> dict[str, Column]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        todo = f"Convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv (in Excel: Save As, CSV UTF-8)."
-        raise FedauditError("table-encoding", f"{path} is not text in UTF-8", todo) from None
-    if not text.strip():
-        raise FedauditError("no-records", f"{path} is empty", "Give a file with a header and one line for each record.")
-    separator = separator_of(path, text)
-    header, *body = _rows(path, text, separator)
+    """Arrow reads the cells as they are written. What it cannot read is looked at again, for the row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    separator, header = _beginning(path)
     names = _checked_names(path, [name.strip() for name in header], only)
-    odd = [row for row, cells in enumerate(body) if len(cells) != len(names)]
-    if odd:
-        what = f"{path} has {len(names)} columns, separated by {SEPARATORS[separator]}, and another number in "
-        raise FedauditError("table-row", what + rows(odd), 'Put quotes (") around text that holds the separator.')
-    return {
-        name: Column(f"{path}, column {name!r}", cells, commas=separator != ",")
-        for name, cells in zip(names, _by_column(body, len(names)), strict=True)
-    }
+    try:
+        table = _rows(path, separator, len(names))
+    except pa.ArrowInvalid:
+        raise _unreadable(path, separator, len(names)) from None
+    blank = np.ones(len(table), bool)
+    for column in table.columns:
+        blank &= np.asarray(pc.equal(column, ""))
+    table = table.filter(~blank) if blank.any() else table
+    found = {}
+    for name in names:  # each is let go when it has been cleaned, because they may fill half of the memory
+        if pc.max(pc.utf8_length(table.column(0))).as_py() > LONGEST:
+            raise _endless(path)
+        text = _cleaned(_line_ends(table.column(0)[1:]))  # the first is the header's
+        found[name] = Column(f"{path}, column {name!r}", text, commas=separator != ",")
+        table = table.remove_column(0)
+    return found
 
 
-def _by_column(body: Sequence[Sequence[str]], width: int) -> Iterator[Strings]:
-    for place in range(width):
-        column = (row[place].strip() for row in body)
-        yield np.array(["" if cell.lower() in ABSENT else cell for cell in column], dtype=np.str_)
+def _beginning(path: Path) -> tuple[str, list[str]]:
+    """The separator, and the header: the first line on which something stands."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            if not any(line.strip() for line in file):
+                todo = "Give a file with a header and one line for each record."
+                raise FedauditError("no-records", f"{path} is empty", todo)
+            file.seek(0)
+            separator = separator_of(path, list(islice(file, 50)))
+            file.seek(0)
+            return separator, next(row for row in csv.reader(file, delimiter=separator) if any(row))
+    except UnicodeDecodeError:
+        raise _not_utf8(path) from None
+    except csv.Error:
+        raise _endless(path) from None
 
 
-def separator_of(path: Path, text: str) -> str:
+def _rows(path: Path, separator: str, width: int) -> Any:
+    """All rows, the header among them, as an Arrow table of text."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    def of_another_width(row: Any) -> str:
+        return "error" if any(next(csv.reader([row.text], delimiter=separator))) else "skip"
+
+    places = [str(place) for place in range(width)]
+    with pa.OSFile(str(path)) as file:  # not by its name, which may promise something packed
+        return arrow_csv.read_csv(
+            file,
+            arrow_csv.ReadOptions(column_names=places, block_size=BLOCK),
+            arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=of_another_width),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(places, pa.large_string()), strings_can_be_null=False),
+        )
+
+
+def _unreadable(path: Path, separator: str, width: int) -> FedauditError:
+    """Why Arrow did not read it, found row by row."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            full = (row for row in csv.reader(file, delimiter=separator) if any(row))
+            odd = [number for number, row in enumerate(full, start=-1) if len(row) != width]
+    except UnicodeDecodeError:
+        return _not_utf8(path)
+    except csv.Error:
+        return _endless(path)
+    if not odd:
+        return _endless(path)
+    what = f"{path} has {width} columns, separated by {SEPARATORS[separator]}, and another number in {rows(odd)}"
+    return FedauditError("table-row", what, 'Put quotes (") around text that holds the separator.')
+
+
+def _not_utf8(path: Path) -> FedauditError:
+    todo = f"Convert it: iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.csv (in Excel: Save As, CSV UTF-8)."
+    return FedauditError("table-encoding", f"{path} is not text in UTF-8", todo)
+
+
+def _endless(path: Path) -> FedauditError:
+    what = f"{path} cannot be read as CSV: a cell does not end, or is longer than {LONGEST:,} characters"
+    return FedauditError("table-row", what, "Look for a quote that is not closed.")
+
+
+def _line_ends(column: Any) -> Any:
+    """Those inside cells, whatever system wrote them."""
+    import pyarrow.compute as pc
+
+    if not pc.any(pc.match_substring(column, "\r")).as_py():
+        return column
+    return pc.replace_substring_regex(column, "\r\n?", "\n")
+
+
+def _cleaned(column: Any) -> Any:
+    """Without spaces around, and "" for what says that there is nothing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column.combine_chunks())
+    absent = pc.is_in(pc.ascii_lower(text), pa.array(ABSENT, pa.large_string()))
+    return pc.if_else(absent, "", text)
+
+
+def separator_of(path: Path, start: Sequence[str]) -> str:
     """The one that splits the first lines alike, into the most columns."""
-    start = list(islice(io.StringIO(text, newline=""), 50))
     best: tuple[float, int, str] = (0.0, 1, "")
     for separator in SEPARATORS:
         widths = [len(row) for row in csv.reader(start, delimiter=separator) if row]
@@ -206,14 +338,6 @@ def separator_of(path: Path, text: str) -> str:
     return best[2]
 
 
-def _rows(path: Path, text: str, separator: str) -> list[list[str]]:
-    try:
-        return [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
-    except csv.Error:
-        what = f"{path} cannot be read as CSV: a cell does not end, or is longer than 131,072 characters"
-        raise FedauditError("table-row", what, "Look for a quote that is not closed.") from None
-
-
 def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -> list[str]:
     for place, name in enumerate(names, start=1):
         if not name and only is not None:
@@ -225,17 +349,6 @@ def _checked_names(path: Path, names: list[str], only: Collection[str] | None) -
             what = f"{path}: columns {names.index(name) + 1} and {place} have the same name"
             raise FedauditError("table-header", what, "Rename one of them. If there is no header row, add one.")
     return names
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return None if "_" in cell else float(cell)  # Python reads 1_000 as a number; in a table it is a name
-    except ValueError:
-        return None
-
-
-def _number_with_comma(cell: str) -> float | None:
-    return float(cell.replace(",", ".")) if DECIMAL_COMMA.fullmatch(cell) else None
 
 
 # ------------------------------------------------------------------ parquet
@@ -255,7 +368,7 @@ def _parquet(path: Path, without: Collection[str], only: Collection[str] | None)
     found = {}
     for place, name in enumerate(names):
         unused = name in without or (only is not None and name not in only)
-        column = pa.nulls(len(table)) if unused else table.column(place)  # of whatever type it is
+        column = pa.chunked_array([pa.nulls(len(table))]) if unused else table.column(place)  # of whatever type it is
         found[name] = _of_arrow(f"{path}, column {name!r}", column, pa.types)
     return found
 
@@ -273,17 +386,18 @@ def refuse_swollen(path: Path) -> None:
 
 
 def _of_arrow(where: str, column: Any, types: Any) -> Column:
+    import pyarrow as pa
+
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    values = column.to_pylist()
     if any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)):
+        values = column.to_pylist()
         stored = np.array([np.nan if value is None else float(value) for value in values])
         cells = ["" if value is None or value != value else f"{value}" for value in values]  # NaN is not itself
-        return Column(where, np.array(cells, dtype=np.str_), stored)
+        return Column(where, pa.array(cells, pa.large_string()), stored)
     if not any(test(kind) for test in (types.is_string, types.is_large_string, types.is_null)):
         todo = "Turn it into numbers or text (a date: into days since another date), or name it in data.drop."
         raise FedauditError("table-type", f"{where} holds {column.type}", todo)
-    words = ("" if value is None else value.strip() for value in values)
-    return Column(where, np.array(["" if word.lower() in ABSENT else word for word in words], dtype=np.str_))
+    return Column(where, _cleaned(column.cast(pa.large_string()).fill_null("")))
 
 
 def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Column:
@@ -291,7 +405,7 @@ def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Col
     if name in columns:
         return columns[name]
     what, todo = f"{path} has no column {name!r} (data.{key})", suggest(name, columns)
-    if any(_number(each) is not None for each in columns):
+    if not all(math.isnan(_number(each)) for each in columns):
         todo = "Its first row has numbers where names are expected: add a row with the names of the columns, or " + (
             f"correct data.{key}."
         )

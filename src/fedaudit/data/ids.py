@@ -46,7 +46,7 @@ def found(columns: Mapping[str, Column], beside: Mapping[str, Column], subject: 
         beside = _one_row_each(name, beside)
     by_repeating = []
     others = [name for name in columns if name not in by_name]
-    for name in sorted(others, key=lambda name: -len(np.unique(columns[name].cells))):
+    for name in sorted(others, key=lambda name: -columns[name].different):
         if _repeats(name, beside):
             by_repeating.append(name)
             beside = _one_row_each(name, beside)
@@ -54,17 +54,17 @@ def found(columns: Mapping[str, Column], beside: Mapping[str, Column], subject: 
 
 
 def _one_row_each(name: str, columns: Mapping[str, Column]) -> dict[str, Column]:
-    cells = columns[name].cells
-    first = np.zeros(len(cells), bool)
-    first[np.unique(cells, return_index=True)[1]] = True
+    _, codes = columns[name].coded
+    first = np.zeros(len(codes), bool)
+    first[np.unique(codes, return_index=True)[1]] = True
     return dict(columns) if first.all() else {key: column.take(first) for key, column in columns.items()}
 
 
 def named_like_an_id(name: str, column: Column) -> bool:
     if not (whose := says_whose(name)) and _words(name)[-1:] != ["id"]:
         return False
-    values = len(np.unique(column.cells[~column.missing]))
-    return values > 2 if whose else values > MANY or values == len(column.cells)
+    values = column.different - bool(column.missing.any())
+    return values > 2 if whose else values > MANY or values == len(column)
 
 
 def says_whose(name: str) -> bool:
@@ -98,7 +98,7 @@ def _repeating(column: Column) -> Ints | None:
         numbers = column.numbers
     except FedauditError:  # told of elsewhere
         return None
-    cells = (column.cells if numbers is None else numbers)[~column.missing]
+    cells = (column.coded[1] if numbers is None else numbers)[~column.missing]
     if numbers is not None and not (cells == np.floor(cells)).all():
         return None
     values, codes, counts = np.unique(cells, return_inverse=True, return_counts=True)
@@ -132,7 +132,7 @@ def _distances(column: Column, order: Ints) -> Floats:
         numbers = column.numbers
     except FedauditError:
         numbers = None
-    cells = column.cells if numbers is None else numbers
+    cells = column.coded[1] if numbers is None else numbers
     _, codes, counts = np.unique(cells, return_inverse=True, return_counts=True)
     if numbers is None:
         return np.asarray(np.diff(codes[order]) != 0, np.float64)

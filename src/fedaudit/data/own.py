@@ -16,7 +16,7 @@ KEYS = ("x", "y", "id", "subject", "attributes")
 RETURNS = f"Let it return x and y, or a dict with {', '.join(KEYS)} (the last three may be left out)."
 
 
-class OwnOptions(Options):
+class OwnDataOptions(Options):
     task: Literal["classification", "regression"] = Field(
         "classification", description="whether y is a class or a value"
     )
@@ -27,9 +27,9 @@ class OwnOptions(Options):
 @DATA.register(
     "package.module:function",
     "your own: function(**options) -> x, y, or a dict with x, y and, where known, id, subject, attributes",
-    OwnOptions,
+    OwnDataOptions,
 )
-def load(options: OwnOptions) -> Dataset:
+def load(options: OwnDataOptions) -> Dataset:
     function: Callable[..., Any] = imported(options.name, "data-import")
     try:
         made = function(**options.options)

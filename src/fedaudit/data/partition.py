@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.data import coins, subjects
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
@@ -20,7 +20,7 @@ Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
 
 def build(
-    dataset: Dataset, federation: Federation, rng: np.random.Generator, unit: Unit = "record", named: bool = True
+    dataset: Dataset, federation: FederationSection, rng: np.random.Generator, unit: Unit = "record", named: bool = True
 ) -> Game:
     """The game that a configuration describes. Where people are known each has one role, unless they may be split.
 
@@ -224,7 +224,7 @@ def _one_role_each(why: str) -> FedauditError:
 
 
 def game_about_people(
-    dataset: Dataset, federation: Federation, shares: tuple[float, float], rng: np.random.Generator
+    dataset: Dataset, federation: FederationSection, shares: tuple[float, float], rng: np.random.Generator
 ) -> Game:
     """The unit is the subject (`data.subjects`), in one party or, with `split_subjects`, scattered over all of them."""
     parties, session = federation.parties, dataset.session
@@ -331,3 +331,14 @@ def _no_empty_set(name: str, roles: Strings, fractions: str, what: str = "record
 def party_name(number: int, total: int) -> str:
     """`party-03`: equal width, so that sorting by name sorts by number."""
     return f"party-{number:0{len(str(max(total - 1, 0)))}d}"
+
+
+def reserve(records: Records, share: float, rng: np.random.Generator) -> tuple[Records, Records]:
+    """What is left for the federation, and about this share for an adversary from outside: data of the same kind, but
+    from other people, so subjects are not split."""
+    names = records.id if records.subject is None else records.subject
+    unique, sizes = np.unique(names, return_counts=True)
+    order = rng.permutation(len(unique))
+    count = int(np.searchsorted(np.cumsum(sizes[order]), share * len(records))) + 1
+    own = np.isin(names, unique[order[:count]])
+    return records.take(~own), records.take(own)

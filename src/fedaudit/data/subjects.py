@@ -15,9 +15,9 @@ on both sides.
 
 import numpy as np
 
-from fedaudit.config.schema import Federation
+from fedaudit.config.schema import FederationSection
 from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Candidates, Dataset, Game, Ints, Records, Role, Strings, Training, Truth
+from fedaudit.types import Bools, Candidates, Dataset, Game, Ints, Records, Role, Strings, TrainedRecords, Truth
 
 CAP = 100
 SEVERAL = "several"  # the party of a subject with records in more than one
@@ -91,7 +91,7 @@ def game_about(
         home = np.empty(len(names), party.dtype)
         home[person] = party
         candidates = Candidates("subject", names, home, rows, person[shown])
-    return Game(candidates, Truth(names, role_of), Training(records.take(used), party[used]))
+    return Game(candidates, Truth(names, role_of), TrainedRecords(records.take(used), party[used]))
 
 
 def _any(person: Ints, count: int) -> Bools:
@@ -101,7 +101,9 @@ def _any(person: Ints, count: int) -> Bools:
 # ------------------------------------------------------------------ federations that the data describe themselves
 
 
-def game_of_holders(dataset: Dataset, federation: Federation, party_name: list[str], rng: np.random.Generator) -> Game:
+def game_of_holders(
+    dataset: Dataset, federation: FederationSection, party_name: list[str], rng: np.random.Generator
+) -> Game:
     """The data say which party holds a record, or that none does: such records are the adversary's.
 
     Whoever is held by a party is a member, so that `member_subjects` decides nothing; of the others, a part evaluates
@@ -127,7 +129,7 @@ def game_of_holders(dataset: Dataset, federation: Federation, party_name: list[s
     holds = {name: ~member | _any(person[holder == number], len(names)) for number, name in enumerate(party_name)}
     home = np.full(len(names), SEVERAL)
     candidates = Candidates("subject", names, home, records.take(shown), person[shown], names, held_by=holds)
-    training = Training(records.take(held), np.array(party_name)[holder[held]])
+    training = TrainedRecords(records.take(held), np.array(party_name)[holder[held]])
     return Game(candidates, Truth(names, role_of), training)
 
 

@@ -116,7 +116,7 @@ def dealt(options: SyntheticOptions, rng: np.random.Generator) -> Ints:
 # ------------------------------------------------------------------ where a subject's records come from
 
 
-class Source(Protocol):
+class Distribution(Protocol):
     def draw(self, n: int, rng: np.random.Generator) -> Floats: ...
 
 
@@ -147,7 +147,7 @@ class Atoms:
     share: Floats
 
     @classmethod
-    def of(cls, base: Source, alpha: float, rng: np.random.Generator) -> "Atoms":
+    def of(cls, base: Distribution, alpha: float, rng: np.random.Generator) -> "Atoms":
         """By stick-breaking, until what is left of the stick is too little for a sample to notice."""
         sticks = int(np.ceil(alpha * np.log(1e12))) + 10
         broken = rng.beta(1.0, alpha, sticks)
@@ -158,7 +158,7 @@ class Atoms:
         return self.rows[rng.choice(len(self.rows), n, p=self.share)]
 
 
-def _sources(base: Gaussian, options: SyntheticOptions, rng: np.random.Generator) -> tuple[Source, Source]:
+def _sources(base: Gaussian, options: SyntheticOptions, rng: np.random.Generator) -> tuple[Distribution, Distribution]:
     """Where the users' records of a subject come from, and where the attacker's do."""
     if options.sampling == "normal":
         return base, base

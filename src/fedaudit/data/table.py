@@ -88,9 +88,9 @@ def _labelled(options: TableOptions, label: Column) -> Bools:
     """Which rows have a label. That some have none must be said, because it is often a mistake."""
     without = np.flatnonzero(label.missing)
     if options.unlabelled == "refuse":
-        what = f"{label.where} has no label in {rows(without)}, of {len(label.cells)} rows"
+        what = f"{label.where} has no label in {rows(without)}, of {len(label)} rows"
         raise FedauditError("unlabelled", what, 'Label them, or set data.unlabelled = "leave-out".')
-    if len(without) == len(label.cells):
+    if len(without) == len(label):
         raise FedauditError("unlabelled", f"{label.where} has no label at all", "Name another column as data.label.")
     return np.asarray(~label.missing)
 
@@ -123,13 +123,13 @@ def _names(columns: Mapping[str, Column], name: str | None) -> Strings | None:
 
 def _codes(column: Column) -> tuple[tuple[str, ...], Ints]:
     """The values in order, and the number of each row's among them; -1 where there is none."""
-    values, codes = np.unique(column.cells[~column.missing], return_inverse=True)
+    values, codes = column.take(~column.missing).coded
     if not 2 <= len(values) <= MAX_VALUES:
         what = f"{column.where} has {len(values)} values, and an attribute has 2 to {MAX_VALUES}"
         raise FedauditError("attribute", what, "Group its values, or take it out of data.attributes.")
-    found = np.full(len(column.cells), -1, dtype=np.int64)
+    found = np.full(len(column), -1, dtype=np.int64)
     found[~column.missing] = codes
-    return tuple(values.tolist()), found
+    return tuple(values.to_pylist()), found
 
 
 def _label(options: TableOptions, column: Column) -> NDArray[Any]:
@@ -186,7 +186,7 @@ def _features(columns: Mapping[str, Column], options: TableOptions, ids: Collect
 
 def _undeclared(name: str, column: Column, options: TableOptions) -> Unfit:
     """An id; `todo` is the line that declares it, unless another column is declared already."""
-    in_every_row = len(np.unique(column.cells)) == len(column.cells)
+    in_every_row = column.different == len(column)
     how = "is named like an id" if named_like_an_id(name, column) else "repeats like an id"
     what = f"{column.where} {how}, and nothing says what it is: people would be known by it, and stand on both sides"
     if in_every_row and not says_whose(name):
@@ -196,7 +196,7 @@ def _undeclared(name: str, column: Column, options: TableOptions) -> Unfit:
 
 def _feature(column: Column, options: TableOptions) -> _Feature:
     empty = np.flatnonzero(column.missing)
-    if len(empty) == len(column.cells):
+    if len(empty) == len(column):
         raise Unfit(Kind.NOTHING, f"{column.where} is empty")
     if len(empty) and options.impute is None:
         raise Unfit(Kind.EMPTY, f"{column.where} is empty in {rows(empty)}")
@@ -217,9 +217,8 @@ def _feature(column: Column, options: TableOptions) -> _Feature:
 
 def _one_hot(column: Column) -> Floats:
     """Where cells are empty, that is a value of its own."""
-    values, codes = np.unique(column.cells, return_inverse=True)
-    if len(values) > MAX_VALUES:
-        what = f"{column.where} holds words, {len(values)} different ones: that looks like names, dates or free text"
-        raise Unfit(Kind.WORDS, what)
-    spread = np.eye(len(values))[codes]
-    return spread[:, 1:] if len(values) == 2 else spread
+    if column.different > MAX_VALUES:
+        what = f"{column.where} holds words, {column.different} different ones: "
+        raise Unfit(Kind.WORDS, what + "that looks like names, dates or free text")
+    spread = np.eye(column.different)[column.coded[1]]
+    return spread[:, 1:] if column.different == 2 else spread

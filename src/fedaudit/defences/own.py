@@ -13,7 +13,7 @@ from fedaudit.defences.slots import SLOTS, Defence, Slot
 from fedaudit.errors import OF_OTHERS, FedauditError
 
 
-class OwnOptions(DefenceOptions):
+class OwnDefenceOptions(DefenceOptions):
     fills: tuple[Slot, ...] = Field(description="its slots: gradient, update, aggregate, serve", min_length=1)
     options: dict[str, Any] = Field({}, description="what the function is called with, beside the setting")
 
@@ -25,9 +25,9 @@ class OwnOptions(DefenceOptions):
 @DEFENCES.register(
     "package.module:function",
     "your own: function(setting, **options) -> fedaudit.defences.Defence; fills = its slots",
-    OwnOptions,
+    OwnDefenceOptions,
 )
-def own(asked: OwnOptions, setting: Setting) -> Defence:
+def own(asked: OwnDefenceOptions, setting: Setting) -> Defence:
     function = imported(asked.name, "defence-import")
     try:
         made: object = function(setting, **asked.options)

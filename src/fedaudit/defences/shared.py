@@ -17,7 +17,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import notice
 
 if TYPE_CHECKING:
-    from fedaudit.config.schema import Federation
+    from fedaudit.config.schema import FederationSection
     from fedaudit.defences.slots import Slot
     from fedaudit.learn.tasks import TorchTask, Training
     from fedaudit.privacy.statement import Group, Process, Promise
@@ -36,7 +36,7 @@ class Setting:
     initial: State
     sources: Mapping[str, Callable[[], Records]]  # what each party trains on
     training: Training
-    federation: Federation  # how many rounds are planned, and who takes part in them
+    federation: FederationSection  # how many rounds are planned, and who takes part in them
 
     @property
     def rounds(self) -> int:

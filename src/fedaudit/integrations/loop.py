@@ -20,7 +20,7 @@ from torch import nn
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.apart import apart
 from fedaudit.integrations.in_python import in_python
-from fedaudit.integrations.options import Model, Options, audited, not_audited
+from fedaudit.integrations.options import AuditOptions, Model, audited, not_audited
 from fedaudit.integrations.states import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -29,13 +29,13 @@ from fedaudit.types import UNSEEN, Game, Round, State, Trained, gap
 
 
 def record(
-    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
+    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[AuditOptions]
 ) -> "Recording":
     """Audit `rounds` planned rounds of a loop of your own. Wrong use is refused here, before any training; afterwards
     nothing of the audit reaches it.
 
     `out` also holds the trace (with all models if `keep="snapshots"`). A loop that is restarted with the same folder,
-    from a model that it left there, continues the same audit. The other arguments are those of `Options`.
+    from a model that it left there, continues the same audit. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
     with in_python(), apart():

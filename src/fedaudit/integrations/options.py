@@ -15,7 +15,7 @@ from torch import nn
 
 from fedaudit import __version__
 from fedaudit.audit import Auditor
-from fedaudit.config.schema import Audit, Config, parse
+from fedaudit.config.schema import AuditSection, Config, parse
 from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
@@ -30,7 +30,7 @@ from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunIn
 from fedaudit.session.about import About
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
-from fedaudit.session.recording import Recording
+from fedaudit.session.recording import TraceWriter
 from fedaudit.session.session import Session, in_words, nobody, some
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN
@@ -59,7 +59,7 @@ class PartyOptions(TypedDict, total=False):
     forward: Forward | None
 
 
-class Options(PartyOptions, total=False):
+class AuditOptions(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
     fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
 
@@ -75,14 +75,14 @@ FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the res
 OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
 
-def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
+def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    for name in plain.keys() - Audit.model_fields.keys() - {*FEDERATION}:
+    for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION}:
         what = f"there is no argument {name!r}"
-        raise FedauditError("unknown-key", what, suggest(name, {*Options.__optional_keys__, *FEDERATION}))
+        raise FedauditError("unknown-key", what, suggest(name, {*AuditOptions.__optional_keys__, *FEDERATION}))
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
     with in_python():
         asked = parse({"federation": federation, "audit": plain})
@@ -90,9 +90,9 @@ def checked(rounds: int | None, **options: Unpack[Options]) -> Config:
     return asked
 
 
-def refuse_ours(audit: Audit) -> None:
+def refuse_ours(audit: AuditSection) -> None:
     """Refuses what needs to know how the parties train: it would have no effect."""
-    for name in sorted(set(audit.model_dump(exclude_defaults=True)) - Options.__optional_keys__):
+    for name in sorted(set(audit.model_dump(exclude_defaults=True)) - AuditOptions.__optional_keys__):
         what = f"audit.{name} needs a federation that fedaudit trains itself"
         raise FedauditError("not-ours", what, OURS_ALONE)
     if names := asked_for(audit.attacks):
@@ -108,7 +108,7 @@ def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | Non
 
 
 def audited(
-    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[Options]
+    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[AuditOptions]
 ) -> Session:
     """A session that audits a whole federation, of which these are the parties' games, and records it in `out`."""
     with in_python():
@@ -126,7 +126,7 @@ def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", st
     refuse_foreign(out, [RUN, JOURNAL])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
-    trace = Recording.start(out, {**known, "guarantee": None}, force=False)
+    trace = TraceWriter.start(out, {**known, "guarantee": None}, force=False)
     session = Session(auditor, trace, about, strict=strict, listen=report_into(out))
     session.resume()
     return session

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -19,10 +21,21 @@ from torch import Tensor, nn
 from fedaudit.learn import losses
 from fedaudit.learn.stacked import ROWS, Stacked, Steps, linear_layers
 from fedaudit.learn.tasks import Training
-from fedaudit.learn.threads import one_core_each
 from fedaudit.types import Ints
 
 CORES = 2
+
+
+@contextmanager
+def one_core_each(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads whose matrix products start no threads of their own: for small models, one worker per core is faster than
+    one product on several cores."""
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)
 
 
 class Models(Protocol):

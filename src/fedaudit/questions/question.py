@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedaudit.audit.case import Case
     from fedaudit.audit.observer import Asked, Glances, Observer
     from fedaudit.privacy.statement import Statement
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
     from fedaudit.report.values import Results
     from fedaudit.results.document import Document
 
@@ -130,7 +130,7 @@ class Question:
         """What the run found against a claim of its own."""
         return ()
 
-    def sections(self, results: Results) -> Sequence[Section]:
+    def sections(self, results: Results) -> Sequence[PageSection]:
         """Its part of the page. Without one, the page shows a table of its figures."""
         return ()
 

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from fedaudit.report import figures, words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.figures import Point, Series
+from fedaudit.report.figures import PlottedSeries, Point
 from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
@@ -52,7 +52,7 @@ def named(found: Sequence[Finding]) -> list[Line]:
     return lines
 
 
-def _series(line: Line, name: str, where: str, since: int | None = None) -> Series | None:
+def _series(line: Line, name: str, where: str, since: int | None = None) -> PlottedSeries | None:
     """A stored curve as a series; `where` names its x in tooltips and is a percentage where it says FPR."""
     curve = line.finding.curves.get("roc" if where == "FPR" else name)
     if curve is None:
@@ -66,10 +66,10 @@ def _series(line: Line, name: str, where: str, since: int | None = None) -> Seri
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
         tips.append(f"{place} · {line.name}: {point_text(name, value, low, high)}")
     xs, values, lows, highs = zip(*kept, strict=True)
-    return Series(line.name, line.colour, xs, values, lows, highs, tips, since)
+    return PlottedSeries(line.name, line.colour, xs, values, lows, highs, tips, since)
 
 
-def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
+def _curve_table(series: Sequence[PlottedSeries], name: str, where: str) -> Table:
     rows = []
     for s in series:
         for x, v, lo, hi in zip(s.x, s.value, s.low, s.high, strict=True):
@@ -78,7 +78,7 @@ def _curve_table(series: Sequence[Series], name: str, where: str) -> Table:
     return Table(("seen by", where, "TPR" if is_share(name) else "AUC", "interval"), rows)
 
 
-def _legend(series: Sequence[Series], chance: str) -> list[tuple[str, str]]:
+def _legend(series: Sequence[PlottedSeries], chance: str) -> list[tuple[str, str]]:
     shown = [(s.colour, s.name + (f": above chance since round {s.since:.0f}" if s.since else "")) for s in series]
     return [*shown, ("chance", chance)]
 

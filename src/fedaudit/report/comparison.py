@@ -4,7 +4,7 @@ from fedaudit.questions import metric
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
 from fedaudit.results.alike import Like
-from fedaudit.results.compare import Comparison, Row, Span
+from fedaudit.results.compare import ComparedRun, Comparison, Span
 from fedaudit.results.differences import Difference
 from fedaudit.stats.wording import full_text, is_share
 from fedaudit.types import Estimate
@@ -38,7 +38,7 @@ def concerns(gap: Difference, like: Like) -> bool:
     return (gap.vantage, gap.attack, gap.model, gap.metric) == (like.vantage, like.attack, like.model, like.metric)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparedRun) -> tuple[str, ...]:
     most = ABSENT if row.allowed is None else f"{row.allowed:.3g} (TPR)"
     epsilon = ABSENT if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
     epsilon += f"; per person: {row.per_person.text}" if row.per_person else ""

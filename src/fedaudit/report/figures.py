@@ -36,7 +36,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Series:
+class PlottedSeries:
     name: str
     colour: str
     x: Sequence[float]
@@ -104,7 +104,7 @@ def _step(rough: float) -> float:
 
 
 def lines(
-    title: str, desc: str, series: Sequence[Series], x: Axis, y: Axis, chance: Sequence[tuple[float, float]]
+    title: str, desc: str, series: Sequence[PlottedSeries], x: Axis, y: Axis, chance: Sequence[tuple[float, float]]
 ) -> Markup:
     """Lines with bands. A missing value is a gap; a lone value is a dot with its interval."""
     frame = Frame(x, y, WIDTH, HEIGHT)
@@ -254,7 +254,7 @@ class Frame:
         px = self.at(x, self.y.low)[0]
         return tag("line", class_=shape, x1=px, x2=px, y1=TOP, y2=self.height - BOTTOM)
 
-    def band(self, s: Series) -> Markup:
+    def band(self, s: PlottedSeries) -> Markup:
         parts = []
         for run in _runs(s):
             upper = [self.at(s.x[i], high) for i in run if (high := s.high[i]) is not None]
@@ -265,7 +265,7 @@ class Frame:
                 parts.append(tag("path", class_=f"whisker {s.colour}", d=_d([upper[0], lower[0]])))
         return Markup().join(parts)
 
-    def line(self, s: Series) -> Markup:
+    def line(self, s: PlottedSeries) -> Markup:
         parts = []
         for run in _runs(s):
             points = [self.at(s.x[i], value) for i in run if (value := s.value[i]) is not None]
@@ -275,7 +275,7 @@ class Frame:
                 parts.append(tag("circle", class_=f"dot {s.colour}", cx=points[0][0], cy=points[0][1], r=4))
         return Markup().join(parts)
 
-    def strip(self, series: Sequence[Series]) -> Markup:
+    def strip(self, series: Sequence[PlottedSeries]) -> Markup:
         """Full-height targets, one per place on the x axis, which together cover the frame."""
         tips: dict[float, list[str]] = {}
         for s in series:
@@ -316,7 +316,7 @@ def _d(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _runs(s: Series) -> list[list[int]]:
+def _runs(s: PlottedSeries) -> list[list[int]]:
     """Unbroken stretches of indices that have a value."""
     runs: list[list[int]] = [[]]
     for i, value in enumerate(s.value):
@@ -327,14 +327,14 @@ def _runs(s: Series) -> list[list[int]]:
     return [run for run in runs if run]
 
 
-def _thin(s: Series, most: int) -> Series:
+def _thin(s: PlottedSeries, most: int) -> PlottedSeries:
     every = math.ceil(len(s.x) / most)
     if every <= 1:
         return s
     keep = sorted({*range(0, len(s.x), every), len(s.x) - 1})
     fields = ([column[i] for i in keep] for column in (s.x, s.value, s.low, s.high))
     x, value, low, high = fields
-    return Series(
+    return PlottedSeries(
         s.name, s.colour, [v for v in x if v is not None], value, low, high, [s.tips[i] for i in keep], s.since
     )
 

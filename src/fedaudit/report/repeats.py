@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedaudit.report import words
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results
-from fedaudit.report.words import Figure
+from fedaudit.report.words import ValueText
 from fedaudit.stats.wording import NONE, count, fpr_of, number_text, rate
 
 NOTE = (
@@ -16,33 +16,33 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Row:
+class RepeatedMeasure:
     """One measure of one attack. `main`: the measure that everything quotes, or the first that this attack has."""
 
     attack: str
     vantage: str
     model: str
     measure: str
-    mean: Figure
+    mean: ValueText
     smallest: str
     largest: str
     runs: str
     main: bool
 
 
-def rows(results: Results) -> Iterator[Row]:
+def rows(results: Results) -> Iterator[RepeatedMeasure]:
     """Of each attack the TPR that is quoted, and AUC; where it has neither, everything it has."""
     quoted = [name for name in (words.main_tpr(results), "auc") if name]
     for entry in results.run.attacks_over_runs:
         names = [name for name in quoted if name in entry.estimates] or list(entry.estimates)
         blind = entry.attack == "blind"
         for place, name in enumerate(names):
-            yield Row(
+            yield RepeatedMeasure(
                 entry.attack,
                 NONE if blind else entry.vantage,
                 NONE if blind else entry.model,
                 _measure(name),
-                Figure.of(name, entry.estimates[name]),
+                ValueText.of(name, entry.estimates[name]),
                 number_text(name, entry.smallest.get(name)),
                 number_text(name, entry.largest.get(name)),
                 count(entry.runs),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fedaudit.questions import Question, every, metric, of
 from fedaudit.report import words
 from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
-from fedaudit.report.shapes import Cell, Matrix, Panel, Recipe, Section, Table, Tile
+from fedaudit.report.shapes import Matrix, MatrixCell, PageSection, Panel, Recipe, Table, Tile
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import (
@@ -93,7 +93,7 @@ def holds(results: Results) -> str:
     )
 
 
-def of_questions(results: Results) -> list[Section]:
+def of_questions(results: Results) -> list[PageSection]:
     """What each question shows of its results. One without a section of its own, or whose package is not installed
     here, has a table of its figures."""
     found = [section for question in every().values() for section in question.sections(results)]
@@ -114,7 +114,7 @@ def of_questions(results: Results) -> list[Section]:
         ]
         head = ("vantage", "models", "party", "figure", "value", "interval", "chance", "method", "remark")
         lead = f"{about[:1].upper()}{about[1:]}{'' if about.endswith(('?', '.')) or not about else '.'}"
-        found.append(Section(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
+        found.append(PageSection(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
     return found
 
 
@@ -142,13 +142,13 @@ def level(name: str, est: Estimate | None) -> int:
     return sum(low > step for step in (0.5, 0.55, 0.6, 0.7, 0.85))
 
 
-def _cell(name: str, est: Estimate | None) -> Cell:
+def _cell(name: str, est: Estimate | None) -> MatrixCell:
     if est is None or est.value is None:
-        return Cell(NONE, "", "heat-none", (est and est.reason) or "")
+        return MatrixCell(NONE, "", "heat-none", (est and est.reason) or "")
     shade = level(name, est)
     below = name == "auc" and est.high is not None and est.high < 0.5
     klass = "heat-alarm" if below else "heat-none" if shade < 0 else f"heat-{shade}"
-    return Cell(value_text(name, est), interval_text(name, est), klass, est.reason or "")
+    return MatrixCell(value_text(name, est), interval_text(name, est), klass, est.reason or "")
 
 
 def matrix(results: Results, name: str | None) -> Matrix | None:
@@ -168,10 +168,10 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
         for vantage, model in keys:
             entry = by_place.get((attack, vantage, model))
             if entry is None:
-                cells += [Cell("", "", "absent")] * (3 if name else 2)
+                cells += [MatrixCell("", "", "absent")] * (3 if name else 2)
                 continue
             cells += [_cell(n, entry.estimates.get(n)) for n in ([name] if name else []) + ["auc"]]
-            cells.append(Cell(words.cost_text(entry.cost.epochs), "", "plain"))
+            cells.append(MatrixCell(words.cost_text(entry.cost.epochs), "", "plain"))
         rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
     return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", every_estimate(entries))

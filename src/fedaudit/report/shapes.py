@@ -29,7 +29,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     value: str
     span: str
     shade: str
@@ -39,7 +39,7 @@ class Cell:
 @dataclass(frozen=True)
 class Matrix:
     groups: Sequence[tuple[str, str, str]]  # title, model, colour
-    rows: Sequence[tuple[str, bool, Sequence[Cell]]]
+    rows: Sequence[tuple[str, bool, Sequence[MatrixCell]]]
     rate: str
     table: Table
     blind: bool = False
@@ -76,7 +76,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A section of the page: where links lead, its heading, what the list of contents calls it, and its parts."""
 
     id: str

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedaudit.report import figures
-from fedaudit.report.figures import Series
+from fedaudit.report.figures import PlottedSeries
 from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, count, full_text
@@ -51,7 +51,7 @@ def _distances(entry: AuditResult) -> Figure | None:
     for name, (title, colour) in SIDES.items():
         curve = entry.curves[name]
         tips = [f"round {x:.0f} · {title}: {_number(v)}" for x, v in zip(curve.x, curve.value, strict=True)]
-        series.append(Series(title, colour, curve.x, curve.value, curve.low, curve.high, tips, None))
+        series.append(PlottedSeries(title, colour, curve.x, curve.value, curve.low, curve.high, tips, None))
         for x, value, low, high in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
             rows.append([count(round(x)), title, _number(value), f"{_number(low)}–{_number(high)}"])
     values = [v for s in series for v in (*s.value, *s.low, *s.high)]
@@ -81,7 +81,7 @@ def _accuracy(entry: AuditResult) -> Figure | None:
         return None
     xs, values, lows, highs = zip(*points, strict=True)
     tips = [f"{x:,.0f} labels a record: accuracy {_number(v)}" for x, v in zip(xs, values, strict=True)]
-    series = [Series(entry.attack, "s1", xs, values, lows, highs, tips, None)]
+    series = [PlottedSeries(entry.attack, "s1", xs, values, lows, highs, tips, None)]
     x_axis = figures.linear_axis(list(xs), "labels asked per record", percent=False, include=[0.0], most=float("inf"))
     y_axis = figures.linear_axis([*values, *lows, *highs], "accuracy, balanced", percent=True, include=[0.5], most=1.0)
     chance = [(x_axis.low, 0.5), (x_axis.high, 0.5)]

@@ -44,14 +44,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ValueText:
     """A value with its interval; without one a dash, and why."""
 
     text: str
     why: str = ""
 
     @classmethod
-    def of(cls, name: str, found: Estimate | None) -> "Figure":
+    def of(cls, name: str, found: Estimate | None) -> "ValueText":
         if found is None or found.value is None:
             return cls(NONE, (found.reason if found else None) or "")
         return cls(full_text(name, found))
@@ -61,20 +61,20 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
     has the TPR and the realised FPR at each other rate that was asked for."""
 
     attack: str
     vantage: str
     model: str
-    auc: Figure
-    tpr: Figure
+    auc: ValueText
+    tpr: ValueText
     realised_fpr: str
     cost: str
     warnings: tuple[str, ...]
     primary: bool
-    further: tuple[tuple[Figure, str], ...] = ()
+    further: tuple[tuple[ValueText, str], ...] = ()
 
 
 # ------------------------------------------------------------------ finding one's way in the results
@@ -118,9 +118,9 @@ def summed_up(results: Results) -> list[str]:
     return told
 
 
-def figures_of(entry: AuditResult) -> list[tuple[str, Figure]]:
+def figures_of(entry: AuditResult) -> list[tuple[str, ValueText]]:
     """Each figure of a result by its title, with its interval."""
-    return [(metric(name).title, Figure.of(name, estimate)) for name, estimate in entry.estimates.items()]
+    return [(metric(name).title, ValueText.of(name, estimate)) for name, estimate in entry.estimates.items()]
 
 
 def about_people(results: Results) -> bool:
@@ -279,7 +279,7 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
 # ------------------------------------------------------------------ rows and lists
 
 
-def headline_rows(results: Results) -> list[Row]:
+def headline_rows(results: Results) -> list[ResultRow]:
     """Every pooled result, the blind baseline last, ready to print."""
     names = asked_tprs(results) or [""]
     primary = {(h.vantage, attack) for h in headlines(results) for attack in (h.attack, h.fixed)}
@@ -301,20 +301,20 @@ def asked_tprs(results: Results) -> list[str]:
     return [quoted, *further] if quoted else []
 
 
-def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]) -> Row:
+def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]) -> ResultRow:
     (name, *others), sees_none = names, entry.attack == "blind"
     tpr, further = entry.estimates.get(name), [(other, entry.estimates.get(other)) for other in others]
-    return Row(
+    return ResultRow(
         entry.attack,
         NONE if sees_none else entry.vantage,
         NONE if sees_none else entry.model,
-        Figure.of("auc", entry.estimates.get("auc")),
-        Figure.of(name, tpr),
+        ValueText.of("auc", entry.estimates.get("auc")),
+        ValueText.of(name, tpr),
         share(tpr.realised_fpr if tpr else None),
         cost_text(entry.cost.epochs),
         tuple(entry.warnings),
         (entry.vantage, entry.attack) in primary,
-        tuple((Figure.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
+        tuple((ValueText.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 

@@ -42,7 +42,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRun:
     run: str
     defences: str
     accuracy: Span | None  # of the released model on records it was not trained on
@@ -64,7 +64,7 @@ class Comparison:
 
     schema: Whole
     risk: str
-    rows: Many[Row]
+    rows: Many[ComparedRun]
     notes: Many[str]
     differences: Annotated[Many[Difference], if_any()] = ()
     alike: Annotated[Many[Like], if_any()] = ()
@@ -96,7 +96,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
-def row_of(document: Document, name: str, metric: str = RISK) -> Row:
+def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
     for headline in document.headlines:
@@ -109,7 +109,7 @@ def row_of(document: Document, name: str, metric: str = RISK) -> Row:
     worst = max(risks.values(), key=lambda pair: (pair[0].low, pair[0].value), default=(None, ""))
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
-    return Row(
+    return ComparedRun(
         run=name,
         defences=_defences(run.config),
         accuracy=_span(run.accuracy.get("evaluation")),
@@ -132,14 +132,14 @@ def _is_primary(entry: AuditResult, headline: Headline) -> bool:
     return fixed and not quoted
 
 
-def pareto(rows: Sequence[Row]) -> list[Row]:
-    def dominated(row: Row) -> bool:
+def pareto(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
+    def dominated(row: ComparedRun) -> bool:
         return any(_better(other, row) for other in rows if other is not row)
 
     return [replace(row, best=row.accuracy is not None and row.risk is not None and not dominated(row)) for row in rows]
 
 
-def _better(a: Row, b: Row) -> bool:
+def _better(a: ComparedRun, b: ComparedRun) -> bool:
     if not (a.accuracy and b.accuracy and a.risk and b.risk):
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
@@ -177,7 +177,7 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _not_ranked(rows: Sequence[Row]) -> list[Notice]:
+def _not_ranked(rows: Sequence[ComparedRun]) -> list[Notice]:
     lacking = {
         "no-accuracy": [row.run for row in rows if row.accuracy is None],
         "no-risk": [row.run for row in rows if row.risk is None],
@@ -190,7 +190,7 @@ def _same(one: Difference, other: Difference) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in ("first", "second", "vantage", "attack", "model"))
 
 
-def _by_chance(rows: Sequence[Row], found: Sequence[Difference]) -> list[Notice]:
+def _by_chance(rows: Sequence[ComparedRun], found: Sequence[Difference]) -> list[Notice]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
     paired = {(gap.first, gap.second) for gap in found}
     notes = [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaudit.results.between import EVALUATION, risk_difference
-from fedaudit.results.compare import Row, pareto, row_of
+from fedaudit.results.compare import ComparedRun, pareto, row_of
 from fedaudit.results.document import Document
 from fedaudit.results.study import CELLS, Outcome
 from fedaudit.stats import over_runs
@@ -73,7 +73,7 @@ class Configuration:
 
     overrides: Mapping[str, Any]  # without the seeds
     cells: int  # with results
-    row: Row  # of the means over these cells
+    row: ComparedRun  # of the means over these cells
 
 
 def frontier(found: Sequence[Outcome]) -> list[Configuration]:
@@ -98,7 +98,7 @@ def _unseeded(overrides: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> Row:
+def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> ComparedRun:
     """The row of one run, or of the means over several: of every vantage, and of the accuracy."""
     first = documents[0]
     if len(documents) == 1:

@@ -48,14 +48,14 @@ PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
 
 
-class Verdict(StrEnum):
+class Decision(StrEnum):
     SAFE = "safe"
     VIOLATED = "violated"
     UNDECIDED = "undecided"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Judged:
     """One rule on one result. `low` is corrected for everything the gate looks at, `high` is as stored."""
 
     rule: Rule
@@ -66,45 +66,45 @@ class Finding:
     value: float | None
     low: float | None
     high: float | None
-    verdict: Verdict
+    verdict: Decision
     note: str = ""
     named: bool = True  # by the rule, or fixed before looking; the others stand beside it
 
 
 @dataclass(frozen=True)
 class Gate:
-    findings: Sequence[Finding]
+    findings: Sequence[Judged]
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
     primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
     silent: Sequence[str] = ()  # attacks beside the primary ones that have no interval for a rule
 
     @property
-    def rules(self) -> dict[str, Verdict]:
+    def rules(self) -> dict[str, Decision]:
         """The verdict on each rule, by its text."""
         return {text: self._verdict(text) for text in dict.fromkeys(finding.rule.text for finding in self.findings)}
 
-    def _verdict(self, text: str) -> Verdict:
+    def _verdict(self, text: str) -> Decision:
         """One finding may violate a condition, all must be safe; all conditions must be violated, one may be safe."""
         own = [finding for finding in self.findings if finding.rule.text == text]
         conditions = []
         for rule in dict.fromkeys(finding.rule for finding in own):
             found = {finding.verdict for finding in own if finding.rule == rule}
-            rest = Verdict.SAFE if found == {Verdict.SAFE} else Verdict.UNDECIDED
-            conditions.append(Verdict.VIOLATED if Verdict.VIOLATED in found else rest)
-        if set(conditions) == {Verdict.VIOLATED}:
-            return Verdict.VIOLATED
-        return Verdict.SAFE if Verdict.SAFE in conditions else Verdict.UNDECIDED
+            rest = Decision.SAFE if found == {Decision.SAFE} else Decision.UNDECIDED
+            conditions.append(Decision.VIOLATED if Decision.VIOLATED in found else rest)
+        if set(conditions) == {Decision.VIOLATED}:
+            return Decision.VIOLATED
+        return Decision.SAFE if Decision.SAFE in conditions else Decision.UNDECIDED
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Decision:
         found = set(self.rules.values())
-        if Verdict.VIOLATED in found:
-            return Verdict.VIOLATED
-        return Verdict.UNDECIDED if Verdict.UNDECIDED in found else Verdict.SAFE
+        if Decision.VIOLATED in found:
+            return Decision.VIOLATED
+        return Decision.UNDECIDED if Decision.UNDECIDED in found else Decision.SAFE
 
     @property
     def exit_code(self) -> int:
-        return {Verdict.SAFE: PASSED, Verdict.VIOLATED: FAILED, Verdict.UNDECIDED: UNDECIDED}[self.verdict]
+        return {Decision.SAFE: PASSED, Decision.VIOLATED: FAILED, Decision.UNDECIDED: UNDECIDED}[self.verdict]
 
 
 # ------------------------------------------------------------------ judging
@@ -133,7 +133,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     found += [f for rule in rules for f in _of_the_run(rule, document, doubts[rule], joined[rule.text])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
-    found += [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, "nothing was measured") for rule in empty]
+    found += [Judged(rule, *NOWHERE, None, None, None, Decision.UNDECIDED, "nothing was measured") for rule in empty]
     return Gate(found, len(keys), named, list(silent))
 
 
@@ -142,13 +142,13 @@ def _has_interval(entry: AuditResult, metric: str) -> bool:
     return estimate is not None and estimate.low is not None
 
 
-def _failed(document: Document, rules: Sequence[Rule]) -> list[Finding]:
+def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
     """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
     why = {
         failure.attack: f"{failure.attack} failed and has no result: {failure.reason}" for failure in document.failed
     }
     return [
-        Finding(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Verdict.UNDECIDED, note)
+        Judged(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Decision.UNDECIDED, note)
         for rule in rules
         if rule.attack is not None and (note := why.get(rule.attack))
     ]
@@ -188,22 +188,22 @@ def _confounded(document: Document) -> str:
 NOWHERE: Place = ("", "", "", None)
 
 
-def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> list[Finding]:
+def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> list[Judged]:
     """Of the run as a whole: its accuracy, or each epsilon that it claims. `joined`: the conditions of the rule."""
     if rule.metric == ACCURACY:
         estimate = document.run.accuracy.get("evaluation")
         if estimate is None or estimate.value is None:
             why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
-            return [Finding(rule, *NOWHERE, None, None, None, Verdict.UNDECIDED, why)]
+            return [Judged(rule, *NOWHERE, None, None, None, Decision.UNDECIDED, why)]
         shared = at_confidence(estimate, 1 - (1 - estimate.confidence) / joined)
         verdict, note = _decided(rule, shared.low, shared.high, Doubts(doubts.not_safe))
-        return [Finding(rule, *NOWHERE, estimate.value, shared.low, shared.high, verdict, note)]
+        return [Judged(rule, *NOWHERE, estimate.value, shared.low, shared.high, verdict, note)]
     if rule.metric != EPSILON:
         return []
     claim = document.run.guarantee
     if claim is None:
         why = "this run claims no differential privacy, so that its epsilon has no limit"
-        return [Finding(rule, *NOWHERE, None, None, None, Verdict.VIOLATED, why)]
+        return [Judged(rule, *NOWHERE, None, None, None, Decision.VIOLATED, why)]
     found = []
     for each in (claim, *claim.further):
         of = (each.defence, "", each.unit or "unit not said", None)
@@ -218,26 +218,26 @@ def _against(claim: Statement, document: Document) -> Against | None:
     return max(found, key=lambda one: one.at_least, default=None)
 
 
-def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Finding:
+def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Judged:
     """A claim is taken at its word, unless its accountant or the audit of the same run speaks against it."""
     value, note = claim.epsilon, claim.problems[0] if claim.problems else ""
     if found is not None:
         low = max(found.at_least, value or 0.0)
         proved = rule.broken_for_sure(low, None)
-        return Finding(rule, *of, value, low, None, Verdict.VIOLATED if proved else Verdict.UNDECIDED, found.why)
-    verdict = Verdict.UNDECIDED
+        return Judged(rule, *of, value, low, None, Decision.VIOLATED if proved else Decision.UNDECIDED, found.why)
+    verdict = Decision.UNDECIDED
     if not note:
         verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
-    return Finding(rule, *of, value, value, value, verdict, note)
+    return Judged(rule, *of, value, value, value, verdict, note)
 
 
-def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Verdict, str]:
+def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Decision, str]:
     """What the two ends say, unless the audit itself speaks against it."""
     if rule.broken_for_sure(low, high):
-        return (Verdict.UNDECIDED, doubts.not_violated) if doubts.not_violated else (Verdict.VIOLATED, "")
+        return (Decision.UNDECIDED, doubts.not_violated) if doubts.not_violated else (Decision.VIOLATED, "")
     if rule.kept_for_sure(low, high):
-        return (Verdict.UNDECIDED, doubts.not_safe) if doubts.not_safe else (Verdict.SAFE, "")
-    return Verdict.UNDECIDED, ""
+        return (Decision.UNDECIDED, doubts.not_safe) if doubts.not_safe else (Decision.SAFE, "")
+    return Decision.UNDECIDED, ""
 
 
 @dataclass(frozen=True)
@@ -331,12 +331,12 @@ class Among:
         return Shares.among(whole, self.named, self.beside).of(self.is_named)
 
 
-def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Callable[[], Scores | None]) -> Finding:
+def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Callable[[], Scores | None]) -> Judged:
     entry = place.entry
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
-        return Finding(rule, *_place(entry), None, None, None, Verdict.UNDECIDED, why, place.named)
+        return Judged(rule, *_place(entry), None, None, None, Decision.UNDECIDED, why, place.named)
     (low, high), note = proved_ends(estimate), ""
     many = among.named + among.beside
     if rule.broken_for_sure(low, high) and many > 1:
@@ -348,8 +348,8 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
     against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note
-    note = note or (estimate.reason or "" if verdict is Verdict.UNDECIDED else "")
-    return Finding(rule, *_place(entry), estimate.value, low, high, verdict, note, place.named)
+    note = note or (estimate.reason or "" if verdict is Decision.UNDECIDED else "")
+    return Judged(rule, *_place(entry), estimate.value, low, high, verdict, note, place.named)
 
 
 def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores | None]) -> str:

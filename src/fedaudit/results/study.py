@@ -32,7 +32,7 @@ ACCURACY = "accuracy-"  # rows without an attack: how often the released model i
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedCell:
     """A cell as study.json lists it."""
 
     cell: str
@@ -46,7 +46,7 @@ class StudyFile:
     schema: Whole
     base: Mapping[str, Any]
     grid: Mapping[str, Many[Any]]
-    cells: Many[Entry]
+    cells: Many[ListedCell]
     groups: Many[Many[str]]  # cells that are trained together
     failed: Mapping[str, str] = field(default_factory=dict)
 

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks.attribute import ATTRIBUTE, Attribute
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, AttributeGuess
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.shadows import PLACES, Shadow, own_of_party, split_own
-from fedaudit.config.schema import Audit, Config
-from fedaudit.data.reserve import reserve
+from fedaudit.config.schema import AuditSection, Config
+from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.questions import asked_by, every
-from fedaudit.questions.canary.options import Canary
+from fedaudit.questions.canary.options import CanarySection
 from fedaudit.types import Dataset, Game, Records
 
 SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
 LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
-def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
+def choose(audit: AuditSection, names: Sequence[str] | None) -> list[BaseAttack]:
     """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
     refused in a game about records, and the other way round."""
     guessing = ATTRIBUTE in (names or ())
@@ -37,16 +37,16 @@ def choose(audit: Audit, names: Sequence[str] | None) -> list[BaseAttack]:
     others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
     found = attacks.choose(others, audit)
     check_unit(audit, found)
-    return [*found, Attribute()] if guessing else found
+    return [*found, AttributeGuess()] if guessing else found
 
 
-def _asked(audit: Audit, name: str) -> str:
+def _asked(audit: AuditSection, name: str) -> str:
     """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
     own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
     return next((asked for asked in own if attacks.made(asked).name == name), name)
 
 
-def looking(audit: Audit, names: Sequence[str] | None) -> dict[str, Asked]:
+def looking(audit: AuditSection, names: Sequence[str] | None) -> dict[str, Asked]:
     """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
     found: dict[str, Asked] = {}
     for question in every().values():
@@ -66,14 +66,14 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     check(audit, asked)
     if audit.adversary is None:
         return asked
-    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, Attribute)]
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, AttributeGuess)]
     others = [attack for attack in asked if "shadow" not in attack.fitted_on]
     if not series and not (audit.attacks and audit.attribute):
         series = attacks.choose(SERIES, audit)
-    return [*others, *series, *([Attribute()] if audit.attribute else [])]
+    return [*others, *series, *([AttributeGuess()] if audit.attribute else [])]
 
 
-def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
+def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
     """Refuses attacks on records in a game about people, and the other way round."""
     people = audit.unit == "subject"
     for attack in asked:
@@ -90,7 +90,7 @@ def check_unit(audit: Audit, asked: Sequence[BaseAttack]) -> None:
         raise FedauditError("attack-unit", what, 'Remove them, or set audit.unit = "record".')
 
 
-def check(audit: Audit, asked: Sequence[BaseAttack]) -> None:
+def check(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
     """Refuses attacks without the adversary they need, and an adversary without its vantage."""
     if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
         raise FedauditError(
@@ -133,7 +133,7 @@ def design_share(config: Config) -> float:
     that is too much, mock parties have records in common."""
     from fedaudit.questions.canary.parties import OUTSIDE
 
-    federation, asked = config.federation, config.audit.canary or Canary()
+    federation, asked = config.federation, config.audit.canary or CanarySection()
     mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
     return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
 

@@ -27,7 +27,7 @@ from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
-from fedaudit.results.gate import PASSED, Gate, Verdict, judge, sees
+from fedaudit.results.gate import PASSED, Decision, Gate, judge, sees
 from fedaudit.results.rules import ANY, Rule
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
 from fedaudit.session.run import Progress
@@ -39,7 +39,7 @@ from fedaudit.types import AuditResult, Estimate
 
 CONFIRMING = 2  # changes that are tried again with another seed, at most
 # How a confirming run lies to the limit. The gate's word for the first is not repeated: no run proves that.
-LIES = {Verdict.SAFE: "below the limit", Verdict.UNDECIDED: "undecided", Verdict.VIOLATED: "above the limit"}
+LIES = {Decision.SAFE: "below the limit", Decision.UNDECIDED: "undecided", Decision.VIOLATED: "above the limit"}
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.settings import calibrating, reference_half
 from fedaudit.config.attack_registry import plain
-from fedaudit.config.attacks import Matched
+from fedaudit.config.attacks import MatchedSection
 from fedaudit.config.schema import Config, explain
 from fedaudit.config.section import Section
-from fedaudit.config.tear import Tear
+from fedaudit.config.tear import TearSection
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.session import label_only
@@ -222,7 +222,7 @@ def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant
     """The matched filter's options. What is not set follows from the configuration, never from a result.
 
     `promises`: of the defences; None if somebody else trains, of whom it is not known whether they use Adam."""
-    asked, federation = with_variant(config.audit.matched or Matched(), variant), config.federation
+    asked, federation = with_variant(config.audit.matched or MatchedSection(), variant), config.federation
     noisy = [DAMPING[promise.process.unit] for promise in promises or () if promise.process.unit in DAMPING]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
@@ -231,7 +231,7 @@ def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant
 
 def search_options(config: Config, variant: str = "") -> SearchOptions:
     """How the boundary is searched by labels."""
-    asked = with_variant(config.audit.tear or Tear(), variant)
+    asked = with_variant(config.audit.tear or TearSection(), variant)
     return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
 
 

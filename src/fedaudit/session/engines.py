@@ -1,14 +1,14 @@
 """The engines that can train a configured federation. All produce the same rounds; a test compares them."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.federation.sampling import START, up_to
-from fedaudit.federation.secagg import masked
 from fedaudit.session.prepare import Prepared, planned
-from fedaudit.types import Moment, Round, State
+from fedaudit.types import Moment, Round, State, Trained
 
 # (prepared, moment, model) -> the rounds after that moment, starting from that model
 Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
@@ -46,3 +46,17 @@ def as_sent(prepared: Prepared, round: Round) -> Round:
     if not prepared.config.federation.secagg:
         return round
     return masked(round, prepared.settings.shadow.party if prepared.settings.shadow else None)
+
+
+def masked(round: Round, own: str | None = None) -> Round:
+    """The round under secure aggregation, as the server sees it: who took part, but none of their models. A party still
+    sees its `own`.
+
+    Masks cancel in the sum, so training is the same; what a server is left with is the aggregate. The number of
+    examples stays readable, as in Flower's SecAgg+.
+    """
+    sent = {
+        name: trained if name == own else Trained({}, trained.examples, trained.epoch_seconds)
+        for name, trained in round.sent.items()
+    }
+    return replace(round, sent=sent)

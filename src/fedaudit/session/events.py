@@ -18,7 +18,7 @@ class RoundDone:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RoundFinding:
     """What the primary attack of a vantage finds after a round; the error is shared among all rounds and attacks."""
 
     round: int
@@ -49,5 +49,5 @@ class Finished:
     document: Document
 
 
-Event = RoundDone | Finding | Gap | Note | Finished
+Event = RoundDone | RoundFinding | Gap | Note | Finished
 Listener = Callable[[Event], None]

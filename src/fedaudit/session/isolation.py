@@ -48,7 +48,7 @@ from fedaudit.words import with_warnings
 
 
 @dataclass(frozen=True)
-class Scored:
+class PartyScores:
     """An attack on one party: its scores, and what it cost in seconds and in their unit."""
 
     block: Block
@@ -149,7 +149,7 @@ class Isolation:
             entries.append(with_warnings(entry, warnings))
         return entries
 
-    def _scored(self, party: str, attack: BaseAttack) -> Scored:
+    def _scored(self, party: str, attack: BaseAttack) -> PartyScores:
         """Subjects keep their numbers of the whole game, because they may be in several parties. Every attack is
         charged the federation that was trained with the party."""
         auditor = self.auditors[party]
@@ -159,7 +159,7 @@ class Isolation:
             number = whose[self.game.candidates.of_party(party)]
             member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
             block = replace(block, subjects=(member, evaluation, calibration))
-        return Scored(block, self.training[party] + scores.seconds([sight], attack), auditor.panels.unit([sight]))
+        return PartyScores(block, self.training[party] + scores.seconds([sight], attack), auditor.panels.unit([sight]))
 
     def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
         """By party, the model that it ended up with, and the outsiders that it is asked about."""

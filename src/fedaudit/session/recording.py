@@ -120,7 +120,7 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-class Recording:
+class TraceWriter:
     """The trace of a run in progress. If it can no longer be written, `trouble` says why, and the run continues."""
 
     def __init__(self, store: Store, begun: bool):

@@ -24,7 +24,7 @@ from fedaudit.session.prepare import Staged, build, defend, stage
 from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
-from fedaudit.trace.lineage import Entry
+from fedaudit.trace.lineage import RecordedRound
 from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import Store
@@ -178,7 +178,7 @@ def must_measure(store: Store, settings: Settings) -> bool:
     return again
 
 
-def stored(rounds: Sequence[Entry]) -> set[str]:
+def stored(rounds: Sequence[RecordedRound]) -> set[str]:
     """The signals that were measured in any of these rounds, or could not be observed in one."""
     there = {name for entry in rounds for name in entry.names}
     return there.union(*(names for entry in rounds for names in entry.unobserved.values()))

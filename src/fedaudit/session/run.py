@@ -15,7 +15,7 @@ from fedaudit.session.about import About
 from fedaudit.session.engines import Engine, rounds
 from fedaudit.session.events import Event, Listener, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.recording import Recording, Tell, check_config, continued
+from fedaudit.session.recording import Tell, TraceWriter, check_config, continued
 from fedaudit.session.session import Session, nobody
 from fedaudit.trace.checksums import JOURNAL
 from fedaudit.trace.manifest import RUN, is_former, load_manifest
@@ -69,7 +69,7 @@ def run(
 def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody) -> Iterator[Session]:
     """A session that watches what was prepared, and records it in `out`."""
     about = About.configured(out.name, prepared.config, prepared.dataset, prepared.promises)
-    with Recording.start(out, manifest(prepared, about), force) as recording:
+    with TraceWriter.start(out, manifest(prepared, about), force) as recording:
         yield Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
 
 

@@ -30,8 +30,8 @@ from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
 from fedaudit.results.schema import plain, read
 from fedaudit.session.about import About
-from fedaudit.session.events import Event, Finding, Finished, Gap, Listener, Note, RoundDone
-from fedaudit.session.recording import Recording, feed, unbroken
+from fedaudit.session.events import Event, Finished, Gap, Listener, Note, RoundDone, RoundFinding
+from fedaudit.session.recording import TraceWriter, feed, unbroken
 from fedaudit.trace import checksums
 from fedaudit.trace.checksums import unchecked
 from fedaudit.trace.lineage import Place
@@ -71,7 +71,7 @@ class Session:
     def __init__(
         self,
         auditor: Auditor | None,
-        trace: Recording | None = None,
+        trace: TraceWriter | None = None,
         about: About | None = None,
         *,
         strict: bool = False,
@@ -265,7 +265,7 @@ class Session:
             for vantage, model in self.auditor.settings.watched():
                 for said in self.auditor.after(round.index, vantage, model)[:1]:
                     if said.primary:
-                        self.listen(Finding(round.index, vantage, said.attack, model, said.estimates))
+                        self.listen(RoundFinding(round.index, vantage, said.attack, model, said.estimates))
         self.listen(RoundDone(round.moment, self.auditor.settings.rounds))
 
     # ------------------------------------------------------------------ the end

@@ -25,7 +25,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import refuse_foreign, refuse_links, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
-from fedaudit.results.study import CELLS, COMPLETE, Entry, Outcome, StudyFile
+from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
 from fedaudit.session.recording import differing
 from fedaudit.session.run import Progress, ended, opened, run
 from fedaudit.session.workers import News, Tell, reason, work
@@ -76,7 +76,7 @@ def begun(study: Study, out: Path) -> StudyFile:
         groups = list(before.groups)
     known = {name for group in groups for name in group}
     groups += grouped([cell for cell in study.cells if cell.name not in known])
-    cells = [Entry(cell.name, cell.overrides) for cell in study.cells]
+    cells = [ListedCell(cell.name, cell.overrides) for cell in study.cells]
     file = StudyFile(results.SCHEMA, study.base.as_dict(), study.grid, cells, groups)
     results.save_file(file, out)
     return file

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedaudit.stats.anytime import Claim, Probes, anytime_curve, anytime_epsilon
+    from fedaudit.stats.anytime import Probes, RoundClaim, anytime_curve, anytime_epsilon
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import Block, design_effect
     from fedaudit.stats.calibration import needed_for_lower_end, needed_for_value, tied_share
@@ -29,9 +29,9 @@ _HOME = {
     "Band": "bands",
     "Block": "blocks",
     "Bonferroni": "epsilon",
-    "Claim": "anytime",
     "Explicit": "epsilon",
     "Probes": "anytime",
+    "RoundClaim": "anytime",
     "Split": "epsilon",
     "accuracy_difference": "called",
     "anytime_curve": "anytime",
@@ -66,9 +66,9 @@ __all__ = [
     "Band",
     "Block",
     "Bonferroni",
-    "Claim",
     "Explicit",
     "Probes",
+    "RoundClaim",
     "Split",
     "accuracy_difference",
     "anytime_curve",

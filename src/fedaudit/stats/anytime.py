@@ -120,7 +120,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Claim:
+class RoundClaim:
     """What is claimed of each round: it is (epsilon, delta)-DP for the user whose coin is guessed."""
 
     epsilon: float

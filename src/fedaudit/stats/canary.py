@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special, stats
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.anytime import Claim, Probes
+from fedaudit.stats.anytime import Probes, RoundClaim
 from fedaudit.stats.epsilon import Bonferroni, proved_epsilon
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon
 from fedaudit.stats.intervals import clopper_pearson
@@ -136,7 +136,7 @@ def rounds_needed(
     claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95, power: float = POWER
 ) -> int | None:
     """Of canaries that run: rounds until the e-process refutes the claim. None: MOST_ROUNDS are not enough."""
-    claim = Claim(_claimed(claimed_noise, true_noise, delta), delta)
+    claim = RoundClaim(_claimed(claimed_noise, true_noise, delta), delta)
     rng, rounds = np.random.default_rng(0), np.arange(MOST_ROUNDS)
     ends = []
     for _ in range(_AUDITS):

@@ -10,7 +10,7 @@ from fedaudit.stats.ranking import parts_of, pool
 
 
 @dataclass(frozen=True)
-class Difference:
+class PartyDifference:
     """A party's AUC minus that of all others pooled; the intervals of all parties hold together."""
 
     party: str
@@ -24,7 +24,7 @@ class Difference:
         return self.own - self.others
 
 
-def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> list[Difference]:
+def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> list[PartyDifference]:
     """One difference for each party that has members and evaluation non-members, the error shared equally among them.
 
     The interval of a difference follows from the two AUCs' own (Zou and Donner's MOVER), so it keeps its width at
@@ -46,5 +46,5 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
         below = np.hypot(own.value - own_low, high - others.value)
         above = np.hypot(own_high - own.value, others.value - low)
         value = own.value - others.value
-        found.append(Difference(name, own.value, others.value, value - float(below), value + float(above)))
+        found.append(PartyDifference(name, own.value, others.value, value - float(below), value + float(above)))
     return found

@@ -60,7 +60,7 @@ def delong_variance(by_member: Floats, by_nonmember: Floats) -> float:
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockAuc:
     """The AUC of one block, and what is needed to pool it with others."""
 
     value: float
@@ -73,13 +73,13 @@ class Part:
     worst: Bools  # the records most easily misplaced: a tenth of the members, a tenth of the others
 
 
-def parts_of(blocks: Sequence[Block]) -> list[Part]:
+def parts_of(blocks: Sequence[Block]) -> list[BlockAuc]:
     """Each of these blocks has members and evaluation non-members."""
     names = [None if b.subjects is None else np.concatenate(b.subjects[:2]) for b in blocks]
     return [_part(block, whose) for block, whose in zip(blocks, numbered(names), strict=True)]
 
 
-def _part(block: Block, whose: Ints | None) -> Part:
+def _part(block: Block, whose: Ints | None) -> BlockAuc:
     by_member, by_nonmember = placements(block.members, block.evaluation)
     m, n = len(by_member), len(by_nonmember)
     naive = delong_variance(by_member, by_nonmember)
@@ -88,7 +88,7 @@ def _part(block: Block, whose: Ints | None) -> Part:
         influence *= _without_oneself(whose, m)
     worst = np.concatenate([lowest(block.members, 0.1), lowest(-block.evaluation, 0.1)])
     tied = _tied(block.members, block.evaluation)
-    return Part(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, tied, worst)
+    return BlockAuc(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, tied, worst)
 
 
 def _tied(members: Floats, nonmembers: Floats) -> float:
@@ -143,7 +143,7 @@ class Pooled:
         return guaranteed_ends(self.value, self.comparisons, alpha)
 
 
-def pool(parts: Sequence[Part]) -> Pooled:
+def pool(parts: Sequence[BlockAuc]) -> Pooled:
     """With subjects, the variance is Obuchowski's: over whole subjects, in all blocks and on both sides together. How
     many records tie is then known of few people only, and lowers nothing."""
     pairs = np.array([m * n for m, n in (part.size for part in parts)], dtype=float)
@@ -171,7 +171,7 @@ def _cubes(influence: Floats) -> float:
     return float(np.sum(np.sort(influence) ** 3))
 
 
-def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:
+def _people(weighed: Sequence[tuple[float, BlockAuc]]) -> float | None:
     """Effective subjects, each record with its weight in the pooled AUC."""
     known = [(part.whose, part.size, weight) for weight, part in weighed if part.whose is not None]
     if not any(part.of_several for _, part in weighed):
@@ -183,7 +183,7 @@ def _people(weighed: Sequence[tuple[float, Part]]) -> float | None:
     return effective_subjects([members, nonmembers], [of_members, of_nonmembers])
 
 
-def _worth(parts: Sequence[Part]) -> list[tuple[float, float]]:
+def _worth(parts: Sequence[BlockAuc]) -> list[tuple[float, float]]:
     """The sizes divided by the design effects of the worst tenths."""
     spreads = []
     for side in (0, 1):

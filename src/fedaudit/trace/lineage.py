@@ -22,7 +22,7 @@ class Delivered:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedRound:
     """One recorded round. Models are named by their digests."""
 
     round: int
@@ -49,7 +49,7 @@ class Entry:
 class Place:
     """Where a delivered round belongs: it is known, it continues the current branch, or it opens another."""
 
-    known: Entry | None = None
+    known: RecordedRound | None = None
     opens: bool = False
     origin: int | None = None  # the round whose aggregate it starts from; 0: the first broadcast; None: unknown
 
@@ -58,9 +58,9 @@ class Lineage:
     """All recorded rounds, and the branch that leads to the newest one. Built by applying the journal's events."""
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[int, Moment], Entry] = {}
-        self.current: dict[int, Entry] = {}
-        self.probes: dict[Moment, Entry] = {}  # of the current branch
+        self.entries: dict[tuple[int, Moment], RecordedRound] = {}
+        self.current: dict[int, RecordedRound] = {}
+        self.probes: dict[Moment, RecordedRound] = {}  # of the current branch
         self.conflicts: set[tuple[int, Moment, Key, str]] = set()
         self.branch = 0
         self.resumed: list[int] = []
@@ -77,7 +77,7 @@ class Lineage:
         return max([Moment(self.newest), *self.probes])
 
     @property
-    def released(self) -> Entry | None:
+    def released(self) -> RecordedRound | None:
         """The last round of the current branch whose result was kept."""
         return max(
             (e for e in self.current.values() if e.commit and e.aggregate != UNSEEN_DIGEST),
@@ -131,7 +131,7 @@ class Lineage:
             self.ended = event
 
     def _round(self, event: Mapping[str, Any]) -> None:
-        entry = Entry(
+        entry = RecordedRound(
             int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
             {name: Delivered(**sent) for name, sent in event["parties"].items()},
             event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
@@ -146,7 +146,7 @@ class Lineage:
         else:
             self.current[entry.round] = entry
 
-    def _open(self, entry: Entry, origin: int | None) -> None:
+    def _open(self, entry: RecordedRound, origin: int | None) -> None:
         last = entry.round - 1 if origin is None else min(origin, entry.round - 1)
         left_out = sorted(r for r in self.current if r > last)
         self._note(warning("went-back", round=entry.round, origin=origin, left_out=left_out))

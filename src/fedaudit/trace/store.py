@@ -26,7 +26,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import Lock, refuse_links, sweep, write_atomically
 from fedaudit.trace import checksums, journal
 from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.lineage import Delivered, Entry, Lineage
+from fedaudit.trace.lineage import Delivered, Lineage, RecordedRound
 from fedaudit.trace.manifest import RUN, SCHEMA, Manifest, load_manifest
 from fedaudit.trace.segments import (
     UNSEEN_DIGEST,
@@ -122,7 +122,7 @@ class Store:
         place = self.lineage.place(round.moment, broadcast, aggregate)
         if place.known:
             return self._again(place.known, round, sent)
-        entry = Entry(
+        entry = RecordedRound(
             round.index,
             self.lineage.branch + place.opens,
             round.commit,
@@ -167,7 +167,7 @@ class Store:
         packed = None if right is None else base64.b64encode(np.packbits(right).tobytes()).decode()
         self._record({"event": "ended", "round": self.lineage.newest, "status": status, "right": packed})
 
-    def _again(self, known: Entry, round: Round, sent: Mapping[str, Delivered]) -> Outcome:
+    def _again(self, known: RecordedRound, round: Round, sent: Mapping[str, Delivered]) -> Outcome:
         """The same round again: what is the same is ignored, what is new is added, what differs is kept separately."""
         outcome: Outcome = "repeated"
         for name, delivered in sent.items():
@@ -191,7 +191,7 @@ class Store:
                 outcome = "changed"
         return outcome
 
-    def _write_models(self, entry: Entry, round: Round) -> None:
+    def _write_models(self, entry: RecordedRound, round: Round) -> None:
         if not self.snapshots:
             if round.commit and round.aggregate:
                 self._write(self._newest_file(entry), pack_state(round.aggregate))
@@ -226,12 +226,12 @@ class Store:
 
     # ------------------------------------------------------------------ reading
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RecordedRound]:
         """The rounds that lead to the newest one, and their probes, in order."""
         found = [*self.lineage.current.values(), *self.lineage.probes.values()]
         return sorted(found, key=lambda entry: entry.moment)
 
-    def observation(self, entry: Entry) -> Observation | None:
+    def observation(self, entry: RecordedRound) -> Observation | None:
         """What was measured in a round, bit for bit. Raises DamagedError if the file is not what was written."""
         if entry.signals is None:
             return None
@@ -246,7 +246,7 @@ class Store:
             of[key] = replace(measured, unobserved=unobserved, layers=layers, spent=spent)
         return Observation(entry.round, of, entry.probe)
 
-    def round(self, entry: Entry) -> Round:
+    def round(self, entry: RecordedRound) -> Round:
         """A round as it was exchanged. Needs snapshots; raises DamagedError when they are not what was written."""
         sent = {
             name: Trained(self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds)
@@ -325,23 +325,23 @@ class Store:
 
     # ------------------------------------------------------------------ names of files: never taken from the journal
 
-    def _name(self, entry: Entry) -> str:
+    def _name(self, entry: RecordedRound) -> str:
         probe = f"-probe{int(entry.probe):05d}" if entry.probe else ""
         return f"{int(entry.round):05d}{probe}" + (f".{int(entry.branch)}" if entry.branch else "")
 
-    def _signals_file(self, entry: Entry) -> Path:
+    def _signals_file(self, entry: RecordedRound) -> Path:
         return self.directory / SIGNALS / f"{self._name(entry)}.parquet"
 
-    def _newest_file(self, entry: Entry) -> Path:
+    def _newest_file(self, entry: RecordedRound) -> Path:
         return self.directory / f"model-{self._name(entry)}.safetensors"
 
-    def _round_file(self, entry: Entry, what: str) -> Path:
+    def _round_file(self, entry: RecordedRound, what: str) -> Path:
         return self.directory / ROUNDS / self._name(entry) / f"{what}.safetensors"
 
-    def _model_file(self, entry: Entry, party: str) -> Path:
+    def _model_file(self, entry: RecordedRound, party: str) -> Path:
         return self._round_file(entry, f"party-{safe_name(party)}")
 
-    def _holder_of(self, model: str) -> Entry | None:
+    def _holder_of(self, model: str) -> RecordedRound | None:
         """A kept round whose aggregate is this model."""
         kept = (e for e in self.lineage.entries.values() if e.kept and model != UNSEEN_DIGEST)
         return next((e for e in kept if e.aggregate == model), None)

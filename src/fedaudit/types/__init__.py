@@ -29,7 +29,7 @@ from fedaudit.types.game import (
     Observation,
     Role,
     Stored,
-    Training,
+    TrainedRecords,
     Truth,
     Vantage,
 )
@@ -97,7 +97,7 @@ __all__ = [
     "Task",
     "Tone",
     "Trained",
-    "Training",
+    "TrainedRecords",
     "Truth",
     "Unit",
     "Vantage",

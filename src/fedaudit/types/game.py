@@ -97,7 +97,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainedRecords:
     """Records that are trained on, and by which party."""
 
     rows: Records
@@ -111,7 +111,7 @@ class Game:
 
     candidates: Candidates
     truth: Truth
-    training: Training | None = None
+    training: TrainedRecords | None = None
 
     def members(self, party: str) -> Records:
         """The records that an honest party trains on."""

@@ -9,7 +9,7 @@ from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.gradients import LayerAttack
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.reductions import Mean
-from fedaudit.config.schema import Audit, parse
+from fedaudit.config.schema import AuditSection, parse
 from fedaudit.errors import FedauditError
 from fedaudit.session import adversaries as adversary
 from fedaudit.session.prepare import prepare
@@ -18,7 +18,7 @@ from tests.worlds import config, watch
 
 
 def fuse(*names: str, weights: tuple[float, ...] | None = None) -> Fusion:
-    return Fusion(names or None, weights).configured(Audit())
+    return Fusion(names or None, weights).configured(AuditSection())
 
 
 def series(rounds: int = 8, n: int = 40, columns: int = 4) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks.base import Evidence
-from fedaudit.adversary.attacks.peers import FedMIA, Source
+from fedaudit.adversary.attacks.peers import CosineMargin, FedMIA
 from fedaudit.errors import FedauditError
 from fedaudit.questions.source.judge import naming
 from fedaudit.results.document import SCHEMA_FILE, Document
@@ -32,7 +32,7 @@ def tables(rounds: int = 6, n: int = 30, parties: int = 4) -> Floats:
     return values
 
 
-def observed(attack: FedMIA | Source, series: Floats) -> Floats:
+def observed(attack: FedMIA | CosineMargin, series: Floats) -> Floats:
     """Scores after all rounds; fitted on the first ten records."""
     reduction = attack.reduce(series.shape[1])
     for index, now in enumerate(series):
@@ -57,7 +57,7 @@ def test_fedmia_is_the_mean_distance_above_the_others() -> None:
 def test_source_names_whoever_has_the_largest_mean() -> None:
     series = tables()
     means = np.nanmean(series[:, :, :, 1], axis=0)
-    scores = observed(Source(), series)
+    scores = observed(CosineMargin(), series)
     assert np.array_equal(scores > 0, means.argmax(axis=1) == 0)
     assert scores == pytest.approx(means[:, 0] - means[:, 1:].max(axis=1), abs=1e-12)
 
@@ -67,7 +67,7 @@ def test_two_parties_have_no_spread_and_one_has_no_peers() -> None:
     assert observed(FedMIA(), pair) == pytest.approx(pair[0, :, 0, 1] - pair[0, :, 1, 1])
     alone = np.where(np.arange(2)[None, None, :, None] == 0, pair, np.nan)
     assert np.isnan(observed(FedMIA(), alone)).all()
-    assert np.isnan(observed(Source(), alone)).all()
+    assert np.isnan(observed(CosineMargin(), alone)).all()
 
 
 def test_every_party_has_its_place() -> None:
@@ -197,7 +197,7 @@ def test_only_a_server_sees_the_peers() -> None:
 def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
 
-    def fit(self: Source, evidence: Evidence) -> Source:
+    def fit(self: CosineMargin, evidence: Evidence) -> CosineMargin:
         assert evidence.nonmembers is not None
         rows.append(len(evidence.nonmembers))
         return replace(self, layer=0)
@@ -205,8 +205,8 @@ def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monk
     prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["loss", "source"]}))
     watch(prepared)
     panels = prepared.auditor.panels.local
-    (attack,) = [a for a in prepared.settings.attacks if isinstance(a, Source)]
-    monkeypatch.setattr(Source, "fit", fit)
+    (attack,) = [a for a in prepared.settings.attacks if isinstance(a, CosineMargin)]
+    monkeypatch.setattr(CosineMargin, "fit", fit)
     for party in (None, "party-1"):
         naming(attack, panels, party, 0.95)
     assert rows == [sum(int(panel.reference.sum()) for panel in panels.values())] * 2

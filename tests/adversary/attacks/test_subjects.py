@@ -11,7 +11,7 @@ from fedaudit.adversary.attacks.reference import Beside
 from fedaudit.adversary.attacks.subjects import SubjectLoss, SubjectRounds, best_threshold, shares
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.updates import FILTER, STRENGTH
-from fedaudit.config.schema import Audit
+from fedaudit.config.schema import AuditSection
 from fedaudit.types import Floats, Moment
 
 OUTSIDE = "outside-plain-reference-loss"
@@ -45,7 +45,7 @@ def test_attack_contract(name: str) -> None:
 
 def test_the_default_ones_are_chosen_in_a_game_about_people() -> None:
     expected = list(DEFAULTS["subject"])
-    assert [attack.name for attack in choose(None, Audit(unit="subject"))] == expected
+    assert [attack.name for attack in choose(None, AuditSection(unit="subject"))] == expected
     assert not set(expected) & {attack.name for attack in choose(None)}
 
 

@@ -7,11 +7,11 @@ import pytest
 from scipy import special
 
 from fedaudit.adversary.shadow import References
-from fedaudit.adversary.shadow.bank import Group, draw_inside, soft_targets
+from fedaudit.adversary.shadow.bank import ReferenceModels, draw_inside, soft_targets
 from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.vantage import View
-from fedaudit.data.reserve import reserve
+from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
@@ -115,14 +115,14 @@ def test_a_round_that_is_broken_off_leaves_the_bank_as_it_was(monkeypatch: pytes
     first, second, *_ = (global_view(round, prepared.task) for round in rounds(prepared))
     for bank in (disturbed, undisturbed):
         bank.answers(signals, first, 0)
-    learn = Group.learn
+    learn = ReferenceModels.learn
 
-    def stop_at_the_second_party(self: Group, view: View, alpha: float) -> None:
+    def stop_at_the_second_party(self: ReferenceModels, view: View, alpha: float) -> None:
         learn(self, view, alpha)
         if self.whose == "party-1":
             raise Stop
 
-    monkeypatch.setattr(Group, "learn", stop_at_the_second_party)
+    monkeypatch.setattr(ReferenceModels, "learn", stop_at_the_second_party)
     with pytest.raises(Stop):
         disturbed.answers(signals, second, 1)
     monkeypatch.undo()

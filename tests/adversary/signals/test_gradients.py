@@ -10,7 +10,7 @@ from torch import nn
 
 from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.signals.gradients import statistics
-from fedaudit.adversary.signals.trial import Trial
+from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.adversary.vantage import GRANTS
 from fedaudit.errors import FedauditError, NotGrantedError
 from fedaudit.learn.tasks import TorchTask, Training, build_task
@@ -122,7 +122,7 @@ def test_models_without_gradients_of_their_own_are_refused() -> None:
         return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3))
 
     task = TorchTask(mixing, 3)
-    trial = Trial(task, task.initial(0), flat_records())
+    trial = SignalTrial(task, task.initial(0), flat_records())
     assert trial.why_not(["loss"]) is None
     assert "depends on the other records of its batch" in str(trial.why_not(["gradient-cosine"]))
 
@@ -131,14 +131,14 @@ def test_gradients_are_checked_once_for_all_attacks(monkeypatch: pytest.MonkeyPa
     """The check compares with a backward pass for each record; it must not be paid once for each attack."""
     checked: list[int] = []
 
-    def verify(*given: Any) -> ghost.Plan:
+    def verify(*given: Any) -> ghost.LayerPlan:
         checked.append(len(given))
         return verified(*given)
 
     verified = ghost.verify
     monkeypatch.setattr(ghost, "verify", verify)
     task = build_task("mlp", (6,), 3, {})
-    trial = Trial(task, task.initial(0), flat_records())
+    trial = SignalTrial(task, task.initial(0), flat_records())
     for names in (["gradient-cosine"], ["gradient-diff", "gradient-norm-all"], ["gradient-cosine"]):
         assert trial.why_not(names) is None
         assert trial.slow(names) is None
@@ -156,11 +156,11 @@ def test_slow_layers_are_announced() -> None:
             return out
 
     task = TorchTask(Scaled, 3)
-    why = Trial(task, task.initial(0), flat_records()).slow(["gradient-cosine"])
+    why = SignalTrial(task, task.initial(0), flat_records()).slow(["gradient-cosine"])
     assert why is not None
     assert "the model itself" in why
     task = build_task("mlp", (6,), 3, {})
-    assert Trial(task, task.initial(0), flat_records()).slow(["gradient-cosine"]) is None
+    assert SignalTrial(task, task.initial(0), flat_records()).slow(["gradient-cosine"]) is None
 
 
 # ------------------------------------------------------------------ known answers

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost, matched
 from fedaudit.adversary.signals.ghost import naive
-from fedaudit.adversary.signals.whitening import Moment, OfFew, Positions, Whitening
+from fedaudit.adversary.signals.whitening import OfFew, Positions, SecondMoment, Whitening
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.adversary.signals.test_ghost import Rows, Then, Twice, losses
@@ -198,7 +198,7 @@ def test_few_vectors_are_inverted_by_woodbury() -> None:
     torch.manual_seed(0)
     few, probe = torch.randn(9, 40).double(), torch.randn(5, 40).double()
     expected = probe @ slow_inverse(few.T @ few / 9, 0.2)
-    found = Moment.of(few).inverse(0.2)
+    found = SecondMoment.of(few).inverse(0.2)
     assert isinstance(found, OfFew)
     assert torch.allclose(found(probe), expected, rtol=1e-9)
 
@@ -323,7 +323,7 @@ def test_known_answer_weights_per_member(n: int, expected: float) -> None:
     for _ in range(60):
         members, others, known = drawn(n), drawn(n), drawn(4000)
         update = (members.b[:, 0].T @ members.a[:, 0])[None]
-        inputs, outputs = (Moment.of(v[:, 0]).side(1e-6) for v in (known.a, known.b))
+        inputs, outputs = (SecondMoment.of(v[:, 0]).side(1e-6) for v in (known.a, known.b))
         by = Whitening.of(inputs, outputs, update, adaptive=False)
         inside, outside = ((p[1][:, 0] / p[0].sqrt()).numpy() for p in (s.statistics(by) for s in (members, others)))
         areas.append(auc([Block(inside, outside, outside)]).value)

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedaudit.adversary.signals.merlin import COPIES, SIGMA
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
-from fedaudit.adversary.signals.trial import Trial
+from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
@@ -125,7 +125,7 @@ class Scaled(nn.Module):
 
 def test_a_model_that_does_not_end_in_a_linear_layer_has_no_gradient_norm() -> None:
     task = TorchTask(Scaled, 3)
-    trial = Trial(task, task.initial(0), records(5, 3))
+    trial = SignalTrial(task, task.initial(0), records(5, 3))
     reason = trial.why_not(["gradient-norm"])
     assert reason is not None
     assert "does not end in a linear layer" in reason
@@ -206,7 +206,7 @@ def test_answers_at_positions_are_held_a_part_at_a_time(monkeypatch: pytest.Monk
 
 def test_tokens_bear_no_noise() -> None:
     task, rows = TorchTask(Sequence, 5), text()
-    trial = Trial(task, task.initial(0), rows)
+    trial = SignalTrial(task, task.initial(0), rows)
     assert "tokens" in str(trial.why_not(["loss", "merlin"]))
     assert trial.why_not(["loss", "gradient-norm", "gradient-cosine"]) is None
 

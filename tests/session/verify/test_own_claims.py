@@ -15,8 +15,8 @@ from fedaudit.defences.dp_fedavg import Clip
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
-from fedaudit.federation.secagg import masked
 from fedaudit.federation.simulate import federate
+from fedaudit.session.engines import masked
 from fedaudit.session.run import run
 from fedaudit.session.verify import Check, verify, verify_rounds
 from fedaudit.stats.gaussian import gaussian_epsilon

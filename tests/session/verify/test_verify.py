@@ -20,8 +20,8 @@ from fedaudit.federation.sampling import plans as sampled
 from fedaudit.federation.simulate import Trainer, average, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.session.run import run
-from fedaudit.session.verify import Check, Claim, Declared, Watched, check, from_trace, verify, verify_rounds
-from fedaudit.session.verify.evidence import Evidence, from_probe
+from fedaudit.session.verify import Check, Claim, CountingTask, Declared, check, from_trace, verify, verify_rounds
+from fedaudit.session.verify.evidence import Observations, from_probe
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Records, Round, State, Trained
 
@@ -228,12 +228,12 @@ def test_D7_T26_a_fixed_number_of_parties_is_not_poisson() -> None:
 def test_D7_T26_batches_inside_a_party_are_watched() -> None:
     state, rows, quarter = task().initial(0), records(0, 64), Training("sgd", 1e-6, 10, 16)
     claim = Claim(central(where="gradient", unit="record", sampler="poisson", rate=0.25, denominator=None), ROUNDS)
-    coins, shuffled = Watched(task()), Watched(task())
+    coins, shuffled = CountingTask(task()), CountingTask(task())
     DPSGD(CLIP, NOISE)(coins, state, rows, quarter, np.random.default_rng(0))  # type: ignore[arg-type]
     shuffled.fit(shuffled.fresh(state), rows, quarter, np.random.default_rng(0))
     for watched, fails in ((coins, False), (shuffled, True)):
         assert len(watched.sizes) == 40
-        seen = Evidence(batches=watched.sizes, drawn_from=(64, 0.25))
+        seen = Observations(batches=watched.sizes, drawn_from=(64, 0.25))
         assert ("D7" in failed(check(claim, seen))) is fails
 
 

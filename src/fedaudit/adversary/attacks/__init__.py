@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.making import made
 from fedaudit.config.attack_registry import ATTACKS, BLIND
-from fedaudit.config.schema import Audit
+from fedaudit.config.schema import AuditSection
 from fedaudit.errors import FedauditError
 from fedaudit.types import Unit
 
@@ -24,10 +24,10 @@ DEFAULTS: dict[Unit, tuple[str, ...]] = {
 }
 
 
-def choose(names: Iterable[str] | None, audit: Audit | None = None) -> list[BaseAttack]:
+def choose(names: Iterable[str] | None, audit: AuditSection | None = None) -> list[BaseAttack]:
     """The named attacks, or the default ones, with what [audit] says of them. `blind` is left out, because the auditor
     runs it itself."""
-    audit = audit or Audit()
+    audit = audit or AuditSection()
     wanted = DEFAULTS[audit.unit or "record"] if names is None else tuple(dict.fromkeys(names))
     chosen = [made(name, audit) for name in wanted if name != BLIND]
     called = [attack.name for attack in chosen]

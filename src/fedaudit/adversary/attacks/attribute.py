@@ -24,7 +24,7 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import Evidence, FittedOn, OneSignal
 from fedaudit.adversary.attacks.series import train_classifier
-from fedaudit.adversary.reductions import Table
+from fedaudit.adversary.reductions import WholeSeries
 from fedaudit.adversary.signals.attribute import SIGNAL
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.types import Floats, Ints
@@ -39,14 +39,14 @@ ATTRIBUTE = "attribute"  # `[audit.attribute]` asks for this attack
     brief="guesses a hidden attribute of members",
 )
 @dataclass(frozen=True)
-class Attribute(OneSignal):
+class AttributeGuess(OneSignal):
     signal: ClassVar[str] = SIGNAL
     trained: Classifier | None = field(default=None, compare=False, repr=False)
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("shadow",)
     question: ClassVar[str] = "attribute"
 
-    def reduce(self, n: int) -> Table:
-        return Table(self.signal, n)
+    def reduce(self, n: int) -> WholeSeries:
+        return WholeSeries(self.signal, n)
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records, whose values it knows."""

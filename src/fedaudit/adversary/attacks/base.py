@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.config.attack_registry import called, plain
-from fedaudit.config.schema import Audit
+from fedaudit.config.schema import AuditSection
 from fedaudit.types import Floats, Grant, Vantage
 
 Gather = Literal["mean", "sorted"]
@@ -97,7 +97,7 @@ class BaseAttack:
         of_signals = frozenset[Grant]().union(*(NEEDS.get(plain(signal), frozenset()) for signal in self.signals))
         return of_signals | {Grant.EVERY_ROUND} if self.every_round else of_signals
 
-    def configured(self, audit: Audit) -> Self:
+    def configured(self, audit: AuditSection) -> Self:
         """The same with what [audit] says where its own options say nothing."""
         return self
 

@@ -38,17 +38,17 @@ class Fusion(BaseAttack):
     """A weighted sum of standardised scores. `parts` and `shares` are the attacks and their weights that were decided
     on; `centre` and `spread` belong to the fitted copy."""
 
-    attacks: tuple[str, ...] | None = option_of(schema.Fusion, "attacks")
-    weights: tuple[float, ...] | None = option_of(schema.Fusion, "weights")
+    attacks: tuple[str, ...] | None = option_of(schema.FusionSection, "attacks")
+    weights: tuple[float, ...] | None = option_of(schema.FusionSection, "weights")
     parts: tuple[BaseAttack, ...] = ()
     shares: tuple[float, ...] = ()
     centre: tuple[float, ...] | None = None
     spread: tuple[float, ...] | None = None
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("nonmembers",)
 
-    def configured(self, audit: schema.Audit) -> Self:
+    def configured(self, audit: schema.AuditSection) -> Self:
         """With equal weights unless given."""
-        asked = audit.fusion if self.attacks is None else schema.Fusion(attacks=self.attacks)
+        asked = audit.fusion if self.attacks is None else schema.FusionSection(attacks=self.attacks)
         names, weights = asked.attacks, self.weights or asked.weights or (1.0,) * len(asked.attacks)
         if len(weights) != len(names):
             what = f"fusion: {len(weights)} weights for {len(names)} attacks"
@@ -92,7 +92,7 @@ def known(scores: Floats) -> Floats:
     return scores[defined] if defined.any() else scores
 
 
-def _part(name: str, audit: schema.Audit) -> BaseAttack:
+def _part(name: str, audit: schema.AuditSection) -> BaseAttack:
     """One of the attacks that are added up. It must be able to score known non-members after any round."""
     part = made(name, audit)
     if isinstance(part, Fusion) or part.question not in ("record", "source"):

@@ -72,7 +72,7 @@ def least_varying(reference: Floats) -> int:
 
 @ATTACKS.register("gradient-norm-all", "norm of the record's gradient over all layers, small for members")
 @dataclass(frozen=True)
-class GradientNorm(OneSignal):
+class WholeGradientNorm(OneSignal):
     """Minus the norm of the whole gradient, mean over the rounds."""
 
     signal: ClassVar[str] = "gradient-norm-all"

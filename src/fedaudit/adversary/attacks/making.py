@@ -13,25 +13,25 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.config.attack_registry import (
     ATTACKS,
     STAND_IN,
-    OwnOptions,
+    OwnAttackOptions,
     arguments,
     options_of,
 )
 from fedaudit.config.code import imported
 from fedaudit.config.registry import Options
-from fedaudit.config.schema import Audit, explain
+from fedaudit.config.schema import AuditSection, explain
 from fedaudit.errors import OF_OTHERS, FedauditError
 
-ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnOptions)(imported)
+ATTACKS.register(STAND_IN, "your own: a class of attacks, or a function that returns one", OwnAttackOptions)(imported)
 
 
-def made(name: str, audit: Audit | None = None) -> BaseAttack:
+def made(name: str, audit: AuditSection | None = None) -> BaseAttack:
     """The attack that a name stands for: a short form, or a name with options. What these do not set is as [audit]
     says, or as it is by default. Nobody may take a name of ours."""
     try:
         entry, options = ATTACKS.understood(name)
         make = entry.make
-        if isinstance(options, OwnOptions):
+        if isinstance(options, OwnAttackOptions):
             make = imported(options.name, "attack-import")
             options = options_of(make).model_validate({**options.options, "name": options.name})
     except ValidationError as error:
@@ -40,7 +40,7 @@ def made(name: str, audit: Audit | None = None) -> BaseAttack:
     owner, _ = ATTACKS.short_forms.get(attack.name, (entry, None))
     if owner is not entry:
         raise FedauditError("attack-name", f"{name!r} is called {attack.name!r}, like one of ours", "Rename it.")
-    return attack.configured(audit or Audit())
+    return attack.configured(audit or AuditSection())
 
 
 def _checked(name: str, make: Any, options: Options) -> BaseAttack:

@@ -29,8 +29,8 @@ from fedaudit.adversary.reductions import Kept, Last, Mean, Weighted
 from fedaudit.adversary.signals.updates import BEFORE, FILTER, HESSIAN, PEER, PROJECTION, STRENGTH, Fit
 from fedaudit.adversary.signals.variants import variant_of
 from fedaudit.config.attack_registry import ATTACKS, option_of
-from fedaudit.config.attacks import Matched
-from fedaudit.config.schema import Audit
+from fedaudit.config.attacks import MatchedSection
+from fedaudit.config.schema import AuditSection
 from fedaudit.types import Floats, Moment
 
 
@@ -39,12 +39,12 @@ class UpdateAttack(OneSignal):
     """One signal of the update, mean over the rounds. Known non-members that the whitening is fitted on set no
     threshold. `whitened_on`: what [audit.matched] says about that."""
 
-    fit_on: Fit | None = option_of(Matched, "fit")
-    damping: Literal["auto"] | float | None = option_of(Matched, "damping")
-    layer: str | None = option_of(Matched, "layer")
+    fit_on: Fit | None = option_of(MatchedSection, "fit")
+    damping: Literal["auto"] | float | None = option_of(MatchedSection, "damping")
+    layer: str | None = option_of(MatchedSection, "layer")
     whitened_on: Fit = "all"
 
-    def configured(self, audit: Audit) -> Self:
+    def configured(self, audit: AuditSection) -> Self:
         return replace(self, whitened_on=audit.matched.fit) if audit.matched else self
 
     @property

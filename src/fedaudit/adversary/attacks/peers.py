@@ -119,7 +119,7 @@ class AbovePeers(Kept):
     brief="which party held the record",
 )
 @dataclass(frozen=True)
-class Source(PeerAttack):
+class CosineMargin(PeerAttack):
     """By how much the target's mean cosine exceeds the largest of the others'."""
 
     question: ClassVar[str] = "source"

@@ -41,8 +41,8 @@ from fedaudit.adversary.attacks.trajectory import SIGN, Followed, Slope
 from fedaudit.adversary.reductions import Kept, Last
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of
-from fedaudit.config.attacks import Reference
-from fedaudit.config.schema import Audit
+from fedaudit.config.attacks import ReferenceSection
+from fedaudit.config.schema import AuditSection
 from fedaudit.errors import FedauditError
 from fedaudit.types import Bools, Floats, Moment, Stored
 
@@ -159,10 +159,10 @@ class Gaussians(ReferenceAttack):
     [audit.reference] says."""
 
     outside: bool = option(False, OUTSIDE)
-    variance: Variance | None = option_of(Reference, "variance")
+    variance: Variance | None = option_of(ReferenceSection, "variance")
     spread: Variance = "shared"
 
-    def configured(self, audit: Audit) -> Self:
+    def configured(self, audit: AuditSection) -> Self:
         return replace(self, spread=audit.reference.spread)
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:
@@ -227,7 +227,7 @@ class LiRA(Gaussians):
 @dataclass(frozen=True)
 class Distillation(ReferenceAttack):
     fraction: bool = option(False, "the share of the models with a larger loss, instead of a distance from them")
-    variance: Variance | None = option_of(Reference, "variance")
+    variance: Variance | None = option_of(ReferenceSection, "variance")
     spread: Variance = "shared"
     bank: ClassVar[str] = "distilled-reference"
 
@@ -235,7 +235,7 @@ class Distillation(ReferenceAttack):
         if self.fraction and self.variance:
             raise FedauditError("attack-options", "distillation: a fraction has no variance", "Leave out one of them.")
 
-    def configured(self, audit: Audit) -> Self:
+    def configured(self, audit: AuditSection) -> Self:
         return replace(self, spread=audit.reference.spread)
 
     def compare(self, target: Floats, references: Floats, inside: Bools) -> Floats:

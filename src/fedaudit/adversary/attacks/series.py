@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
-from fedaudit.adversary.reductions import Table
+from fedaudit.adversary.reductions import WholeSeries
 from fedaudit.config.attack_registry import ATTACKS, Short, option
 from fedaudit.types import Floats
 
@@ -69,8 +69,8 @@ class Series(BaseAttack):
     def signals(self) -> tuple[str, ...]:
         return (self.signal,)
 
-    def reduce(self, n: int) -> Table:
-        return Table(self.signal, n)
+    def reduce(self, n: int) -> WholeSeries:
+        return WholeSeries(self.signal, n)
 
     def fit(self, evidence: Evidence) -> Self:
         """A copy trained on the adversary's own records: their series, and which of them the shadow was trained on."""

@@ -54,7 +54,7 @@ SIZES = ((3, 40), (6, 40), (6, 100))  # leaves and trees that are compared
 class TaughtAttack(BaseAttack):
     """An attack by the first party, with a threshold fixed on its own records."""
 
-    own: int | None = option_of(tear.Tear, "own")
+    own: int | None = option_of(tear.TearSection, "own")
     threshold: float | None = field(default=None, compare=False)
     by_first_party: ClassVar[bool] = True
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("own",)
@@ -103,7 +103,7 @@ class LastRight(Rights):
     brief="whether the label is right under the last model",
 )
 @dataclass(frozen=True)
-class Gap(TaughtAttack):
+class GapAttack(TaughtAttack):
     every_round: ClassVar[bool] = False
     deferred: ClassVar[bool] = True
 
@@ -173,9 +173,9 @@ class Distances(Kept):
 class SearchAttack(TaughtAttack):
     """An attack on distances to decision boundaries. Its options are those of the search."""
 
-    queries: int | None = option_of(tear.Tear, "queries")
-    targets: int | Literal["all"] | None = option_of(tear.Tear, "targets")
-    bounds: tuple[float, float] | None = option_of(tear.Tear, "bounds")
+    queries: int | None = option_of(tear.TearSection, "queries")
+    targets: int | Literal["all"] | None = option_of(tear.TearSection, "targets")
+    bounds: tuple[float, float] | None = option_of(tear.TearSection, "bounds")
 
     @property
     def signals(self) -> tuple[str, ...]:

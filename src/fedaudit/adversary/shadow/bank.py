@@ -13,7 +13,7 @@
 Three choices that the paper leaves open: a reference starts as the federation's initial model; its optimiser is fresh
 in every round, as a party's is; KL takes the target's answer as the truth, at temperature 1.
 
-An adversary who knows that the parties train under DP-SGD may train its references in the same way (`defended`): with
+An adversary who knows that the parties train under DP-SGD may train its references in the same way (`Defended`): with
 the parties' own defence, the same clipping, noise multiplier and batch size, and the same soft labels.
 
 There are two adversaries. *Informed*: the party audits itself, with models trained on its own records. No real
@@ -24,22 +24,24 @@ halves of an adversary's own data, in which no candidate occurs.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import special
+from torch import nn
 
-from fedaudit.adversary.shadow.defended import Defended
 from fedaudit.adversary.shadow.references import References
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
 from fedaudit.adversary.vantage import View
+from fedaudit.defences.slots import Gradient
 from fedaudit.errors import FedauditError
 from fedaudit.learn.arrays import tensor
-from fedaudit.learn.many import Models, beside, steps_of
+from fedaudit.learn.many import Loop, Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
@@ -55,7 +57,7 @@ class Bank:
         self.alpha = references.alpha if alpha is None else alpha
         self.task = task
         self.inside: Bools = np.zeros((len(rows), references.models), bool)
-        self.groups: list[Group] = []
+        self.groups: list[ReferenceModels] = []
         self.round = 0  # the last one it trained for
         everyone = np.arange(len(rows))
         if is_outside(name):
@@ -65,11 +67,11 @@ class Bank:
                     f"the reference models {name!r} need data of the adversary's own",
                     "Give References(own=...).",
                 )
-            self.groups.append(Group(references, task, "outside", references.own, everyone))
+            self.groups.append(ReferenceModels(references, task, "outside", references.own, everyone))
             return
         for whose in sorted(set(party.tolist())):
             index = np.flatnonzero(party == whose)
-            group = Group(references, task, whose, rows.take(index), index)
+            group = ReferenceModels(references, task, whose, rows.take(index), index)
             self.inside[index] = group.inside
             self.groups.append(group)
 
@@ -126,7 +128,7 @@ class Bank:
         self.round = view.round
 
 
-class Group:
+class ReferenceModels:
     """N models on random halves of the same records, and the rows of the panel that they are asked about."""
 
     def __init__(self, references: References, task: TorchTask, whose: str, data: Records, index: Ints):
@@ -169,6 +171,25 @@ class Group:
 
     def _rng(self, round: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, round, zlib.crc32(f"reference|{self.whose}".encode())])
+
+
+class Defended(Loop):
+    """Reference models that train under the parties' defence, with its clipping, noise and batches.
+
+    One is trained after the other: each needs its own noise, and Opacus takes the steps.
+    """
+
+    def __init__(self, task: TorchTask, module: nn.Module, count: int, training: Training, gradient: Gradient):
+        super().__init__(module, count, training, task.classes)
+        self.task, self.gradient = task, gradient
+
+    def train(self, data: Records, targets: Floats, sets: Sequence[Ints], rng: np.random.Generator) -> None:
+        """Trains each model for one epoch on its own rows, with soft labels."""
+        once = replace(self.training, epochs=1)
+        taught = replace(data, y=targets if self.classes else targets[:, 0])
+        for module, rows in zip(self.modules, sets, strict=True):
+            trained = self.gradient(self.task, self.task.state_of(module), taught.take(rows), once, rng)
+            module.load_state_dict({name: torch.from_numpy(value) for name, value in trained.state.items()})
 
 
 def draw_inside(records: int, models: int, rng: np.random.Generator) -> Bools:

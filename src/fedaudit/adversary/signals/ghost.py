@@ -26,7 +26,7 @@ from torch.func import functional_call, jvp
 
 from fedaudit.adversary.signals.layers import Call, rule_for
 from fedaudit.errors import FedauditError
-from fedaudit.learn.threads import one_core_each
+from fedaudit.learn.many import one_core_each
 
 T = TypeVar("T")
 Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per record
@@ -117,7 +117,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """Which layers follow a rule, which take the slow way, and whose output a later operation overwrites."""
 
     layers: Mapping[str, Sequence[str]]
@@ -129,7 +129,7 @@ class Plan:
         return [layer for layer in self.layers if layer not in self.fast]
 
 
-def examine(module: nn.Module, layers: Mapping[str, Sequence[str]], x: Tensor) -> Plan:
+def examine(module: nn.Module, layers: Mapping[str, Sequence[str]], x: Tensor) -> LayerPlan:
     """One forward pass of a few records, every output handed on as a copy whose changes are counted."""
     owners: dict[int, int] = defaultdict(int)
     for m in module.modules():
@@ -154,7 +154,7 @@ def examine(module: nn.Module, layers: Mapping[str, Sequence[str]], x: Tensor) -
     elsewhere = {layer for layer, z in handed_on if len(z) % len(x)}  # records do not come first
     called = {layer for layer, _ in handed_on}
     overwritten = {layer for layer, z in handed_on if z._version}
-    return Plan(layers, frozenset(fast & called - elsewhere), frozenset(overwritten))
+    return LayerPlan(layers, frozenset(fast & called - elsewhere), frozenset(overwritten))
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def _one_pass(
     x: Tensor,
     y: Tensor,
     updates: Mapping[str, Tensor],
-    plan: Plan,
+    plan: LayerPlan,
     norms: bool,
 ) -> tuple[Tensor, Tensor]:
     n, count = len(x), len(next(iter(updates.values())))
@@ -202,7 +202,7 @@ def _one_pass(
     return norm2, inner
 
 
-def calls_of(module: nn.Module, losses: Losses, x: Tensor, y: Tensor, plan: Plan) -> dict[str, list[Call]]:
+def calls_of(module: nn.Module, losses: Losses, x: Tensor, y: Tensor, plan: LayerPlan) -> dict[str, list[Call]]:
     """Inputs, outputs and output gradients of the fast layers: forward, then backward to the activations only."""
     seen: list[tuple[str, Tensor, Tensor]] = []
 
@@ -312,7 +312,7 @@ def forward_mode(
 # ------------------------------------------------------------------ refusals before training
 
 
-def verify(module: nn.Module, losses: Losses, x: Tensor, y: Tensor) -> Plan:
+def verify(module: nn.Module, losses: Losses, x: Tensor, y: Tensor) -> LayerPlan:
     """Compare with naive gradients on a few records, in float64. Raises where they differ; else says what is slow."""
     module = copy.deepcopy(module).double()
     x = x[:FEW].double() if x.is_floating_point() else x[:FEW]

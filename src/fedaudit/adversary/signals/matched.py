@@ -30,9 +30,9 @@ import torch
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost
-from fedaudit.adversary.signals.ghost import Losses, Plan, Statistics
+from fedaudit.adversary.signals.ghost import LayerPlan, Losses, Statistics
 from fedaudit.adversary.signals.layers import Call, Calls
-from fedaudit.adversary.signals.whitening import Moment, Rule, Side, Whitening, rule_for, with_one
+from fedaudit.adversary.signals.whitening import LayerRule, SecondMoment, Side, Whitening, rule_for, with_one
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import State
 
@@ -59,13 +59,13 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class MatchedSetup:
     """What does not change from round to round."""
 
     x: Tensor
     y: Tensor
     losses: Losses
-    plan: Plan  # of the chosen layers
+    plan: LayerPlan  # of the chosen layers
     fitting: Tensor  # rows that the moments are taken from
     damping: float
     adaptive: bool  # the updates are those of Adam
@@ -78,7 +78,7 @@ class Prepared:
     def layers(self) -> tuple[str, ...]:
         return tuple(self.plan.layers)
 
-    def layer(self, module: nn.Module, name: str) -> tuple[nn.Module, Rule]:
+    def layer(self, module: nn.Module, name: str) -> tuple[nn.Module, LayerRule]:
         layer = module.get_submodule(name)
         rule = rule_for(layer, _own(self.plan.layers[name]))
         assert rule is not None
@@ -90,7 +90,7 @@ class Prepared:
         return self.damping < torch.inf
 
 
-def rules(module: nn.Module) -> dict[str, Rule]:
+def rules(module: nn.Module) -> dict[str, LayerRule]:
     """The layers that a matched filter exists for."""
     found = {
         layer: rule_for(module.get_submodule(layer), _own(names))
@@ -126,7 +126,7 @@ def prepare(
     damping: float,
     layer: str | None = None,
     adaptive: bool = False,
-) -> Prepared:
+) -> MatchedSetup:
     """`fitting`: rows of known non-members, or all rows. `layer`: one by name; None: every layer that has a rule.
     `adaptive`: the party trains with Adam.
 
@@ -144,7 +144,7 @@ def prepare(
     with ghost.evaluating(module):
         examined = ghost.examine(module, chosen, few)
         fast = examined.fast & set(chosen)
-        plan = Plan({name: chosen[name] for name in chosen if name in fast}, frozenset(fast), examined.copied)
+        plan = LayerPlan({name: chosen[name] for name in chosen if name in fast}, frozenset(fast), examined.copied)
         calls = ghost.calls_of(module, losses, few, labels, plan)
     values = sum(c.a[0].numel() + c.b[0].numel() for every in calls.values() for c in every)
     limits = {}
@@ -155,7 +155,7 @@ def prepare(
     known_well = len(fitting) >= FEWEST
     damping = damping if known_well else torch.inf
     light = values * len(x) <= KEPT
-    prepared = Prepared(x, y, losses, plan, fitting[order], damping, adaptive and known_well, light, limits)
+    prepared = MatchedSetup(x, y, losses, plan, fitting[order], damping, adaptive and known_well, light, limits)
     return _with_constant_inputs(prepared, module, calls)
 
 
@@ -166,7 +166,7 @@ def _is_the_record(calls: list[Call], x: Tensor) -> bool:
     )  # fmt: skip
 
 
-def _with_constant_inputs(prepared: Prepared, module: nn.Module, calls: Mapping[str, list[Call]]) -> Prepared:
+def _with_constant_inputs(prepared: MatchedSetup, module: nn.Module, calls: Mapping[str, list[Call]]) -> MatchedSetup:
     """A^-1 of a linear layer that is given the records themselves is the same in all rounds, and so is h' A^-1 h."""
     inputs, squares = {}, {}
     for name, names in prepared.plan.layers.items():
@@ -195,14 +195,14 @@ def _last(name: str) -> str:
 Seen = list[dict[str, list[Call]]]  # what each layer saw, one part of the rows after the other
 
 
-def look(prepared: Prepared, module: nn.Module) -> Seen | None:
+def look(prepared: MatchedSetup, module: nn.Module) -> Seen | None:
     """One pass over all rows, for several fits to share; None where it is too large to be kept."""
     with ghost.evaluating(module):
         return _seen(prepared, module, torch.arange(len(prepared.x)), {}) if prepared.light else None
 
 
 def statistics(
-    prepared: Prepared, module: nn.Module, updates: Mapping[str, Tensor], seen: Seen | None = None
+    prepared: MatchedSetup, module: nn.Module, updates: Mapping[str, Tensor], seen: Seen | None = None
 ) -> Statistics:
     """Of whitened gradients, what `ghost.statistics` says of plain ones: for all rows, at the module's weights.
 
@@ -228,13 +228,13 @@ def statistics(
 
 
 def _pass(
-    prepared: Prepared, module: nn.Module, rows: Tensor | slice, layers: Sequence[str] | None = None
+    prepared: MatchedSetup, module: nn.Module, rows: Tensor | slice, layers: Sequence[str] | None = None
 ) -> dict[str, list[Call]]:
     plan = prepared.plan if layers is None else replace(prepared.plan, fast=frozenset(layers))
     return ghost.calls_of(module, prepared.losses, prepared.x[rows], prepared.y[rows], plan)
 
 
-def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[str, Limit]) -> Seen:
+def _seen(prepared: MatchedSetup, module: nn.Module, rows: Tensor, limits: Mapping[str, Limit]) -> Seen:
     """What each layer saw of these rows, or of the first so many of them."""
     size = ghost.rows_at_once(prepared.x, prepared.y)
     most = {name: limits[name].records if limits else len(rows) for name in prepared.layers}
@@ -248,7 +248,7 @@ def _seen(prepared: Prepared, module: nn.Module, rows: Tensor, limits: Mapping[s
 
 
 def _fit(
-    prepared: Prepared, module: nn.Module, seen: Seen, rows: Tensor, updates: Mapping[str, Tensor]
+    prepared: MatchedSetup, module: nn.Module, seen: Seen, rows: Tensor, updates: Mapping[str, Tensor]
 ) -> dict[str, Whitening]:
     """Second moments of every chosen layer, on the fitting rows among `rows`, which are those that were seen."""
     found = {}
@@ -267,14 +267,14 @@ def _fit(
                 a.append(at.a[:, :: limit.every].flatten(0, 1))
                 b.append(at.b[:, :: limit.every].flatten(0, 1))
         inputs = prepared.inputs.get(name) or rule.inputs(layer, torch.cat(a), prepared.damping)
-        outputs = Moment.of(torch.cat(b)).side(prepared.damping)
+        outputs = SecondMoment.of(torch.cat(b)).side(prepared.damping)
         own = rule.update({_last(full): updates[full] for full in names})
         found[name] = Whitening.of(inputs, outputs, own, prepared.adaptive)
     return found
 
 
 def _score(
-    prepared: Prepared, module: nn.Module, calls: Mapping[str, Calls], by: Mapping[str, Whitening], rows: slice
+    prepared: MatchedSetup, module: nn.Module, calls: Mapping[str, Calls], by: Mapping[str, Whitening], rows: slice
 ) -> tuple[Tensor, Tensor]:
     norm2, inner = [], []
     for name, names in prepared.plan.layers.items():

@@ -53,7 +53,7 @@ def projection(module: nn.Module, x: Tensor, update: Tensor, layer: str, cut: fl
     return torch.cat(found)
 
 
-def inverse_hessian(prepared: matched.Prepared, module: nn.Module) -> Tensor:
+def inverse_hessian(prepared: matched.MatchedSetup, module: nn.Module) -> Tensor:
     """-(standardised loss + standardised <g, H^-1 g>) at the final model: both are small for a member."""
     nothing = {name: torch.zeros(1, *p.shape, dtype=p.dtype) for name, p in module.named_parameters()}
     size = matched.statistics(prepared, module, nothing).norm2.sum(1)

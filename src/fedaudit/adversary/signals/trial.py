@@ -13,7 +13,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Moment, Records, State, Task, Vantage
 
 
-class Trial:
+class SignalTrial:
     """Attacks share signals, and all gradients share one check, which takes a large model longer than a round may."""
 
     def __init__(self, task: Task, state: State, rows: Records, families: Sequence[Family] = FAMILIES):

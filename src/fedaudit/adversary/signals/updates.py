@@ -62,7 +62,7 @@ class Filtering:
 
     def __init__(self, options: FilterOptions):
         self.options = options
-        self.prepared: matched.Prepared | None = None
+        self.prepared: matched.MatchedSetup | None = None
         self.layer: str | None = None  # the one that is looked at
 
     def measure(
@@ -88,7 +88,7 @@ class Filtering:
             found[PROJECTION] = self._residual(view, rows, known, received)
         return found
 
-    def _prepare(self, module: Any, view: View, rows: Records, known: Bools) -> matched.Prepared:
+    def _prepare(self, module: Any, view: View, rows: Records, known: Bools) -> matched.MatchedSetup:
         """Once for all rounds: the rows of a sight stay the same."""
         import torch
 

@@ -114,7 +114,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Moment:
+class SecondMoment:
     """Of m vectors: their outer products, summed; or, where these would be larger, the vectors themselves."""
 
     count: int
@@ -122,7 +122,7 @@ class Moment:
     vectors: Tensor | None
 
     @classmethod
-    def of(cls, vectors: Tensor) -> Moment:
+    def of(cls, vectors: Tensor) -> SecondMoment:
         m, dim = vectors.shape
         if 2 * m <= dim:
             return cls(m, None, vectors)
@@ -228,7 +228,7 @@ def _formed(g: Tensor, by: Whitening) -> Sums:
 # ------------------------------------------------------------------ the layers
 
 
-class Rule(Protocol):
+class LayerRule(Protocol):
     """How a kind of layer is taken apart. `own`: the names of its trained parameters."""
 
     def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions: ...
@@ -253,7 +253,7 @@ class Linear:
         return Positions(with_one(a) if "bias" in own else a, b)
 
     def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
-        return Moment.of(a).side(damping)
+        return SecondMoment.of(a).side(damping)
 
     def update(self, updates: Mapping[str, Tensor]) -> Tensor:
         """The bias is the last column."""
@@ -347,7 +347,7 @@ class Embedding:
         return norm2, torch.stack([(one[tokens] * b).sum((1, 2)) for one in rows], dim=1)
 
 
-def rule_for(layer: nn.Module, own: frozenset[str]) -> Rule | None:
+def rule_for(layer: nn.Module, own: frozenset[str]) -> LayerRule | None:
     """Layers whose weight is trained and whose ghost statistics are known; a grouped convolution has several A."""
     if "weight" not in own or layers.rule_for(layer) is None:
         return None

@@ -33,7 +33,7 @@ from fedaudit.integrations.flower.server import BANNER as MARK
 from fedaudit.integrations.flower.server import EXAMPLES
 from fedaudit.integrations.states import matched
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.questions.canary.crafting import Recipe, flat
+from fedaudit.questions.canary.crafting import CraftingRecipe, flat
 from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design
 from fedaudit.questions.canary.watch import ALIVE
 from fedaudit.stats.anytime import Probes, anytime_epsilon
@@ -61,7 +61,7 @@ class CanaryMod:
     delta: float = 1e-5
     mocks: int = 64
     size: int = 1  # records of a mock party
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: CraftingRecipe = field(default_factory=CraftingRecipe)
     seed: int = 0
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

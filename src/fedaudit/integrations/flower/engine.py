@@ -105,7 +105,7 @@ def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", m
         kept = [plan for _, plan in plans]
         flower_secagg.run(grid, context, kept, names, start, funnel, most, funnel.after.round)
         return
-    strategy = _Planned(plans, names, prepared)
+    strategy = _PlannedAveraging(plans, names, prepared)
     recorded = RecordedStrategy(
         strategy, lambda: funnel, party=lambda reply: names[_sender(reply)], when=lambda round: plans[round - 1][0]
     )
@@ -142,7 +142,7 @@ class Funnel(Session):
                     return
 
 
-class _Planned(FedAvg):
+class _PlannedAveraging(FedAvg):
     """Federated averaging as Flower does it, of the parties that the plan names."""
 
     def __init__(self, plans: Sequence[tuple[Moment, Plan]], names: Mapping[int, str], prepared: Prepared):

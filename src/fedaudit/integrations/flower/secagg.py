@@ -41,7 +41,7 @@ from flwr.serverapp import Grid
 
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import Model, Options, audited
+from fedaudit.integrations.options import AuditOptions, Model, audited
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Notice, Plan, Round, State, Trained, Vantage, gap
 from fedaudit.words import line
@@ -59,14 +59,14 @@ def record_sum(
     model: Model,
     game: Game | Sequence[Game],
     party: Callable[[ClientProxy], str] = _by_number,
-    **options: Unpack[Options],
+    **options: Unpack[AuditOptions],
 ) -> "RecordedSum":
     """The same strategy, its sums recorded and audited. `party` says whose a proxy is (default: `node-ID`). The other
-    words are those of `Options`; who looks is by default a participant and the server as it is left with the sum.
+    words are those of `AuditOptions`; who looks is by default a participant and the server as it is left with the sum.
     Unless `strict` is set, wrong use does not stop the training: log and report say that nothing is audited."""
     strict = options.get("strict", False)
     try:
-        given = Options(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options
+        given = AuditOptions(vantages=(Vantage.CLIENT, Vantage.SECAGG_SERVER)) | options
         session = audited(model, game, out=out, rounds=rounds, **given)
         assert session.auditor is not None
         assert session.auditor.task is not None
@@ -191,7 +191,7 @@ def run(
         what = "a sum over fewer than two parties hides nothing, and SecAgg+ refuses it"
         raise FedauditError("secagg-parties", what, "Let two parties or more take part in every round.")
     names = list(start)
-    planned = _Planned(plans, nodes, start, after)
+    planned = _PlannedSecureAveraging(plans, nodes, start, after)
     strategy = RecordedSum(planned, session, names, party=lambda proxy: nodes[proxy.node_id], after=after)
     legacy = LegacyContext(context, config=ServerConfig(num_rounds=len(plans)), strategy=strategy)
     protocol = SecAggPlusWorkflow(1.0, 0.5, max_weight=float(most_examples))
@@ -199,7 +199,7 @@ def run(
     strategy.tell_if_halted()
 
 
-class _Planned(FedAvg):
+class _PlannedSecureAveraging(FedAvg):
     """Federated averaging of the parties that the plan names."""
 
     def __init__(self, plans: Sequence[Plan], nodes: Mapping[int, str], start: State, after: int):

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedaudit.integrations.background import Behind
 from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import Model, Options, audited, open_session
+from fedaudit.integrations.options import AuditOptions, Model, audited, open_session
 from fedaudit.integrations.states import matched
 from fedaudit.session.session import Session
 from fedaudit.trace.segments import digest
@@ -39,14 +39,14 @@ def record_strategy(
     model: Model,
     game: Game | Sequence[Game],
     party: Callable[[Message], str] | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AuditOptions],
 ) -> "RecordedStrategy":
     """The same strategy, recorded and audited. `party` says whose reply a message is: it is given the message and
     returns the name that this party has in its game (default: `node-ID`, which is nobody's name in a game).
 
     A server that is restarted with the same folder continues the same trace and audit. Unless `strict` is set, wrong
     use does not stop the training: log and report say from the first round on that nothing is audited. The other
-    arguments are those of `Options`.
+    arguments are those of `AuditOptions`.
     """
     opened = partial(audited, model, game, out=out, rounds=rounds, **options)
     return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=options.get("strict", False))

@@ -9,7 +9,7 @@ from fedaudit.config.code import imported
 from fedaudit.config.registry import MODELS, Options
 
 
-class OwnOptions(Options):
+class OwnModelOptions(Options):
     options: dict[str, Any] = Field({}, description="what the factory is called with, beside shape and classes")
     forward: str | None = Field(
         None, description='how it is asked, if not by model(x) -> logits: "package.module:function" of (model, x)'
@@ -22,7 +22,7 @@ class OwnOptions(Options):
 @MODELS.register(
     "package.module:factory",
     "your own: a function or a class of (input_shape, classes, **options), or of (**options) -> torch.nn.Module",
-    OwnOptions,
+    OwnModelOptions,
 )
 def factory_of(name: str) -> Callable[..., Any]:
     """The function that is named, imported."""
@@ -32,6 +32,6 @@ def factory_of(name: str) -> Callable[..., Any]:
 
 def forward_of(asked: Options) -> Callable[..., Any] | None:
     """The hook that a configuration names, imported."""
-    name = asked.forward if isinstance(asked, OwnOptions) else None
+    name = asked.forward if isinstance(asked, OwnModelOptions) else None
     hook: Callable[..., Any] | None = imported(name, "model-import") if name else None
     return hook

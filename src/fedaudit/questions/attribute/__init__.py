@@ -11,7 +11,7 @@ from fedaudit.types import ModelKind, Vantage
 if TYPE_CHECKING:
     from fedaudit.adversary.signals import Family
     from fedaudit.audit.case import Case
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
 
 
 class Attribute(Question):
@@ -41,7 +41,7 @@ class Attribute(Question):
 
         return judge(case, attack, vantage, model)
 
-    def sections(self, results: Any) -> Sequence[Section]:
+    def sections(self, results: Any) -> Sequence[PageSection]:
         from fedaudit.questions.attribute.panel import sections
 
         return sections(results)

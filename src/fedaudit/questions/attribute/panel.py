@@ -2,7 +2,7 @@
 
 from fedaudit.questions import of
 from fedaudit.report.sections import every_estimate
-from fedaudit.report.shapes import Panel, Section, Table
+from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import full_text
 
@@ -16,7 +16,7 @@ LEAD = (
 )
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     entries = [entry for entry in results.results if (question := of(entry)) and question.name == "attribute"]
     if not entries:
         return []
@@ -25,4 +25,4 @@ def sections(results: Results) -> list[Section]:
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
     folded = [("Counts and methods, all parties", Table((*head, *everything.head[9:]), everything.rows))]
     panel = Panel(LEAD, tables=[("", Table(TITLES, rows))], folded=folded)
-    return [Section("attribute", "A hidden attribute", "Hidden attribute", [panel])]
+    return [PageSection("attribute", "A hidden attribute", "Hidden attribute", [panel])]

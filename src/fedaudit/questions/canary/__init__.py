@@ -16,7 +16,7 @@ from fedaudit.types import Grant, Kind
 if TYPE_CHECKING:
     from fedaudit.audit.observer import Asked, Observer
     from fedaudit.privacy.statement import Statement
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
     from fedaudit.results.document import Document
 
 INFINITE = float("inf")
@@ -71,7 +71,7 @@ class Canary(Question):
 
         return against(claim, document)
 
-    def sections(self, results: Any) -> Sequence[Section]:
+    def sections(self, results: Any) -> Sequence[PageSection]:
         from fedaudit.questions.canary.panel import sections
 
         return sections(results)

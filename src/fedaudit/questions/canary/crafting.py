@@ -45,7 +45,7 @@ FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over toke
 
 
 @dataclass(frozen=True)
-class Recipe:
+class CraftingRecipe:
     """How canaries are crafted. `target`: their class; not given: each gets one at random.
 
     `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison. `starts`: how
@@ -62,7 +62,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Crafted:
+class CraftedRecords:
     """The records, one a canary, and the loss of each before and after, over all mock updates."""
 
     records: Records
@@ -76,9 +76,9 @@ def craft(
     mocks: NDArray[np.floating[Any]],
     reach: float,
     pool: Records,
-    recipe: Recipe,
+    recipe: CraftingRecipe,
     rng: np.random.Generator,
-) -> Crafted:
+) -> CraftedRecords:
     """`mocks`: mock updates x parameters, in units of the clip norm. `reach`: how long a gradient must be."""
     updates = torch.from_numpy(np.asarray(mocks, np.float32))
     if pool.x.dtype.kind in "iu":
@@ -113,7 +113,7 @@ def descended(each: Tensor) -> Tensor:
     return (each + 1e-12).log().sum()
 
 
-def _steps(updates: Tensor, recipe: Recipe, rng: np.random.Generator) -> Iterator[Tensor]:
+def _steps(updates: Tensor, recipe: CraftingRecipe, rng: np.random.Generator) -> Iterator[Tensor]:
     """The mock updates of each step: few of them suffice, because every step draws others."""
     few = min(recipe.batch, len(updates))
     for _ in range(recipe.steps):
@@ -129,9 +129,9 @@ def _craft_values(
     updates: Tensor,
     reach: float,
     pool: Records,
-    recipe: Recipe,
+    recipe: CraftingRecipe,
     rng: np.random.Generator,
-) -> Crafted:
+) -> CraftedRecords:
     gradients = together(task, model)
     start, labels = _begin(pool, recipe, task.classes, rng)
     z, y = tensor(start), tensor(labels)
@@ -160,7 +160,7 @@ def _craft_values(
         z, kept = z[best], kept[best]
     z = descend(z, y[kept], steps, recipe.steps - done)
     after = _whole(gradients, z, y[kept], updates, reach, recipe)
-    return Crafted(_named(z.numpy(), labels[kept]), before[kept], after)
+    return CraftedRecords(_named(z.numpy(), labels[kept]), before[kept], after)
 
 
 def together(task: TorchTask, model: State) -> Gradients:
@@ -189,7 +189,7 @@ def check_target(target: int | None, classes: int) -> None:
 
 
 def _begin(
-    pool: Records, recipe: Recipe, classes: int, rng: np.random.Generator
+    pool: Records, recipe: CraftingRecipe, classes: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Where crafting begins: records of the pool, or noise of the same mean and spread; and the labels."""
     check_target(recipe.target, classes)
@@ -206,7 +206,7 @@ def _begin(
 
 
 @torch.no_grad()
-def _whole(gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: Recipe) -> Floats:
+def _whole(gradients: Gradients, z: Tensor, y: Tensor, updates: Tensor, reach: float, recipe: CraftingRecipe) -> Floats:
     return objective(gradients(z.detach(), y), updates, reach, recipe.objective).double().numpy()
 
 
@@ -223,9 +223,9 @@ def _craft_text(
     updates: Tensor,
     reach: float,
     pool: Records,
-    recipe: Recipe,
+    recipe: CraftingRecipe,
     rng: np.random.Generator,
-) -> Crafted:
+) -> CraftedRecords:
     """A distribution over the tokens at each position (Gumbel-softmax), sharper from step to step, and straight-through
     in the last quarter, when the canary is already the text that it will be."""
     if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
@@ -250,7 +250,7 @@ def _craft_text(
         optimizer.step()
     tokens = logits.detach().argmax(-1)
     after = _of_text(gradients, tokens, updates, reach, recipe, task.classes)
-    return Crafted(_named(tokens[:, :-1].numpy(), tokens[:, 1:].numpy()), before, after)
+    return CraftedRecords(_named(tokens[:, :-1].numpy(), tokens[:, 1:].numpy()), before, after)
 
 
 def one_by_one(task: TorchTask, model: State) -> Gradients:
@@ -298,7 +298,7 @@ class Mixture(nn.Module):
         return x @ self.weight
 
 
-def _first_text(pool: Records, recipe: Recipe, tokens: int, rng: np.random.Generator) -> Tensor:
+def _first_text(pool: Records, recipe: CraftingRecipe, tokens: int, rng: np.random.Generator) -> Tensor:
     """Logits: of a text of the pool, which is favoured at every position, or at random."""
     length = pool.x.shape[1] + 1
     logits = torch.from_numpy(rng.standard_normal((recipe.count, length, tokens)).astype(np.float32))
@@ -310,7 +310,9 @@ def _first_text(pool: Records, recipe: Recipe, tokens: int, rng: np.random.Gener
 
 
 @torch.no_grad()
-def _of_text(gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: Recipe, tokens: int) -> Floats:
+def _of_text(
+    gradients: Gradients, text: Tensor, updates: Tensor, reach: float, recipe: CraftingRecipe, tokens: int
+) -> Floats:
     hot = nn.functional.one_hot(text, tokens).float()
     found = gradients(hot[:, :-1], hot[:, 1:]).detach()
     return objective(found, updates, reach, recipe.objective).double().numpy()

@@ -30,10 +30,10 @@ from fedaudit.questions.canary.watch import (
     RANDOM,
     SCORE,
     SPREAD,
+    CanaryScores,
     CanaryWatch,
-    Claim,
-    Crafted,
-    Watch,
+    CraftedCanaries,
+    Mechanism,
 )
 from fedaudit.stats import Block, Bonferroni, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
 from fedaudit.stats.anytime import Probes, anytime_curve, anytime_epsilon
@@ -106,7 +106,7 @@ class Trials:
         return Trials(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
 
-def trials(watch: Watch, game: Crafted) -> Trials:
+def trials(watch: CanaryScores, game: CraftedCanaries) -> Trials:
     moments = watch.moments()
     k = len(game.names)
     present = np.array([game.present[moment] for moment in moments], bool).reshape(len(moments), k)
@@ -205,7 +205,7 @@ def norm_of(seen: Trials, confidence: float) -> Estimate:
     return Estimate("canary-norm", float(np.median(norms)), *ends, confidence, method, "measured", n, 0)
 
 
-def over_rounds(seen: Trials, claim: Claim, confidence: float, stops: bool) -> dict[str, Curve]:
+def over_rounds(seen: Trials, claim: Mechanism, confidence: float, stops: bool) -> dict[str, Curve]:
     """Each figure at each stop. An interval holds for its own stop."""
     if not stops:
         return {}
@@ -225,7 +225,7 @@ def over_rounds(seen: Trials, claim: Claim, confidence: float, stops: bool) -> d
     return curves
 
 
-def composed_estimates(seen: Trials, claim: Claim, rounds: int, confidence: float, stops: bool) -> Estimates:
+def composed_estimates(seen: Trials, claim: Mechanism, rounds: int, confidence: float, stops: bool) -> Estimates:
     """The whole training, from the Gaussian fit of each stop where there is one, else from the maximised figure."""
     at = [int(r) for r in np.unique(seen.round)] if stops else [rounds]
     parts = [seen.at(seen.round == r) for r in at] if stops else [seen]
@@ -260,7 +260,7 @@ def _of_stop(part: Trials, delta: float, confidence: float) -> Estimate:
     return fit if fit.value is not None else found["epsilon-maximised"]
 
 
-def accountant(claim: Claim, rounds: int, confidence: float) -> Estimates:
+def accountant(claim: Mechanism, rounds: int, confidence: float) -> Estimates:
     """What the defence claims: of the whole training, and of one round in which the party is known to be."""
     if claim.process is None or rounds < 1:
         return {}
@@ -280,7 +280,7 @@ def accountant(claim: Claim, rounds: int, confidence: float) -> Estimates:
     }
 
 
-def claimed_curves(claim: Claim, rounds: list[int]) -> dict[str, Curve]:
+def claimed_curves(claim: Mechanism, rounds: list[int]) -> dict[str, Curve]:
     if claim.process is None or not rounds:
         return {}
     from fedaudit.privacy.accounting import curve
@@ -356,5 +356,5 @@ def null_remarks(never_sent: Floats, size: int) -> list[Notice]:
     return [warning("canaries-not-random", p=p)]
 
 
-def _cost(case: Case, watch: Watch) -> Cost:
+def _cost(case: Case, watch: CanaryScores) -> Cost:
     return Cost(watch.seconds / case.panels.unit())

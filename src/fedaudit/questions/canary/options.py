@@ -11,7 +11,7 @@ from fedaudit.types import Vantage
 OF_FROZEN_ROUNDS = ("probes", "every")  # keys that have no effect when mode is "running"
 
 
-class Canary(Section):
+class CanarySection(Section):
     """[audit.canary] the parties that canife and one-shot add to the federation.
 
     mode = "probes": after every so many rounds the model is frozen for so many probes, half of them with the canary.

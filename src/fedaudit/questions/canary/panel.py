@@ -6,8 +6,8 @@ from markupsafe import Markup
 
 from fedaudit.questions.canary import NAMES
 from fedaudit.report import figures
-from fedaudit.report.figures import Series, tag
-from fedaudit.report.shapes import Figure, Panel, Section, Table
+from fedaudit.report.figures import PlottedSeries, tag
+from fedaudit.report.shapes import Figure, PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, count
 from fedaudit.types import AuditResult, Curve, Estimate, Exhibit
@@ -28,9 +28,9 @@ OVER_ROUNDS = (
 PIXEL = 8.0
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     found = [_panel(entry) for entry in results.results if entry.attack in NAMES]
-    return [Section("canaries", "Canaries: what the sum tells about one party", "Canaries", found)] if found else []
+    return [PageSection("canaries", "Canaries: what the sum tells about one party", "Canaries", found)] if found else []
 
 
 def _panel(entry: AuditResult) -> Panel:
@@ -108,15 +108,15 @@ def _epsilons(entry: AuditResult) -> Figure | None:
     return Figure(svg, legend, caption, _table(shown, "round", "epsilon"), "Epsilon over the rounds")
 
 
-def _series(curve: Curve, name: str, colour: str, where: str) -> Series:
+def _series(curve: Curve, name: str, colour: str, where: str) -> PlottedSeries:
     tips = [
         f"{where} {x:.3g} · {name}: {NONE if v is None else f'{v:.3g}'}"
         for x, v in zip(curve.x, curve.value, strict=True)
     ]
-    return Series(name, colour, curve.x, curve.value, curve.low, curve.high, tips)
+    return PlottedSeries(name, colour, curve.x, curve.value, curve.low, curve.high, tips)
 
 
-def _table(series: Sequence[Series], where: str, what: str) -> Table:
+def _table(series: Sequence[PlottedSeries], where: str, what: str) -> Table:
     rows = [
         [s.name, f"{x:.4g}", *("" if v is None else f"{v:.4g}" for v in values)]
         for s in series

@@ -28,7 +28,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import Sampling, scheduled
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.questions.canary.crafting import Recipe, craft, flat
+from fedaudit.questions.canary.crafting import CraftingRecipe, craft, flat
 from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Trained
 
 Singles = NDArray[np.float32]
@@ -55,7 +55,7 @@ class Design:
     size: int
     training: Training
     clip: float | None
-    recipe: Recipe
+    recipe: CraftingRecipe
     seed: int
     gradient: Gradient | None = None  # a defence inside the parties, which then also trains the mock parties
 

@@ -13,8 +13,8 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.sampling import plans as sampled
 from fedaudit.questions.canary import NAMES, QUESTION
-from fedaudit.questions.canary.options import Canary
-from fedaudit.questions.canary.watch import CanaryGame, Claim, Crafted, Random
+from fedaudit.questions.canary.options import CanarySection
+from fedaudit.questions.canary.watch import CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
 from fedaudit.types import Game, Party, Plan, Records
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def plan(
     from fedaudit.questions.canary.crafting import check_target
     from fedaudit.questions.canary.parties import Probing, with_random
 
-    asked, federation = config.audit.canary or Canary(), config.federation
+    asked, federation = config.audit.canary or CanarySection(), config.federation
     honest, sampling = game.parties, federation.sampling or "uniform"
     if asked.canaries is not None and asked.canaries > len(honest):
         what = f"audit.canary asks for {asked.canaries} canaries among {len(honest)} parties"
@@ -79,7 +79,7 @@ def game_of(names: Sequence[str]) -> CanaryGame:
     return asked
 
 
-def stretch(asked: Canary, rounds: int) -> int:
+def stretch(asked: CanarySection, rounds: int) -> int:
     if asked.mode == "running":
         return rounds
     every = asked.every or max(1, rounds // 5)
@@ -89,7 +89,7 @@ def stretch(asked: Canary, rounds: int) -> int:
     return every
 
 
-def claim_of(config: Config, game: Game, defence: Defence) -> Claim:
+def claim_of(config: Config, game: Game, defence: Defence) -> Mechanism:
     """What is publicly known: clip norm and denominator, and the promise about whole parties, if there is one."""
     from fedaudit.defences.dp_fedavg import Clip, NoisySum
 
@@ -103,20 +103,20 @@ def claim_of(config: Config, game: Game, defence: Defence) -> Claim:
         what = "canaries are looked for in a sum, and here each party adds noise of its own"
         raise FedauditError("canary-local", what, "Take local = true out of dp-fedavg, or the canaries out of [audit].")
     total = defence.aggregate.denominator if isinstance(defence.aggregate, NoisySum) else None
-    return Claim(delta, clip, total, promise.process if promise else None)
+    return Mechanism(delta, clip, total, promise.process if promise else None)
 
 
 def _crafted(
-    config: Config, game: Game, defence: Defence, pool: Records, claim: Claim, rounds: Sequence[Plan], how: Probing
-) -> tuple[Crafted, list[Party], Schedule]:
+    config: Config, game: Game, defence: Defence, pool: Records, claim: Mechanism, rounds: Sequence[Plan], how: Probing
+) -> tuple[CraftedCanaries, list[Party], Schedule]:
     from fedaudit.learn.tasks import Training
-    from fedaudit.questions.canary.crafting import Recipe
+    from fedaudit.questions.canary.crafting import CraftingRecipe
     from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design, running, with_probes
     from fedaudit.session.prepare import training
 
-    asked, federation = config.audit.canary or Canary(), config.federation
+    asked, federation = config.audit.canary or CanarySection(), config.federation
     sizes = [len(game.members(party)) for party in game.parties]
-    recipe = Recipe(asked.canaries or 1, asked.steps, asked.target, asked.initial)
+    recipe = CraftingRecipe(asked.canaries or 1, asked.steps, asked.target, asked.initial)
     own = Training(**training(config, max(sizes)))
     design = Design(pool, asked.pool, int(np.median(sizes)), own, claim.clip, recipe, federation.seed, defence.gradient)
     canaries = Canaries(design)
@@ -127,10 +127,10 @@ def _crafted(
         schedule = with_probes(rounds, names, asked.probes, stretch(asked, federation.rounds), how)
     expected = federation.participation * len(game.parties)
     made: list[Party] = [CanaryParty(name, number, canaries) for number, name in enumerate(names)]
-    return Crafted(np.array(names), schedule.present, live, expected, canaries), made, schedule
+    return CraftedCanaries(np.array(names), schedule.present, live, expected, canaries), made, schedule
 
 
-def _random(config: Config, task: TorchTask, claim: Claim, count: int) -> tuple[Random, list[Party]]:
+def _random(config: Config, task: TorchTask, claim: Mechanism, count: int) -> tuple[RandomCanaries, list[Party]]:
     """Each random canary is included by a fair coin; those that are not are never sent, and show the null."""
     from fedaudit.questions.canary.parties import RandomParty, check_directions, directions, float_names
 
@@ -150,4 +150,4 @@ def _random(config: Config, task: TorchTask, claim: Claim, count: int) -> tuple[
         return drawn
 
     sent: list[Party] = [RandomParty(str(names[i]), seeds[i], claim.clip) for i in np.flatnonzero(included).tolist()]
-    return Random(names, included, size, start, units), sent
+    return RandomCanaries(names, included, size, start, units), sent

@@ -36,7 +36,7 @@ ROUND_COSINE, TOTAL_COSINE = "cosine-round", "cosine-total"
 
 
 @dataclass(frozen=True)
-class Claim:
+class Mechanism:
     """What is publicly known of the mechanism, and what it promises; without noise it promises nothing."""
 
     delta: float
@@ -46,7 +46,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Crafted:
+class CraftedCanaries:
     """Crafted canaries: who makes them, who is present when, and how one is shown."""
 
     names: Strings
@@ -58,7 +58,7 @@ class Crafted:
 
 
 @dataclass(frozen=True)
-class Random:
+class RandomCanaries:
     """Random canaries: which were included, by fair coins."""
 
     names: Strings
@@ -72,12 +72,12 @@ class Random:
 class CanaryGame(Asked):
     """Without a claim, it says only that canaries are asked for: they are planned when the task is known."""
 
-    claim: Claim | None = None
-    crafted: Crafted | None = None
-    random: Random | None = None
+    claim: Mechanism | None = None
+    crafted: CraftedCanaries | None = None
+    random: RandomCanaries | None = None
 
 
-class Watch(Kept):
+class CanaryScores(Kept):
     """The scores of canaries, moment by moment."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class CanaryWatch:
     """Beside the sights of the records: what is seen of canaries."""
 
     game: CanaryGame
-    kept: dict[str, Watch] = field(default_factory=lambda: {CRAFTED: Watch(), RANDOM: Watch()})
+    kept: dict[str, CanaryScores] = field(default_factory=lambda: {CRAFTED: CanaryScores(), RANDOM: CanaryScores()})
 
     def measure(self, shown: Shown) -> dict[str | None, Measured]:
         """What a round shows of the canaries that it is asked about. Changes nothing that is kept."""
@@ -125,7 +125,7 @@ class CanaryWatch:
             found[RANDOM] = self._random(random, round, task)
         return {key: one for key, one in found.items() if one.values}
 
-    def _crafted(self, crafted: Crafted, round: Round, task: Any) -> Measured:
+    def _crafted(self, crafted: CraftedCanaries, round: Round, task: Any) -> Measured:
         assert crafted.canaries is not None
         planted = crafted.canaries.at(task, round.broadcast)
         first = round.probe == 1  # the other probes of the same model meet the same canaries
@@ -146,7 +146,7 @@ class CanaryWatch:
             values |= _to_show(planted.records)
         return Measured(crafted.names, values, sum(spent.values()), epochs, spent=spent)
 
-    def _random(self, random: Random, round: Round, task: Any) -> Measured:
+    def _random(self, random: RandomCanaries, round: Round, task: Any) -> Measured:
         assert random.directions is not None
         assert random.start is not None
         values: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from fedaudit.types import Estimate, Headline, Notice, Unit
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
     from fedaudit.privacy.statement import Statement
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
     from fedaudit.results.document import Document
 
 
@@ -57,7 +57,7 @@ class Coins(Question):
 
         return against(claim, document)
 
-    def sections(self, results: Any) -> Sequence[Section]:
+    def sections(self, results: Any) -> Sequence[PageSection]:
         from fedaudit.questions.coins.panel import sections
 
         return sections(results)

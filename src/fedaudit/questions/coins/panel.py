@@ -2,14 +2,14 @@
 
 from fedaudit.questions.coins.claims import Held, flipped, held
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.shapes import Panel, Section, Table
+from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import NONE, confidence, count
 
 HEAD = ("seen from", "attack", "models", "proved: epsilon at least", "most provable", "claimed", "coins", "confidence")
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     """None for a run without coins."""
     unit = flipped(results.run.config)
     found = held(unit, results.headlines, results.run.guarantee) if unit else []
@@ -19,7 +19,9 @@ def sections(results: Results) -> list[Section]:
     note = f"{found[0].bound.method}. The bounds hold for all rows at once."
     table = Table(HEAD, rows, note)
     tone = "warn" if any(one.refutes for one in found) else ""
-    return [Section("coins", "Fair coins", "Fair coins", [Panel(_lead(found, unit), tables=[("", table)], tone=tone)])]
+    return [
+        PageSection("coins", "Fair coins", "Fair coins", [Panel(_lead(found, unit), tables=[("", table)], tone=tone)])
+    ]
 
 
 def _row(one: Held) -> list[str]:

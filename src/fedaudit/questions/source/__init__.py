@@ -10,7 +10,7 @@ from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
 
 
 class Source(Question):
@@ -31,7 +31,7 @@ class Source(Question):
 
         return judge(case, attack, vantage, model)
 
-    def sections(self, results: Any) -> Sequence[Section]:
+    def sections(self, results: Any) -> Sequence[PageSection]:
         from fedaudit.questions.source.panel import sections
 
         return sections(results)

@@ -1,11 +1,11 @@
 """Whose record is it? What the server can tell, party by party."""
 
-from fedaudit.report.shapes import Panel, Section, Table
+from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import count, full_text
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     """The results of `source`, party by party."""
     rows = []
     for entry in results.results:
@@ -23,4 +23,4 @@ def sections(results: Results) -> list[Section]:
     )
     head = ("party", "rightly named", "AUC against other parties' records", "own records", "others' records")
     panel = Panel(lead, tables=[("", Table(head, rows))])
-    return [Section("naming", "Whose record is it?", "Whose record", [panel])]
+    return [PageSection("naming", "Whose record is it?", "Whose record", [panel])]

@@ -13,7 +13,7 @@ from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
-    from fedaudit.report.shapes import Section
+    from fedaudit.report.shapes import PageSection
 
 
 class Subject(Question):
@@ -32,7 +32,7 @@ class Subject(Question):
 
         return judge(case, attack, vantage, model)
 
-    def sections(self, results: Any) -> Sequence[Section]:
+    def sections(self, results: Any) -> Sequence[PageSection]:
         from fedaudit.questions.subject.panel import sections
 
         return sections(results)

@@ -4,14 +4,14 @@ import re
 
 from fedaudit.report import words
 from fedaudit.report.adversaries import adversary
-from fedaudit.report.shapes import Panel, Section, Table
+from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.stats.wording import count, full_text
 
 ACCURACY = re.compile(r"balanced-accuracy@(\d+)")
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results) -> list[PageSection]:
     """Decisions about people, tuned on a few whose membership is known."""
     tables = []
     for entry in words.pooled(results):
@@ -32,4 +32,4 @@ def sections(results: Results) -> list[Section]:
         "it knows. Guessing has a balanced accuracy of 0.5. F1 is shown beside published figures only: whoever says "
         "yes to everybody has an F1 of 0.667 and a balanced accuracy of 0.5."
     )
-    return [Section("subjects", "Who is in the training data", "Who is in it", [Panel(lead, tables=tables)])]
+    return [PageSection("subjects", "Who is in the training data", "Who is in it", [Panel(lead, tables=tables)])]

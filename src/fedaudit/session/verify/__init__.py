@@ -17,7 +17,7 @@ from fedaudit.results import document as results
 from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
 from fedaudit.session.verify.claim import Claim, Declared, claimed_by, read_claim
-from fedaudit.session.verify.evidence import Evidence, from_branches, from_probe, from_trace
+from fedaudit.session.verify.evidence import Observations, from_branches, from_probe, from_trace
 from fedaudit.trace.checksums import vouched
 from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import DamagedError
@@ -25,7 +25,7 @@ from fedaudit.trace.store import Store
 from fedaudit.types import Notice, Round, State, gap
 from fedaudit.words import all_words
 
-__all__ = ["Check", "Claim", "Declared", "Watched", "check", "from_trace", "verify", "verify_rounds"]
+__all__ = ["Check", "Claim", "CountingTask", "Declared", "check", "from_trace", "verify", "verify_rounds"]
 
 PROBED = 64  # records of one party on which the mechanism is tried
 TRAINED = 3  # rounds trained to look at a configuration
@@ -124,12 +124,12 @@ def _verify_config(config: Config) -> list[Check]:
     return found
 
 
-def replace_noise(seen: Evidence, probe: Evidence) -> Evidence:
+def replace_noise(seen: Observations, probe: Observations) -> Observations:
     """What the probe shows of noise and clipping, what the trace shows of everything else."""
     return replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds, fits=seen.fits)
 
 
-def _probe(claim: Claim, prepared: Any) -> Evidence:
+def _probe(claim: Claim, prepared: Any) -> Observations:
     from fedaudit.learn.tasks import Training
 
     party, gradient = prepared.parties[0], prepared.defence.gradient
@@ -140,12 +140,12 @@ def _probe(claim: Claim, prepared: Any) -> Evidence:
     found = from_probe(
         claim, state, few, lambda rows, rng: gradient(prepared.task, state, rows, step, rng), units, step.lr
     )
-    watched, quarter = Watched(prepared.task), Training("sgd", 1e-6, 10, max(1, len(few) // 4))
+    watched, quarter = CountingTask(prepared.task), Training("sgd", 1e-6, 10, max(1, len(few) // 4))
     gradient(watched, state, few, quarter, np.random.default_rng(0))
     return replace(found, batches=watched.sizes, drawn_from=(len(few), quarter.batch_size / len(few)))
 
 
-class Watched:
+class CountingTask:
     """A task that counts the records of each batch its model is trained on."""
 
     def __init__(self, task: Any):

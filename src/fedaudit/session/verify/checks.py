@@ -12,7 +12,7 @@ from scipy import stats
 
 from fedaudit.privacy.accounting import per_person
 from fedaudit.session.verify.claim import Claim
-from fedaudit.session.verify.evidence import BY_EXAMPLES, CONSTANT, ROUNDING, Evidence, Noise
+from fedaudit.session.verify.evidence import BY_EXAMPLES, CONSTANT, ROUNDING, Noise, Observations
 
 Outcome = Literal["PASS", "FAIL", "CANNOT TELL"]
 Found = tuple[Outcome, str]
@@ -29,7 +29,7 @@ class Check:
     claim: str = ""  # which claim: a run may make several
 
 
-def check(claim: Claim, seen: Evidence) -> list[Check]:
+def check(claim: Claim, seen: Observations) -> list[Check]:
     checks = [*CHECKS, *([PER_PERSON] if claim.people else [])]
     return [
         Check(id, question, *_believed(judge(claim, seen), [] if id in OF_THE_CLAIM else seen.lost), claim.name)
@@ -46,7 +46,7 @@ def _believed(found: Found, lost: Sequence[str]) -> Found:
     return "CANNOT TELL", f"{lost[0].rstrip('.')}{more}. Of what is left: {evidence}"
 
 
-def _sensitivity(claim: Claim, seen: Evidence) -> Found:
+def _sensitivity(claim: Claim, seen: Observations) -> Found:
     used, needed = claim.sensitivity, claim.said.clip * (2 if claim.said.adjacency == "replace" else 1)
     if used < needed * (1 - ROUNDING):
         short = f"{needed / used:.4g} times too little"
@@ -54,7 +54,7 @@ def _sensitivity(claim: Claim, seen: Evidence) -> Found:
     return "PASS", f"noise is scaled by {used:g}, one unit moves the sum by at most {needed:g}"
 
 
-def _exact_noise(claim: Claim, seen: Evidence) -> Found:
+def _exact_noise(claim: Claim, seen: Observations) -> Found:
     stated = claim.said.epsilon_one_round
     if stated is None:
         return "CANNOT TELL", "no epsilon of one round is stated"
@@ -70,7 +70,7 @@ def _exact_noise(claim: Claim, seen: Evidence) -> Found:
     return "FAIL", f"one round costs {true:.4g}, {stated:.4g} is stated{why}"
 
 
-def _noise_is_there(claim: Claim, seen: Evidence) -> Found:
+def _noise_is_there(claim: Claim, seen: Observations) -> Found:
     if claim.noise_std == 0:
         return "FAIL", "noise 0 is declared"
     found = [(noise, noise.lacking(noise.arrays)) for noise in seen.noises]
@@ -90,7 +90,7 @@ def _noise_is_there(claim: Claim, seen: Evidence) -> Found:
     )
 
 
-def _noise_differs(claim: Claim, seen: Evidence) -> Found:
+def _noise_differs(claim: Claim, seen: Observations) -> Found:
     found = [(pair, pair.lacking(pair.arrays)) for pair in seen.pairs]
     for pair, lacks in found:
         if lacks and _enough(seen.noises):
@@ -107,7 +107,7 @@ def _enough(noises: list[Noise]) -> bool:
     return bool(noises) and not any(noise.lacking(noise.arrays) for noise in noises)
 
 
-def _unexplained(seen: Evidence) -> str | None:
+def _unexplained(seen: Observations) -> str | None:
     """Why the measured remainder cannot be taken for noise; None if it can."""
     for noise in seen.noises:
         if noise.exceeding():
@@ -116,7 +116,7 @@ def _unexplained(seen: Evidence) -> str | None:
     return None
 
 
-def _everything_covered(claim: Claim, seen: Evidence) -> Found:
+def _everything_covered(claim: Claim, seen: Observations) -> Found:
     if seen.uncovered:
         return "FAIL", f"released without noise: {', '.join(sorted(seen.uncovered)[:5])} (whole numbers)"
     bare: set[str] = set()
@@ -136,7 +136,7 @@ def _everything_covered(claim: Claim, seen: Evidence) -> Found:
     return "PASS", f"all {len(names)} arrays carry it{_besides(seen)}"
 
 
-def _besides(seen: Evidence) -> str:
+def _besides(seen: Observations) -> str:
     """What needs no noise, and what is released beside the arrays."""
     still = f"; never changed: {', '.join(sorted(seen.constant)[:5])}" if seen.constant else ""
     others = [energy for (mean, _), energy in seen.fits.items() if mean != BY_EXAMPLES]
@@ -145,7 +145,7 @@ def _besides(seen: Evidence) -> str:
     return still + (counts if others and weighted < min(others) else "")
 
 
-def _clip_by_unit(claim: Claim, seen: Evidence) -> Found:
+def _clip_by_unit(claim: Claim, seen: Observations) -> Found:
     unit = claim.said.unit or "unit"
     if seen.moved is not None:
         if seen.moved > 1 + 10 * ROUNDING:
@@ -165,7 +165,7 @@ def _clip_by_unit(claim: Claim, seen: Evidence) -> Found:
     return "PASS", f"{len(seen.norms)} updates, the longest {longest:.4g}, clip {claim.said.clip:g}"
 
 
-def _clipped_on_arrival(claim: Claim, seen: Evidence) -> Found:
+def _clipped_on_arrival(claim: Claim, seen: Observations) -> Found:
     """Updates are recorded before such a server clips them; its sum tells whether it did."""
     if not seen.fits:
         return "CANNOT TELL", "the server clips what arrives, and its sum shows nothing about that"
@@ -180,13 +180,13 @@ def _clipped_on_arrival(claim: Claim, seen: Evidence) -> Found:
     return "CANNOT TELL", f"{about}; whether the server clipped them is lost in the noise of its sum"
 
 
-def _variance(seen: Evidence) -> float:
+def _variance(seen: Observations) -> float:
     """The variance of the noise that is left over under the likeliest way of averaging."""
     size = sum(v.size for noise in seen.noises for v in noise.arrays.values())
     return max(min(seen.fits.values()) / max(size, 1), 1e-300)
 
 
-def _sampler(claim: Claim, seen: Evidence) -> Found:
+def _sampler(claim: Claim, seen: Observations) -> Found:
     said = claim.said
     if said.accounted_as not in (None, "full", said.sampler):  # "full" counts nothing in favour of privacy
         return "FAIL", f"{said.sampler} sampling is accounted as {said.accounted_as}"
@@ -216,7 +216,7 @@ def _coins(sampler: str, counts: Sequence[int], n: int, rate: float, what: str) 
     return "PASS", f"{least} to {most} of {n} {what}, as coins of {rate:.3g} give"
 
 
-def _composition(claim: Claim, seen: Evidence) -> Found:
+def _composition(claim: Claim, seen: Observations) -> Found:
     done, stated = claim.rounds_done, claim.said.epsilon
     gone = f" ({', '.join(seen.abandoned[:5])} among them: abandoned, but released)" if seen.abandoned else ""
     if claim.said.rounds is not None and claim.said.rounds < done:
@@ -229,14 +229,14 @@ def _composition(claim: Claim, seen: Evidence) -> Found:
     return "PASS", f"{done} rounds{gone} cost {true:.4g}, {stated:.4g} is stated"
 
 
-def _stated(claim: Claim, seen: Evidence) -> Found:
+def _stated(claim: Claim, seen: Observations) -> Found:
     missing = [what for what, value in (("unit", claim.said.unit), ("adjacency", claim.said.adjacency)) if not value]
     if missing:
         return "FAIL", f"not stated: {' and '.join(missing)}"
     return "PASS", f"one {claim.said.unit}, {claim.said.adjacency}"
 
 
-def _denominator(claim: Claim, seen: Evidence) -> Found:
+def _denominator(claim: Claim, seen: Observations) -> Found:
     if claim.said.where != "aggregate":
         return "PASS", "the noise is added before anything is averaged: weights are post-processing"
     if not seen.fits:
@@ -258,7 +258,7 @@ def _denominator(claim: Claim, seen: Evidence) -> Found:
     return "PASS", CONSTANT + (f" (here the same as {' and '.join(alike)})" if alike else "")
 
 
-def _per_person(claim: Claim, seen: Evidence) -> Found:
+def _per_person(claim: Claim, seen: Observations) -> Found:
     stated = claim.per_person
     true = per_person(claim.people, claim.rounds_done, claim.said.delta)
     found = f"{true.text}: {true.method}"
@@ -274,7 +274,7 @@ def _per_person(claim: Claim, seen: Evidence) -> Found:
 MASKED = "the updates are masked: only their sum was recorded"
 
 
-def _blind(claim: Claim, seen: Evidence) -> str:
+def _blind(claim: Claim, seen: Observations) -> str:
     if claim.said.where == "gradient":
         return "noise inside a party does not show in its update: `fedaudit verify CONFIG` probes it"
     if seen.masked:
@@ -287,7 +287,7 @@ def _blind(claim: Claim, seen: Evidence) -> str:
 
 
 OF_THE_CLAIM = ("D1", "D2", "D9")  # they look at no round
-Checked = tuple[str, str, Callable[[Claim, Evidence], Found]]
+Checked = tuple[str, str, Callable[[Claim, Observations], Found]]
 PER_PERSON: Checked = ("D11", "Is what is stated about one person right?", _per_person)
 CHECKS: list[Checked] = [
     ("D1", "Is the noise scaled by what one unit can do?", _sensitivity),

@@ -57,7 +57,7 @@ class Noise:
 
 
 @dataclass
-class Evidence:
+class Observations:
     """Collected in one pass over the rounds."""
 
     noises: list[Noise] = field(default_factory=list)
@@ -79,11 +79,11 @@ class Evidence:
 # ------------------------------------------------------------------ from a trace
 
 
-def from_trace(claim: Claim, rounds: Iterable[Round]) -> Evidence:
+def from_trace(claim: Claim, rounds: Iterable[Round]) -> Observations:
     return from_branches(claim, ((0, round) for round in rounds))
 
 
-def from_branches(claim: Claim, rounds: Iterable[tuple[int, Round]]) -> Evidence:
+def from_branches(claim: Claim, rounds: Iterable[tuple[int, Round]]) -> Observations:
     """Rounds, each with the number of its branch: what a server took back was released all the same."""
     reading = _Reading(claim)
     for branch, round in rounds:
@@ -96,7 +96,7 @@ class _Reading:
     """One pass over the rounds of a trace."""
 
     def __init__(self, claim: Claim):
-        self.claim, self.found = claim, Evidence()
+        self.claim, self.found = claim, Observations()
         self.changed: set[str] = set()
         self.seen: set[str] = set()
         self.masked = False
@@ -129,7 +129,7 @@ class _Reading:
         self.draws.append(drawn)
         self.noises += drawn
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Observations:
         constant = self.seen - self.changed
         noises = [noise.without(constant) for noise in self.noises]
         draws = [[noise.without(constant) for noise in drawn] for drawn in self.draws if drawn]
@@ -202,7 +202,9 @@ def _layers(noise: Noise) -> Iterator[Noise]:
 Train = Callable[[Records, np.random.Generator], Trained]  # one step of SGD with rate 1 on all records
 
 
-def from_probe(claim: Claim, state: State, records: Records, train: Train, units: NDArray[Any], lr: float) -> Evidence:
+def from_probe(
+    claim: Claim, state: State, records: Records, train: Train, units: NDArray[Any], lr: float
+) -> Observations:
     """One step, repeated with other noise, and then with the same noise but one unit replaced by an outlier.
 
     `units` says whose each record is. The step divides by the number of records.
@@ -224,7 +226,7 @@ def from_probe(claim: Claim, state: State, records: Records, train: Train, units
         other = train(replace(records, x=x), np.random.default_rng(0)).state
         moved.append(_norm(_change(same, other, most=None)))
     most = max(moved) / (2 * claim.said.clip * lr / size)
-    return Evidence(noises=noises, pairs=pairs, constant=constant, moved=most)
+    return Observations(noises=noises, pairs=pairs, constant=constant, moved=most)
 
 
 def outliers(x: NDArray[Any], chosen: NDArray[Any]) -> list[NDArray[Any]]:

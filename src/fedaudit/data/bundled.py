@@ -1,4 +1,4 @@
-"""Breast Cancer Wisconsin (diagnostic), bundled with scikit-learn: 30 measurements of cell nuclei, two diagnoses."""
+"""Data sets bundled with scikit-learn."""
 
 import numpy as np
 
@@ -6,11 +6,30 @@ from fedaudit.config.registry import DATA, Options
 from fedaudit.data.records import dataset, standardised
 from fedaudit.types import Dataset, Floats, Ints
 
-AREA = 3  # the column "mean area"
+AREA = 3  # of breast cancer: the column "mean area"
+SEX = 1  # of diabetes: a column with two values
+
+
+@DATA.register("digits", "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes")
+def digits(_: Options) -> Dataset:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return dataset("digits", x / 16.0, y)
+
+
+@DATA.register("diabetes", "of scikit-learn: 442 records, 10 measurements, regression, attribute sex")
+def diabetes(_: Options) -> Dataset:
+    """Measurements and target are standardised: a loss of 1 is that of always guessing the mean."""
+    from sklearn.datasets import load_diabetes
+
+    x, y = load_diabetes(return_X_y=True, scaled=False)
+    sex = np.unique(x[:, SEX], return_inverse=True)[1].astype(np.int64)
+    return dataset("diabetes", standardised(x), standardised(y), attributes={"sex": sex}, regression=True)
 
 
 @DATA.register("breast-cancer", "of scikit-learn: 569 records, 30 measurements, 2 classes, attribute area")
-def load(_: Options) -> Dataset:
+def breast_cancer(_: Options) -> Dataset:
     """Measurements are standardised. The attribute `area` says whether the nuclei are of the small or large kind."""
     from sklearn.datasets import load_breast_cancer
 
