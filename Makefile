@@ -11,12 +11,12 @@ demo: $(STAMP)
 
 # Three workers for two cores: tests with real processes of Flower and Ray mostly wait.
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # What takes too long for every change: all commands and figures of the README and of the longer newcomers' pages as
 # printed, restarted Flower nodes, a lost Ray node, a whole advice, DP mechanisms that are wrong on purpose over ten seeds.
 evidence: $(STAMP)
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m evidence
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m evidence -o faulthandler_timeout=3600
 
 # What `make test` leaves out while src/fedaudit/stats and its tests are as they were when this last passed.
 simulations: $(STAMP)

@@ -4,7 +4,7 @@ What is listed as an exception is looked for, too: one that is no longer needed 
 """
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,9 +32,9 @@ TAKEN_OVER = {("learn/given.py", "made.__dict__"), ("learn/given.py", "module.__
 Found = set[tuple[str, str]]
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SRC.rglob("*.py")):
-        yield path.relative_to(SRC).as_posix(), ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    return [(path.relative_to(SRC).as_posix(), ast.parse(path.read_text())) for path in sorted(SRC.rglob("*.py"))]
 
 
 def assigned_on_others(tree: ast.AST) -> set[str]:

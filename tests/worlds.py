@@ -1,7 +1,7 @@
 """Small real federations that several tests audit: handwritten digits or letters, two or three parties, seconds."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
@@ -16,6 +16,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.workers import Kind, News, Work, reason
 from fedaudit.stats import random_half
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
@@ -41,6 +42,19 @@ def of_records() -> list[str]:
 def silent(_what: str, _steps: int) -> AbstractContextManager[Callable[[], None]]:
     """Progress that nobody watches."""
     return nullcontext(lambda: None)
+
+
+def in_turn(pieces: Sequence[Any], do: Work, _workers: int) -> Iterator[News]:
+    """As `session.workers.work`, one piece after another and in this process."""
+    for number, piece in enumerate(pieces):
+        told: list[tuple[Kind, str, str]] = []
+        try:
+            do(piece, lambda *news, told=told: told.append(news))
+        except Exception as error:
+            told.append(("failed", "", reason(error)))
+        else:
+            told.append(("done", "", ""))
+        yield from (News(number, *news) for news in told)
 
 
 def watch(prepared: Prepared) -> Audit:

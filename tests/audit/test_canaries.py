@@ -166,7 +166,7 @@ def test_the_report_says_that_a_claim_is_refuted(tmp_path: Path) -> None:
     asked = asking({"probes": 240, "every": 2, "steps": 20, "pool": 4})
     prepared, told = prepare(asked), "the claim of differential privacy does not hold"
     wrong = replace(prepared, defence=mechanism("a third of the noise", prepared.defence))
-    document = run(asked, tmp_path / "run", silent)
+    document = run(asking({"probes": 60, "every": 2, "steps": 20, "pool": 4}), tmp_path / "run", silent)
     assert told not in render(document)
     assert told in render(replace(document, results=[found_by(watched(wrong))]))
 
@@ -288,8 +288,8 @@ def less_noise(seen: Trials) -> bool:
 def test_noise_that_is_there_is_not_missed(norm: float, canaries: int, alike: bool) -> None:
     """A canary of 0.6 of the clip norm meets 0.6 of the noise, and eight that meet the same noise are one trial."""
     rng = np.random.default_rng(3)
-    alarms = sum(less_noise(simulated(norm, canaries, alike, rng)) for _ in range(200))
-    assert alarms <= 3  # once in a thousand audits
+    alarms = sum(less_noise(simulated(norm, canaries, alike, rng)) for _ in range(100))
+    assert alarms <= 2  # once in a thousand audits
 
 
 def test_noise_that_is_not_there_is_missed() -> None:
@@ -320,7 +320,7 @@ def test_canaries_that_meet_the_same_noise_are_not_as_many_trials() -> None:
     """Four at a probe, all present or all absent, whose updates do not show: 0.5 must lie in the interval of the AUC
     about 95 times of 100."""
     rng, covered = np.random.default_rng(6), 0
-    for _ in range(200):
+    for _ in range(100):
         seen = simulated(1.0, 4, alike=True, rng=rng, probes=40)
         together = np.repeat(seen.present[::4], 4)
         nothing = replace(seen, present=together, score=seen.score - seen.present)
@@ -328,4 +328,4 @@ def test_canaries_that_meet_the_same_noise_are_not_as_many_trials() -> None:
         assert found.low is not None
         assert found.high is not None
         covered += found.low <= 0.5 <= found.high
-    assert covered >= 180
+    assert covered >= 89

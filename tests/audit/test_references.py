@@ -31,8 +31,8 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
     attacks = [*INFORMED, "distillation-fraction", "outside-lira"]
     settings = config(
         data={"name": "npz", "path": str(tmp_path / "coins.npz")},
-        federation={"rounds": 15},
-        audit={"attacks": attacks, "reference": {"models": 8}},
+        federation={"rounds": 10},
+        audit={"attacks": attacks, "reference": {"models": 6}},
     )
     prepared = prepare(settings)
     audit = watch(prepared)
@@ -49,7 +49,8 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
 
 
 def test_references_are_trained_alike_live_and_again() -> None:
-    settings = config(audit={"attacks": ["kta-logit", "lira"], "reference": {"models": 4}, "vantages": ["client"]})
+    audit = {"attacks": ["kta-logit", "lira"], "reference": {"models": 4}, "vantages": ["client"]}
+    settings = config(federation={"rounds": 3}, audit=audit)
     first, second = prepare(settings), prepare(settings)
     watch(first)
     watch(second)

@@ -29,7 +29,7 @@ def test_one_table_for_one_party_and_round() -> None:
 
 
 def test_parties_and_rounds_add_tables() -> None:
-    titles = [title for title, _ in plan(3000, 4000, 3000, [0.05], rounds=40, parties=4)]
+    titles = [title for title, _ in plan(600, 800, 800, [0.05], rounds=40, parties=4)]
     assert len(titles) == 5
     assert sum("40 rounds" in title for title in titles) == 2
     assert titles[-1] == "One party alone"

@@ -76,7 +76,7 @@ def test_K36_fedsgd_is_one_gradient_step_on_all_members_together() -> None:
 def test_F5_F6_few_of_many_parties_take_part() -> None:
     """Poisson rounds, some empty: those seen too seldom are named and left out, never scored at chance."""
     keys = {"parties": 12, "participation": 0.1, "sampling": "poisson", "rounds": 9, "seed": 1}
-    prepared = prepare(config(federation=keys))
+    prepared = prepare(config(federation=keys, audit={"attacks": ["fta-confidence", "fusion"]}))
     seen = list(rounds(prepared))
     assert any(not r.sent for r in seen)
     audit = watch(prepared)
@@ -97,7 +97,7 @@ def test_F5_F6_few_of_many_parties_take_part() -> None:
 
 @pytest.mark.parametrize("keys", [{"partition": "dirichlet", "beta": 0.3}, {"partition": "column", "column": "label"}])
 def test_skewed_federations_are_audited(keys: dict[str, Any]) -> None:
-    prepared = prepare(config(federation=keys | {"rounds": 2}))
+    prepared = prepare(config(federation=keys | {"rounds": 2}, audit={"attacks": ["loss", "fta-loss", "fusion"]}))
     audit = watch(prepared)
     assert {r.party for r in audit.results if r.attack == "loss"} == {None, *prepared.game.parties}
     labels = [set(prepared.game.members(party).y.tolist()) for party in prepared.game.parties]

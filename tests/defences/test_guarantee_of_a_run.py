@@ -20,7 +20,7 @@ from tests.worlds import silent
 
 def settings(*defences: dict[str, Any], **federation: Any) -> Config:
     return parse({
-        "data": {"name": "digits"}, "federation": {"parties": 3, "rounds": 4, "batch_size": 64} | federation,
+        "data": {"name": "breast-cancer"}, "federation": {"parties": 3, "rounds": 4, "batch_size": 64} | federation,
         "model": {"hidden": [32]}, "audit": {"attacks": ["loss"]}, "defences": list(defences),
     })  # fmt: skip
 

@@ -49,10 +49,10 @@ def same_models(one: Result, other: Result) -> bool:
 
 def test_training_is_not_changed_and_results_are_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="flwr")
-    plain, _ = federation(client_app())
-    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=3, out=tmp_path)]))
+    plain, _ = federation(client_app(), 2)
+    audited, grid = federation(client_app([PartyAudit(net, game_of, rounds=2, out=tmp_path)]), 2)
     assert same_models(plain, audited)
-    assert "fedaudit: round 3, what leaves north: auc 0." in caplog.text
+    assert "fedaudit: round 2, what leaves north: auc 0." in caplog.text
     for party in PARTIES:
         document = json.loads((tmp_path / party / "results.json").read_text())
         jsonschema.validate(document, json.loads(SCHEMA_FILE.read_text()))
@@ -177,10 +177,10 @@ def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
 
 def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> None:
     """Strong local noise: what leaves is near chance, what would have left is what a plain audit finds."""
-    options: dict[str, Any] = {"rounds": 3, "attacks": QUICK}
+    options: dict[str, Any] = {"rounds": 2, "attacks": QUICK}
     audit = PartyAudit(net, game_of, out=tmp_path / "noisy", **options)
     noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=0.5, delta=1e-5)
-    federation(client_app([audit, noise, audit.inside]))
+    federation(client_app([audit, noise, audit.inside]), 2)
     outer = json.loads((tmp_path / "noisy/north/results.json").read_text())
     inner = json.loads((tmp_path / "noisy/north/without-defences/results.json").read_text())
 
@@ -193,8 +193,7 @@ def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> N
 
     assert auc_of_local(outer) != auc_of_local(inner)
     plain = PartyAudit(net, game_of, out=tmp_path / "one", **options)
-    grid = LocalGrid(client_app([plain, noise]))
-    FedAvg().start(grid=grid, initial_arrays=initial(), num_rounds=3)
+    federation(client_app([plain, noise]), 2)
     assert not (tmp_path / "one/north/without-defences").exists()
 
 

@@ -75,9 +75,9 @@ def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
     from fedaudit.integrations.options import checked, make_auditor
     from fedaudit.integrations.states import numpy_state
 
-    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), checked(3))
-    with record(model, games(), out=tmp_path, rounds=3) as audit:
-        for round in range(1, 4):
+    model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), checked(2))
+    with record(model, games(), out=tmp_path, rounds=2) as audit:
+        for round in range(1, 3):
             before, updates = numpy_state(model.state_dict()), {}
             for party in PARTIES:
                 local = copy.deepcopy(model)
@@ -317,7 +317,7 @@ def test_a_model_with_too_few_outputs_is_refused(tmp_path: Path) -> None:
 
 def test_a_factory_needs_the_first_model(tmp_path: Path) -> None:
     model = seeded()
-    with record(net, games(), out=tmp_path, rounds=4) as audit:
+    with record(net, games(), out=tmp_path, rounds=4, attacks=("loss",)) as audit:
         audit.observe(0, model)
         loop(audit, model, range(1, 4))
     assert audit.document is not None

@@ -10,7 +10,7 @@ from tests.report import builder
 from tests.report.test_report import page, render, svgs
 
 
-@pytest.mark.parametrize("parties, attacks", [(1, 1), (4, 4), (30, 3), (31, 3), (100, 25)])
+@pytest.mark.parametrize("parties, attacks", [(1, 1), (4, 4), (30, 3), (31, 3), (100, 8)])
 def test_charts_are_well_formed_and_stay_in_their_frame(parties: int, attacks: int) -> None:
     drawn = svgs(render(builder.results(parties, attacks)))
     assert drawn

@@ -327,7 +327,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_nan_in_one_estimate_costs_neither_the_file_nor_the_others(tmp_path: Path) -> None:
     """A real audit, of which one number comes out as NaN."""
-    prepared = prepare(config())
+    prepared = prepare(config(federation={"rounds": 2}, audit={"attacks": ["loss", "fta-loss"]}))
     audit = watch(prepared)
     first, *others = audit.results
     odd = replace(first.estimates["auc"], value=math.nan)

@@ -18,6 +18,7 @@ from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge
 from fedaudit.results.rules import parse_limit
+from fedaudit.session import trials
 from fedaudit.session.advise import Contender, _looked_at, advise, compared, halved
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
 from fedaudit.session.run import run
@@ -26,7 +27,7 @@ from fedaudit.session.workers import News
 from fedaudit.toml import written
 from fedaudit.trace.store import Store
 from fedaudit.types import Estimate, Moment, Vantage
-from tests.worlds import config, silent
+from tests.worlds import config, in_turn, silent
 
 
 def contender(name: str, risk: float, accuracy: float) -> Contender:
@@ -278,8 +279,11 @@ def moments(folder: Path) -> list[Moment]:
     return [entry.moment for entry in Store.read(folder).entries()]
 
 
-def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(tmp_path: Path) -> None:
+def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
+    monkeypatch.setattr(trials, "work", in_turn)
     given, said = leaking(tmp_path), list[str]()
     bench = Bench(tmp_path, 1, lambda: None, said.append)
     limit = parse_limit("auc < 0.6")

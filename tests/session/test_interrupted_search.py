@@ -14,6 +14,7 @@ from fedaudit.session.run import run
 from tests.audit.test_tear import asking
 from tests.worlds import silent
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 SETTINGS = asking(["boundary", "tear-last", "gap"], {"queries": 600}, federation={"rounds": 3})
 
 

@@ -18,6 +18,7 @@ from fedaudit.session.run import run
 from tests.audit.test_tear import asking
 from tests.worlds import silent
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 FLIP: list[dict[str, Any]] = [{"name": "tests.session.test_replay_labels:flip", "fills": ["serve"]}]
 
 
@@ -29,7 +30,7 @@ def flip(_setting: Any) -> Defence:
 def trained(
     out: Path, attacks: list[str], keep: str = "snapshots", defences: list[dict[str, Any]] | None = None
 ) -> Document:
-    plain = asking(attacks, federation={"rounds": 3}).as_dict()
+    plain = asking(attacks, federation={"rounds": 2}).as_dict()
     plain["audit"]["keep"], plain["defences"] = keep, defences or []
     return run(Config.model_validate(plain), out, silent, tell=lambda line: None)
 

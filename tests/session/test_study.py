@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,9 @@ from fedaudit.session import study as studies
 from fedaudit.session.prepare import Prepared
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
-from fedaudit.session.workers import Kind, News, Work, reason
 from fedaudit.trace import journal
 from fedaudit.types import gap
-from tests.worlds import silent
+from tests.worlds import in_turn, silent
 
 ROOT = Path(__file__).parents[2]
 BASE = """
@@ -69,20 +67,8 @@ def table(out: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pieces one after another in this process: starting others takes longer than the cells."""
-
-    def work(pieces: Sequence[Piece], do: Work, workers: int) -> Iterator[News]:
-        for number, piece in enumerate(pieces):
-            told: list[tuple[Kind, str, str]] = []
-            try:
-                do(piece, lambda *news, told=told: told.append(news))
-            except Exception as error:
-                told.append(("failed", "", reason(error)))
-            else:
-                told.append(("done", "", ""))
-            yield from (News(number, *news) for news in told)
-
-    monkeypatch.setattr(studies, "work", work)
+    """In this process: starting others takes longer than the cells."""
+    monkeypatch.setattr(studies, "work", in_turn)
 
 
 @pytest.fixture(scope="module")

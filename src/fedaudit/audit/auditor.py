@@ -47,9 +47,9 @@ from fedaudit.types import (
     Task,
     Vantage,
     as_notices,
+    gap,
     notice,
     once,
-    warning,
 )
 
 POINTS = 12  # of the curve over rounds of an attack that is not primary
@@ -197,7 +197,7 @@ class Auditor:
             warnings += counts_differ(results[-1].estimates.get("count-auc"))
         chosen = headlines(case)
         results = [result for result in results if result.attack not in case.failed]
-        warnings += [warning("attack-failed", attack=name, why=why) for name, why in case.failed.items()]
+        warnings += [gap("attack-failed", attack=name, why=why) for name, why in case.failed.items()]
         warnings += [one for result in results for one in result.told]
         worth = self.accuracy()
         glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}

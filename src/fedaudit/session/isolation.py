@@ -40,9 +40,9 @@ from fedaudit.types import (
     State,
     Truth,
     Vantage,
+    gap,
     notice,
     once,
-    warning,
 )
 from fedaudit.words import with_warnings
 
@@ -122,7 +122,7 @@ class Isolation:
         else:
             notices.append(self._mean_squared_error())
         failed = {name: why for auditor in self.auditors.values() for name, why in auditor.failed.items()}
-        of_failed = [warning("attack-failed", attack=name, why=why) for name, why in failed.items()]
+        of_failed = [gap("attack-failed", attack=name, why=why) for name, why in failed.items()]
         warnings = once([*honest.warnings, *of_failed, *(one for result in found for one in result.told)])
         return replace(
             honest, results=[*honest.results, *found], accuracy=accuracy, notices=notices, warnings=warnings,

@@ -18,8 +18,9 @@ ASKED = ["fta-confidence", "kta-logit", "lira"]
 
 def small(**audit: Any) -> Config:
     return config(
-        federation={"rounds": 4, "parties": 3},
-        audit={"attacks": ASKED, "reference": {"models": 4}, "fpr": [0.01], **audit},
+        data={"name": "breast-cancer"},
+        federation={"rounds": 4, "parties": 2},
+        audit={"attacks": ASKED, "reference": {"models": 4}, "fpr": [0.1], **audit},
     )
 
 

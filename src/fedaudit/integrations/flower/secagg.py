@@ -209,6 +209,7 @@ class _PlannedSecureAveraging(FedAvg):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
+        client_manager.num_available()  # Flower registers nodes when asked, and otherwise every five seconds
         client_manager.wait_for(len(self.nodes), timeout=600)
         wanted = set(self.plans[server_round - 1].parties)
         given = FitIns(parameters, {"server-round": self.after + server_round})
