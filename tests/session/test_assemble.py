@@ -38,7 +38,7 @@ NAMED: dict[str, Any] = {
     "fpr": [0.2],
     "confidence": 0.9,
 }
-MARKS = ("Left out at label-only-client", label_only.TIME, "matched-filter is the plain cosine")
+MARKS = ("Left out at label-only-client", "The search for decision boundaries", "matched-filter is the plain cosine")
 DEFAULT: dict[str, Any] = {"confidence": 0.9}  # on a regression, for which many of the default attacks are unfit
 
 Made = list[tuple[Game, Settings]]
