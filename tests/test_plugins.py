@@ -162,7 +162,7 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     assert "class-shares, server, local models: classes told rightly" in compared.out
     assert 'id="question-class-shares"' in (tmp_path / "one" / "report.html").read_text()
     lost, gated = fedaudit(None, ["report", "one"], ["gate", "one", "--fail-if", "rightly-told > 0.1"], cwd=tmp_path)
-    assert (lost.code, gated.code) == (0, 1)
+    assert (lost.code, gated.code) == (0, 3)  # nobody knows which way is worse
     assert "rightly-told" in (tmp_path / "one" / "report.html").read_text()
 
 

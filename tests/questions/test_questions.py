@@ -100,6 +100,29 @@ def test_one_that_fails_costs_itself_alone(
     assert {r.attack for r in found.results} == {"loss", "blind"}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda verdict: None,
+        lambda verdict: Verdict([{"a": 1}]),  # type: ignore[list-item]
+        lambda verdict: Verdict([replace(r, attack="loss") for r in verdict.results]),
+        lambda verdict: Verdict([replace(r, estimates={"auc": r.estimates["long-updates"]}) for r in verdict.results]),
+        lambda verdict: Verdict([replace(r, estimates={"long-updates": 0.5}) for r in verdict.results]),
+    ],
+)
+def test_what_is_no_result_of_its_own_is_refused(
+    lengths: Lengths, world: tuple[Prepared, list[Round]], monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    concluded = Lengths.conclude
+    monkeypatch.setattr(Lengths, "conclude", lambda *given: change(concluded(*given)))
+    auditor = asking(world[0], lengths)
+    for round in world[1]:
+        auditor.observe(round)
+    found = auditor.snapshot()
+    assert "lengths" in found.failed
+    assert {r.attack for r in found.results} == {"loss", "blind"}
+
+
 def test_whoever_sees_too_little_is_not_asked(lengths: Lengths, world: tuple[Prepared, list[Round]]) -> None:
     asked = {"lengths": lengths.ask([], {})}
     alone = replace(world[0].settings, vantages=(Vantage.CLIENT,), asked=asked)

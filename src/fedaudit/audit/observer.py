@@ -18,7 +18,7 @@ from fedaudit.audit.costs import timed
 from fedaudit.audit.patience import failure, patience
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.questions import OfRounds, Verdict
-from fedaudit.types import Grant, Measured, ModelKind, Moment, Round, Stored, Strings, Vantage
+from fedaudit.types import AuditResult, Estimate, Grant, Measured, ModelKind, Moment, Round, Stored, Strings, Vantage
 from fedaudit.words import words
 
 if TYPE_CHECKING:
@@ -131,6 +131,9 @@ class Views:
     def _rows(self, arrays: Mapping[str, NDArray[Any]]) -> Strings:
         """What a question saw is stored as a table, so that all of its arrays have one length."""
         lengths = {len(values) for values in arrays.values()}
+        if any(values.dtype.kind not in "fiubU" or values.ndim > 2 for values in arrays.values()):
+            what = f"{self.asked.question.name} saw something that is no table of numbers or words"
+            raise FedauditError("question-look", what, "Let `look` return arrays of one or two dimensions.")
         if len(lengths) > 1:
             what = f"{self.asked.question.name} saw arrays of {len(lengths)} different lengths in one view"
             raise FedauditError("question-look", what, "Let `look` return arrays of one length.")
@@ -151,7 +154,27 @@ class Views:
         seen = {party: self.kept[key] for party in parties if (key := self._key(vantage, party)) in self.kept}
         if not seen:
             raise FedauditError("question-blind", f"{name} saw nothing of these rounds", "Ask it from another vantage.")
-        return self.asked.question.conclude(case, seen, self.asked.options, vantage, model)
+        return self._checked(self.asked.question.conclude(case, seen, self.asked.options, vantage, model))
+
+    def _checked(self, verdict: object) -> Verdict:
+        """What code from outside concludes may be anything: a result bears the question's name, and its figures are
+        those that the question describes."""
+        question = self.asked.question
+        described = {metric.name for metric in question.metrics}
+        if not isinstance(verdict, Verdict):
+            raise self._wrong(f"conclude returns {type(verdict).__name__}", "Let it return a Verdict.")
+        for result in verdict.results:
+            if not isinstance(result, AuditResult) or (result.attack, result.question) != (question.name,) * 2:
+                raise self._wrong(
+                    "a result is not its own", "Make results by case.result(self.name, ..., question=self)."
+                )
+            for name, estimate in result.estimates.items():
+                if not isinstance(estimate, Estimate) or name.partition("@")[0] not in described:
+                    raise self._wrong(f"its figure {name!r} is not described", "Name it in `metrics`, as an Estimate.")
+        return verdict
+
+    def _wrong(self, what: str, todo: str) -> FedauditError:
+        return FedauditError("question-result", f"{self.asked.question.name}: {what}", todo)
 
     def state(self) -> Stored:
         kept = {

@@ -7,7 +7,7 @@ from fedaudit.cli.template import explained
 from fedaudit.config.attack_registry import ATTACKS, BLIND, BLIND_ABOUT
 from fedaudit.config.registry import REGISTRIES, Entry, Registry
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.questions import every
+from fedaudit.questions import every, unusable
 from fedaudit.toml import toml
 
 
@@ -18,7 +18,7 @@ def catalogue(what: str) -> list[tuple[str, list[str]]]:
         named += [(name, [line]) for question in every().values() for name, line in question.asked_by.items()]
         return [*named, (BLIND, [BLIND_ABOUT]), *_broken(ATTACKS.broken)]
     if what == "questions":
-        return [(name, [question.about]) for name, question in every().items()]
+        return [*((name, [question.about]) for name, question in every().items()), *_broken(unusable())]
     if what not in REGISTRIES:
         lists = ["attacks", "questions", *REGISTRIES]
         raise FedauditError("unknown-list", f"there is no list of {what!r}", suggest(what, lists))

@@ -53,6 +53,9 @@ def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
             questions.named(name).options(options)
         except FedauditError as error:
             raise refused("unknown-question", name, error.what, error.todo) from error
+        except (OSError, ArithmeticError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+            what = f"the options of {name} cannot be read: {type(error).__name__}"
+            raise refused("bad-value", name, what, "Let its options() raise ValueError with what is wrong.") from error
         except ValidationError as error:
             first = error.errors()[0]
             told, key = first.get("ctx", {}), ".".join(map(str, (name, *first["loc"])))

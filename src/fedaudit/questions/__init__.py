@@ -28,6 +28,7 @@ __all__ = [
     "named",
     "of",
     "of_membership",
+    "unusable",
 ]
 
 ROOMS = (  # folders; each holds a QUESTION
@@ -76,6 +77,11 @@ def _differs(one: Metric) -> bool:
 def every() -> dict[str, Question]:
     """By name, ours first."""
     return _ours() | _of_others()[0]
+
+
+def unusable() -> dict[str, str]:
+    """Questions of installed packages that cannot be used, and why."""
+    return _of_others()[1]
 
 
 def named(name: str) -> Question:

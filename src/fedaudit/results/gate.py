@@ -337,6 +337,11 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
     if estimate is None:
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
         return Judged(rule, *_place(entry), None, None, None, Decision.UNDECIDED, why, place.named)
+    if of(entry) is None:
+        why = (
+            f"the package of the question {entry.question!r} is not installed here, so nobody knows which way is worse"
+        )
+        return Judged(rule, *_place(entry), estimate.value, None, None, Decision.UNDECIDED, why, place.named)
     (low, high), note = proved_ends(estimate), ""
     many = among.named + among.beside
     if rule.broken_for_sure(low, high) and many > 1:

@@ -44,6 +44,9 @@ def fingerprint(game: Game) -> str:
     return found.hexdigest()
 
 
+MISSING = ("unknown-question", "unknown-attack")  # errors of a configuration that names what is not installed here
+
+
 def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
     """As it was recorded. A run from before `split_subjects` was a key split people wherever it knew them; one from
     before `unit` was a key asked about records."""
@@ -53,10 +56,13 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
             config = config.asking("record", None)
         return config if config.federation.split_subjects is not None else config.splitting(True)
     except (FedauditError, KeyError, TypeError) as error:
+        todo = "Run again with --force, which replaces that run."
+        if isinstance(error, FedauditError) and error.code in MISSING:
+            todo = "The run is whole: install the package that it was made with."
         raise FedauditError(
             "run-config",
-            f"the configuration in {directory / RUN} cannot be read: {error}",
-            "Run again with --force, which replaces that run.",
+            f"the configuration in {directory / RUN} cannot be read: {str(error).rstrip('.')}",
+            todo,
             exit_code=REFUSED,
         ) from None  # fmt: skip
 
