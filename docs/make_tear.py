@@ -95,7 +95,7 @@ def cell(prepared: Prepared, setting: Setting, made: Sequence[Round]) -> dict[st
         auditor.observe(round)
     found = auditor.snapshot()
     assert not found.failed, found.failed
-    scores, sights = auditor.case().scores, auditor.panels.sights
+    scores, sights = auditor.case().scores, auditor.outlooks.sights
     labels = sights["(label-only-client)"]
     kept = {
         "id": labels.id, "role": labels.role, "own": labels.own,

@@ -51,7 +51,7 @@ def assert_null(settings: Config, seed: int) -> None:
         else:
             (attack,) = choose([entry.attack])
             case = prepared.auditor.case()
-            sights = prepared.auditor.panels.of(Vantage(entry.vantage), entry.model)
+            sights = prepared.auditor.outlooks.of(Vantage(entry.vantage), entry.model)
             found = auc([case.scores.block(sight, attack) for sight in sights], confidence)
         assert found.low is not None
         assert found.high is not None

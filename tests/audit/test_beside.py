@@ -20,7 +20,7 @@ def test_every_attack_has_its_difference_to_the_primary_one() -> None:
     assert not found["fta-confidence"].beside
     (loss,) = choose(["loss"])
     others = len([a for a in case.alive(Vantage.CLIENT, "global") if a.name != primary.name])
-    blocks = [[case.scores.block(prepared.auditor.panels.everyone, attack)] for attack in (loss, primary)]
+    blocks = [[case.scores.block(prepared.auditor.outlooks.everyone, attack)] for attack in (loss, primary)]
     slow = auc_difference(blocks[0], blocks[1], 1 - 0.05 / others)
     gap = found["loss"].beside["auc-minus-primary"]
     values = [found[name].estimates["auc"].value for name in ("loss", "fta-confidence")]

@@ -113,7 +113,7 @@ def test_local_scores_are_ranked_inside_each_party() -> None:
     audit = watch(prepared)
     (local,) = [r for r in audit.results if (r.model, r.party, r.attack) == ("local", None, "loss")]
     scores, member, index = [], [], []
-    for sight in prepared.auditor.panels.local.values():
+    for sight in prepared.auditor.outlooks.local.values():
         (attack,) = sight.attacks
         of, tossed = prepared.auditor.case().scores.of(sight, attack), sight.role != Role.CALIBRATION.value
         mine = of[tossed]
@@ -159,7 +159,7 @@ def test_an_attack_that_was_told_coins_guesses_only_those_it_was_not_told(tmp_pa
     (attack,) = prepared.settings.attacks
     (pooled,) = [r for r in audit.results if (r.model, r.party, r.attack) == ("global", None, attack.name)]
     auditor = prepared.auditor
-    index, scores, told = _played(auditor.case(), attack, auditor.panels.everyone)
+    index, scores, told = _played(auditor.case(), attack, auditor.outlooks.everyone)
     bound = pooled.estimates[NAME]
     assert bound.n_pos + bound.n_neg == len(index) - told.sum() == 72 - told.sum()
     assert told.sum() >= 10  # ten known members, and whoever comes before the last of them
@@ -168,8 +168,8 @@ def test_an_attack_that_was_told_coins_guesses_only_those_it_was_not_told(tmp_pa
     rest = index[~told]
     role[rest] = np.where(rng.random(len(rest)) < 0.5, Role.MEMBER.value, Role.EVALUATION.value)
     assert (role != prepared.game.truth.role).any()
-    auditor.panels.everyone.role = role
-    again = _played(auditor.case(), attack, auditor.panels.everyone)
+    auditor.outlooks.everyone.role = role
+    again = _played(auditor.case(), attack, auditor.outlooks.everyone)
     assert np.array_equal(again[1], scores)
     assert np.array_equal(again[2], told)
 

@@ -131,7 +131,7 @@ def test_what_attacks_with_nothing_in_common_cost_adds_up_to_the_audit(attacks: 
     charged = 0.0
     for vantage, model in auditor.settings.watched():
         for attack in auditor.settings.on(vantage, model):
-            charged += scores.seconds(auditor.panels.of(vantage, model), attack)
+            charged += scores.seconds(auditor.outlooks.of(vantage, model), attack)
     assert charged == sum(one.seconds for one in seen) == sum(sum(one.spent.values()) for one in seen) > 0
 
 

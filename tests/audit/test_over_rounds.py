@@ -24,7 +24,7 @@ def test_T5_the_band_uses_how_rounds_err_together(model: str) -> None:
     (attack,) = choose(["fta-confidence"])
     for round in rounds(prepared):
         auditor.observe(round)
-        sights = [auditor.panels.everyone] if model == "global" else list(auditor.panels.local.values())
+        sights = [auditor.outlooks.everyone] if model == "global" else list(auditor.outlooks.local.values())
         if blocks := auditor.case().scores.blocks(sights, attack):
             each.append(blocks)
     found = [r for r in auditor.snapshot().results if (r.attack, r.model, r.party) == ("fta-confidence", model, None)]
@@ -86,7 +86,7 @@ def test_round_against_round_is_a_difference_on_the_same_records() -> None:
     (attack,) = choose(["loss"])
     for round in rounds(prepared):
         prepared.auditor.observe(round)
-        blocks = prepared.auditor.case().scores.blocks([prepared.auditor.panels.everyone], attack)
+        blocks = prepared.auditor.case().scores.blocks([prepared.auditor.outlooks.everyone], attack)
         first = first or blocks
     band = prepared.auditor.bands["client", "loss", "global"]
     change, slow = band.change("auc"), auc_difference(blocks, first)

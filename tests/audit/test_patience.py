@@ -66,7 +66,7 @@ def test_the_limit_follows_from_the_time_that_was_told() -> None:
     assert told.data["given_up"] == limit(prepared.settings.search.seconds) == 3600
     assert "given up after 60 minutes" in words(told)
     assert prepared.settings.search.seconds > 0
-    (family,) = [f for f in prepared.auditor.panels.sights["(label-only-client)"].families if "boundary" in f.needs]
+    (family,) = [f for f in prepared.auditor.outlooks.sights["(label-only-client)"].families if "boundary" in f.needs]
     assert family.expected == prepared.settings.search.seconds
 
 

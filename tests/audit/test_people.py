@@ -108,7 +108,7 @@ def test_who_was_learnt_by_heart_is_found(tmp_path: Path) -> None:
 def test_the_known_are_not_reported_on(tmp_path: Path) -> None:
     prepared = prepare(people(tmp_path, ["subject-loss", "subject-fta"], fresh=0.0))
     found = by_attack(watch(prepared).results)
-    sight = prepared.auditor.panels.everyone
+    sight = prepared.auditor.outlooks.everyone
     members = int(prepared.game.truth.mask(Role.MEMBER).sum())
     assert possible(sight) == [k for k in KNOWN if 3 * k <= members]
     for name in ("subject-loss", "subject-fta"):
@@ -162,7 +162,7 @@ def test_a_party_that_attacks_others_is_not_judged_on_its_own_people(tmp_path: P
     members = game.candidates.id[game.truth.mask(Role.MEMBER)].tolist()
     others = [name for name in members if name not in of_first]
     (of_all,) = [r for r in found if (r.model, r.party) == ("global", None)]
-    panels, scores = prepared.auditor.panels, prepared.auditor.case().scores
+    panels, scores = prepared.auditor.outlooks, prepared.auditor.case().scores
     judged = scores.judged(panels.everyone, settings.attacks[0])
     assert sorted(panels.everyone.id[judged & (panels.everyone.role == Role.MEMBER.value)].tolist()) == sorted(others)
     told = known(panels.everyone, usual(panels.everyone))[0]  # tuned on, and so not reported on either

@@ -39,7 +39,7 @@ def test_what_can_only_be_memorised_is_found_out(tmp_path: Path) -> None:
     for attack in attacks:
         for model in ("global", "local"):
             assert found(audit, attack, model) > 0.6, (attack, model)
-    charged = prepared.auditor.panels.everyone.ledger.charged  # all attacks on a bank pay for it, and nobody else
+    charged = prepared.auditor.outlooks.everyone.ledger.charged  # all attacks on a bank pay for it, and nobody else
     assert charged["kta-loss"]["reference"] == charged["kta-logit"]["reference"] > 0
     assert {name for name, of in charged.items() if "outside-plain-reference" in of} == {"outside-lira"}
     informed, outside = (n for n in all_words(audit.notices) if "reference models" in n)
@@ -97,7 +97,7 @@ def test_fusion_adds_attacks_that_look_at_the_last_model_alone() -> None:
     prepared = prepare(config(audit={"vantages": ["client"], **asked}))
     audit = watch(prepared)
     assert audit.failed == {}
-    sight, by_name = prepared.auditor.panels.everyone, {a.name: a for a in prepared.settings.attacks}
+    sight, by_name = prepared.auditor.outlooks.everyone, {a.name: a for a in prepared.settings.attacks}
     scores = prepared.auditor.case().scores
     expected = np.zeros(len(sight.id))
     for name in parts:

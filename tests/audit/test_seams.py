@@ -108,7 +108,7 @@ def test_a_label_only_signal_asks_and_cannot_reach_anything_else(toy_signals: li
             getattr(view, name)
     held = [value for name, value in vars(view).items() if name not in ("_answer",)]
     assert not any(isinstance(value, np.ndarray | dict) and len(value) for value in held)
-    asked = audit.panels.sights["(label-only-client)"].queries
+    asked = audit.outlooks.sights["(label-only-client)"].queries
     assert asked == 3 * len(prepared.game.candidates)  # every answer was counted
 
 
@@ -179,10 +179,10 @@ def test_rows_with_one_owner_are_brought_together(
     audit = Auditor(Known(), game, settings)  # type: ignore[arg-type]
     state = {"w": np.zeros(1)}
     audit.observe(Round(1, state, {"one": Trained(state, 1, 0.1)}, state))
-    assert audit.panels.everyone.reductions[attack.name].features().tolist() == expected
-    scores = audit.case().scores.of(audit.panels.everyone, attack)
+    assert audit.outlooks.everyone.reductions[attack.name].features().tolist() == expected
+    scores = audit.case().scores.of(audit.outlooks.everyone, attack)
     assert scores.shape == (3,)
-    assert audit.case().scores.block(audit.panels.everyone, attack).members.tolist() == [expected[0][0]]
+    assert audit.case().scores.block(audit.outlooks.everyone, attack).members.tolist() == [expected[0][0]]
 
 
 # ------------------------------------------------------------------ time is (round, probe)
@@ -216,9 +216,9 @@ def test_a_probe_moves_nothing() -> None:
     probed.observe(replace(seen[-2], index=3, probe=1))
     assert probed.accuracy() == quiet.accuracy() != {}
     assert probed.last_round == 3
-    slopes = [a.case().scores.of(a.panels.everyone, fta) for a in (quiet, probed)]
+    slopes = [a.case().scores.of(a.outlooks.everyone, fta) for a in (quiet, probed)]
     assert np.array_equal(slopes[0], slopes[1])
-    assert probed.panels.everyone.rounds == quiet.panels.everyone.rounds == 3
+    assert probed.outlooks.everyone.rounds == quiet.outlooks.everyone.rounds == 3
     assert {k: v.estimates for k, v in _pooled(quiet).items()} == {k: v.estimates for k, v in _pooled(probed).items()}
 
 

@@ -84,7 +84,7 @@ def test_warnings_of_results_are_among_the_warnings_of_the_audit() -> None:
     """They stood beside their results alone."""
     prepared = prepare(config(audit={"attacks": ["loss"], "vantages": ["client"]}))
     watch(prepared)
-    for sight in prepared.auditor.panels.sights.values():
+    for sight in prepared.auditor.outlooks.sights.values():
         kept, member = sight.reductions["loss"], sight.role == Role.MEMBER.value
         assert isinstance(kept, Last)
         kept.values = kept.values - 100.0 * member
@@ -98,7 +98,7 @@ def test_the_strongest_finding_is_quoted_with_its_correction() -> None:
     """The attack that was fixed before looking alone was asked; another one beside it could have an AUC of 1."""
     prepared = prepare(config(audit={"attacks": ["loss", "fta-confidence"], "vantages": ["client"]}))
     watch(prepared)
-    for sight in prepared.auditor.panels.sights.values():
+    for sight in prepared.auditor.outlooks.sights.values():
         kept, member = sight.reductions["loss"], sight.role == Role.MEMBER.value
         assert isinstance(kept, Last)
         kept.values = kept.values + 100.0 * member

@@ -48,7 +48,7 @@ def test_T9_a_person_is_one_person_in_all_parties(tmp_path: Path) -> None:
     names = prepared.game.candidates.subject
     assert names is not None
     blocks = []
-    found, local = prepared.auditor.case().scores, prepared.auditor.panels.local
+    found, local = prepared.auditor.case().scores, prepared.auditor.outlooks.local
     for sight in local.values():
         scores, whose = found.of(sight, attack), names[sight.index]
         sets = [sight.role == role.value for role in ROLES]

@@ -91,7 +91,7 @@ def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind
     whole: tuple[Prepared, Audit],
 ) -> None:
     prepared, audit = whole
-    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    sight = prepared.auditor.outlooks.sights["(label-only-client)"]
     first = prepared.game.parties[0]
     assert (sight.party[sight.own(None)] == first).all()
     members = sight.role[sight.own(None)] == Role.MEMBER.value
@@ -109,7 +109,7 @@ def test_the_first_party_is_never_judged_and_teaches_with_as_many_of_either_kind
 
 def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tuple[Prepared, Audit]) -> None:
     prepared, _ = whole
-    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    sight = prepared.auditor.outlooks.sights["(label-only-client)"]
     spent = sight.reductions["tear"].queries()
     assert spent is not None
     assert spent.max() <= TEAR["queries"]
@@ -120,7 +120,7 @@ def test_every_query_is_counted_and_no_record_costs_more_than_it_may(whole: tupl
 
 def test_every_party_has_its_own_cost(whole: tuple[Prepared, Audit]) -> None:
     prepared, audit = whole
-    seen = prepared.auditor.panels.sights["(label-only-client)"]
+    seen = prepared.auditor.outlooks.sights["(label-only-client)"]
     asked = seen.reductions["tear"].queries()
     assert asked is not None
     for entry in (r for r in audit.results if r.attack == "tear"):
@@ -131,7 +131,7 @@ def test_every_party_has_its_own_cost(whole: tuple[Prepared, Audit]) -> None:
 
 def test_neither_scores_nor_thresholds_know_who_of_the_judged_is_a_member(whole: tuple[Prepared, Audit]) -> None:
     prepared, _ = whole
-    seen, before = prepared.auditor.panels.sights["(label-only-client)"], prepared.auditor.case().scores
+    seen, before = prepared.auditor.outlooks.sights["(label-only-client)"], prepared.auditor.case().scores
     judged, role = np.flatnonzero(~seen.of_first), prepared.game.truth.role.copy()
     role[judged] = role[np.random.default_rng(0).permutation(judged)]
     other = Auditor(
@@ -139,7 +139,7 @@ def test_neither_scores_nor_thresholds_know_who_of_the_judged_is_a_member(whole:
     )
     for round in rounds(prepared):
         other.observe(round)
-    again, after = other.panels.sights["(label-only-client)"], other.case().scores
+    again, after = other.outlooks.sights["(label-only-client)"], other.case().scores
     for one, two in zip(seen.attacks, again.attacks, strict=True):
         assert np.array_equal(before.of(seen, one), after.of(again, two))
         assert before.threshold([seen], one) == after.threshold([again], two)
@@ -157,7 +157,7 @@ def test_the_threshold_of_tear_comes_from_records_that_its_classifier_did_not_se
 
 def test_the_distance_is_zero_exactly_where_the_label_is_wrong(whole: tuple[Prepared, Audit]) -> None:
     prepared, _ = whole
-    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    sight = prepared.auditor.outlooks.sights["(label-only-client)"]
     judged = sight.party != prepared.game.parties[0]
     last = sight.reductions["tear"].columns[-1]  # type: ignore[attr-defined]
     right = sight.reductions["gap"].features()[:, 0]
@@ -227,7 +227,7 @@ def test_an_interrupted_run_searches_once_for_all_attacks_and_all_that_is_writte
     """The results, the most exposed records and the scores rest on one search of the last model that was seen."""
     prepared = prepare(asking(["boundary", "tear-last"]))
     auditor, made = prepared.auditor, rounds(prepared)
-    sight = auditor.panels.sights["(label-only-client)"]
+    sight = auditor.outlooks.sights["(label-only-client)"]
     first, asked = Searching._search, list[int]()
 
     def counted(search: Searching, view: View, *given: Any) -> Any:
@@ -280,7 +280,7 @@ def test_where_nobody_was_trained_on_nothing_is_found() -> None:
 def test_one_boundary_for_each_class_as_in_the_paper() -> None:
     prepared = prepare(asking(["tear"], {"targets": "all"}))
     audit = watch(prepared)
-    sight = prepared.auditor.panels.sights["(label-only-client)"]
+    sight = prepared.auditor.outlooks.sights["(label-only-client)"]
     column = sight.reductions["tear"].columns[0]  # type: ignore[attr-defined]
     assert column.shape[1] == 2
     y = prepared.game.candidates.rows.y

@@ -23,7 +23,7 @@ def diverged(state: Any) -> Any:
 
 
 def sight(prepared: Prepared) -> Any:
-    return prepared.auditor.panels.sights["(label-only-client)"]
+    return prepared.auditor.outlooks.sights["(label-only-client)"]
 
 
 @pytest.mark.parametrize("since", [1, 2])

@@ -245,6 +245,6 @@ def test_a_probe_by_flower_moves_no_series_and_no_round_number(probed: None) -> 
         if not round.probe:
             quiet.observe(round)
         assert watched.last_round == round.index
-    scores = [audit.case().scores.of(audit.panels.everyone, fta) for audit in (quiet, watched)]
+    scores = [audit.case().scores.of(audit.outlooks.everyone, fta) for audit in (quiet, watched)]
     assert np.isfinite(scores[0]).all()
     assert np.array_equal(scores[0], scores[1])

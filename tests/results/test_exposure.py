@@ -21,7 +21,7 @@ def test_members_are_ranked_and_their_ids_hidden() -> None:
     (attack,) = [a for a in prepared.settings.attacks if a.name == best.attack]
     members: list[float] = []
     found_scores = prepared.auditor.case().scores
-    for sight in prepared.auditor.panels.of(Vantage(best.vantage), best.model):
+    for sight in prepared.auditor.outlooks.of(Vantage(best.vantage), best.model):
         scores, block = found_scores.of(sight, attack), found_scores.block(sight, attack)
         for score in scores[sight.role == Role.MEMBER.value]:
             members.append(float(np.mean(block.calibration >= score)))

@@ -18,8 +18,8 @@ from fedaudit.audit.case import Case, Estimates
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
 from fedaudit.audit.observer import Observer, Shown
+from fedaudit.audit.outlooks import Outlooks
 from fedaudit.audit.over_rounds import OverRounds
-from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
@@ -63,7 +63,7 @@ class Auditor:
         self.task, self.game, self.settings = task, game, settings
         self.fprs, dropped = settings.reachable_fprs(game)
         self.notices = [*settings.notices, *dropped, *references_notices(settings.attacks)]
-        self.panels = Panels(game, settings, task)
+        self.outlooks = Outlooks(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
         self.unjudged: list[Notice] = []  # rounds without an estimate of the primary attack
@@ -94,12 +94,12 @@ class Auditor:
         everybody = sum(epochs.values())
         last = round.index == self.settings.rounds
         of: dict[str | None, Measured] = {}
-        for key, view in self.panels.views(round, self.task).items():
-            sight = self.panels.sights[key]
+        for key, view in self.outlooks.views(round, self.task).items():
+            sight = self.outlooks.sights[key]
             # Without a signal to measure, too: reference models learn in every round.
             if sight.wants(round.moment, last) or (sight.lasting and not round.probe):
                 of[key] = sight.measure(view, epochs.get(key, everybody), last)
-        shadow, own = self.settings.shadow, self.panels.own
+        shadow, own = self.settings.shadow, self.outlooks.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
             of[SHADOW] = seen
         shown = Shown(round, self.task, self.settings.watched(), self.game.parties, self.settings.serve)
@@ -113,7 +113,7 @@ class Auditor:
             self.last_round = round.index if round else self.last_round
             return None
         costed: dict[str | None, Measured] = {}
-        for key, sight in self.panels:
+        for key, sight in self.outlooks:
             if key in seen.of:
                 costed[key] = sight.absorb(seen.moment, seen.of[key], stored=round is None)
                 self.failed = sight.failed | self.failed
@@ -138,28 +138,28 @@ class Auditor:
     def wants(self, moment: Moment) -> set[str]:
         """The signals that all attacks together need at a moment."""
         last = moment.round == self.settings.rounds
-        names = {signal for sight in self.panels.sights.values() for signal in sight.wants(moment, last)}
+        names = {signal for sight in self.outlooks.sights.values() for signal in sight.wants(moment, last)}
         used = {signal for attack in self.settings.attacks for signal in attack.signals}
         # Reference models are trained from round to round, so stored signals alone do not bring them to this round.
         return names | {"reference models"} if used & set(OF_REFERENCES) and not moment.probe else names
 
     def wants_models(self) -> bool:
         """Is there a deferred attack that has no model to look at yet?"""
-        return any(sight.later and sight.pending is None for sight in self.panels.sights.values())
+        return any(sight.later and sight.pending is None for sight in self.outlooks.sights.values())
 
     def expect(self, round: Round) -> None:
         """Let deferred attacks look at this round's models, where they know of no later ones."""
-        if self.task is None or not any(sight.later for sight in self.panels.sights.values()):
+        if self.task is None or not any(sight.later for sight in self.outlooks.sights.values()):
             return
-        for key, view in self.panels.views(round, self.task).items():
-            self.panels.sights[key].expect(view)
+        for key, view in self.outlooks.views(round, self.task).items():
+            self.outlooks.sights[key].expect(view)
 
     # ------------------------------------------------------------------ score and judge
 
     @property
     def unseen(self) -> bool:
         """Was no party's local model ever observed? Then there is no result for the server."""
-        local = self.panels.local.values()
+        local = self.outlooks.local.values()
         return bool(local) and self.last_round > 0 and not any(sight.rounds for sight in local)
 
     def case(self) -> Case:
@@ -168,9 +168,9 @@ class Auditor:
         if self.unseen:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
-        scores = Scores(self.panels, settings.shadow.party if settings.shadow else None)
+        scores = Scores(self.outlooks, settings.shadow.party if settings.shadow else None)
         seen = scores, self.fprs, self.last_round
-        return Case(self.game, settings, self.panels, *seen, self.bands, failed, self.history)
+        return Case(self.game, settings, self.outlooks, *seen, self.bands, failed, self.history)
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -209,8 +209,8 @@ class Auditor:
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
         notices = [*as_notices(bounds), *concluded, *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
-        notices += [note for _, sight in self.panels for note in sight.notes]
-        notices += seconds_for_epochs(list(self.panels.sights.values()))
+        notices += [note for _, sight in self.outlooks for note in sight.notes]
+        notices += seconds_for_epochs(list(self.outlooks.sights.values()))
         worthless = useless(self.game, worth)
         found = Audit(results, quoted, worth, once(warnings), notices, case.failed, glossary)
         return replace(found, useless=worthless, more_exposed=uneven)
@@ -272,7 +272,7 @@ class Auditor:
         bands: dict[tuple[str, str, str], OverRounds] | None = None,
     ) -> None:
         vantage, attack, model = place
-        sights = self.panels.of(vantage, model)
+        sights = self.outlooks.of(vantage, model)
         if any(attack.name in sight.later and attack.name not in sight.settled for sight in sights):
             return  # it is measured at the end only
         of = vantage.value, attack.name, model
@@ -302,9 +302,9 @@ class Auditor:
         """Every candidate's score and role, one attack and model at a time, to save memory."""
         case = self.case()
         written: set[tuple[str, str, str | None]] = set()
-        outlooks = [one for one in self.panels.outlooks if one.model == "global" or not self.unseen]
+        outlooks = [one for one in self.outlooks.all if one.model == "global" or not self.unseen]
         # Answers that a defence has bent come last: a score is stored once, as whoever holds the model has it.
-        plain = self.panels.sights
+        plain = self.outlooks.sights
         ordered = sorted(outlooks, key=lambda one: (one.model == "local", one.sight is not plain.get(one.party)))
         for outlook in ordered:
             for attack in (a for a in outlook.attacks if a.name not in case.failed and of_membership(a)):
@@ -342,7 +342,7 @@ class Auditor:
             for round, found in rounds.items()
         ]
         return {
-            "sights": [sight.state() for _, sight in self.panels],
+            "sights": [sight.state() for _, sight in self.outlooks],
             "history": history,
             "bands": [{"of": list(of), "seen": band.state()} for of, band in self.bands.items()],
             "unjudged": [told.stored() for told in self.unjudged],
@@ -354,7 +354,7 @@ class Auditor:
         }
 
     def restore(self, state: Stored) -> None:
-        for (_, sight), stored in zip(self.panels, state["sights"], strict=True):
+        for (_, sight), stored in zip(self.outlooks, state["sights"], strict=True):
             sight.restore(stored)
         self.history = {}
         for entry in state["history"]:

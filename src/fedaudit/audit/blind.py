@@ -48,7 +48,7 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
-        epochs = (self.seconds + time.perf_counter() - started) / case.panels.unit()
+        epochs = (self.seconds + time.perf_counter() - started) / case.outlooks.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
 

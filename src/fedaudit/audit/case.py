@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.collect import Sight
+from fedaudit.audit.outlooks import Outlooks
 from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
-from fedaudit.audit.panels import Panels
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
@@ -31,7 +31,7 @@ History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
 class Case:
     game: Game
     settings: Settings
-    panels: Panels
+    outlooks: Outlooks
     scores: Scores
     fprs: tuple[float, ...]
     round: int
@@ -83,7 +83,7 @@ class Case:
         warnings: Sequence[Notice | str] = (),
     ) -> AuditResult:
         """A result of a question that looks for itself; `seconds`: what its looking took."""
-        cost = Cost(seconds / self.panels.unit())
+        cost = Cost(seconds / self.outlooks.unit())
         place = (name, vantage.value, model, question.unit, party)
         found = AuditResult(*place, self.round, dict(estimates), cost, question=question.name)
         return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))

@@ -63,7 +63,7 @@ def _usable(case: Case, vantage: Vantage) -> BaseAttack | None:
         with case.blamed_on(attack.name):
             for model in _models(vantage):
                 if attack in case.settings.on(vantage, model):
-                    case.pooled(attack, case.panels.of(vantage, model), case.settings.confidence)
+                    case.pooled(attack, case.outlooks.of(vantage, model), case.settings.confidence)
             return attack
     return None
 
@@ -75,7 +75,7 @@ def _heard(
     primary ones (True) and the others. What several vantages see is one: a server's global models are any party's.
     """
     places = [
-        (vantage, attack, model, case.panels.of(vantage, model))
+        (vantage, attack, model, case.outlooks.of(vantage, model))
         for vantage in usable
         for model in _models(vantage)
         for attack in case.alive(vantage, model)
@@ -106,7 +106,7 @@ def _bound(case: Case, headline: Headline, shares: Shares) -> Estimates:
     """What the run proves, if fair coins let it. It pays for the choice of the quoted attack and holds for all vantages
     at once, because a guarantee may be held against each."""
     attack = next(attack for attack in case.settings.attacks if attack.name == headline.attack)
-    sights = case.panels.of(Vantage(headline.vantage), headline.model)
+    sights = case.outlooks.of(Vantage(headline.vantage), headline.model)
     return case.beside(attack, sights, shares.of(not headline.primary))
 
 
@@ -141,7 +141,7 @@ def compared_parties(case: Case) -> list[MoreExposed]:
         attack = case.primary(vantage)
         if attack is None or attack not in case.settings.on(vantage, model):
             continue
-        sights = {party: case.panels.sight(vantage, model, party) for party in case.parties(model)}
+        sights = {party: case.outlooks.sight(vantage, model, party) for party in case.parties(model)}
         seen = {party: sight for party, sight in sights.items() if case.scores.defined(sight, attack)}
         blocks = {party: case.scores.block(sight, attack, party) for party, sight in seen.items()}
         place, sure = (vantage.value, model, attack.name), case.settings.confidence
@@ -159,7 +159,7 @@ def more_exposed(found: MoreExposed) -> Notice:
 
 def unseen_parties(case: Case) -> list[Notice]:
     """How many parties took part too rarely to be judged. They are not in the pooled local results."""
-    attack, local = case.primary(Vantage.SERVER), case.panels.local
+    attack, local = case.primary(Vantage.SERVER), case.outlooks.local
     if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
         return []
     unseen = [sight for sight in local.values() if not case.scores.defined(sight, attack)]

@@ -13,7 +13,7 @@ from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.audit.costs import load_learners, timed
 from fedaudit.audit.known import known, usual
-from fedaudit.audit.panels import Panels
+from fedaudit.audit.outlooks import Outlooks
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block
 from fedaudit.types import Bools, Floats, Measured, Role, gap
@@ -27,8 +27,8 @@ class Scores:
     `barred`: the party that is itself the adversary.
     """
 
-    def __init__(self, panels: Panels, barred: str | None = None):
-        self.panels, self.own, self.barred = panels, panels.own, barred
+    def __init__(self, outlooks: Outlooks, barred: str | None = None):
+        self.outlooks, self.own, self.barred = outlooks, outlooks.own, barred
         self._found: dict[tuple[int, str, int], Floats] = {}
         self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
         self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
@@ -165,7 +165,7 @@ class Scores:
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
         """`cost.epochs`, as `costs` defines it."""
-        return self.seconds(sights, attack) / self.panels.unit([s for s in sights if s.model == "local"])
+        return self.seconds(sights, attack) / self.outlooks.unit([s for s in sights if s.model == "local"])
 
     def seconds(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
         """What an attack is charged at these sights, and at that of the adversary's own records if it learns there."""

@@ -51,7 +51,7 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> 
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
     rows: list[Row] = []
     found = auditor.case().scores
-    for sight in auditor.panels.of(Vantage(headline.vantage), headline.model):
+    for sight in auditor.outlooks.of(Vantage(headline.vantage), headline.model):
         if not found.defined(sight, attack):
             continue
         scores, calibration = found.of(sight, attack), np.sort(found.block(sight, attack).calibration)

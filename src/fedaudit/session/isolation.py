@@ -153,13 +153,14 @@ class Isolation:
         """Subjects keep their numbers of the whole game, because they may be in several parties. Every attack is
         charged the federation that was trained with the party."""
         auditor = self.auditors[party]
-        sight, scores = auditor.panels.local[party], auditor.case().scores
+        sight, scores = auditor.outlooks.local[party], auditor.case().scores
         block, whose = scores.block(sight, attack), self.game.candidates.subject_number
         if whose is not None:
             number = whose[self.game.candidates.of_party(party)]
             member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
             block = replace(block, subjects=(member, evaluation, calibration))
-        return PartyScores(block, self.training[party] + scores.seconds([sight], attack), auditor.panels.unit([sight]))
+        seconds = self.training[party] + scores.seconds([sight], attack)
+        return PartyScores(block, seconds, auditor.outlooks.unit([sight]))
 
     def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
         """By party, the model that it ended up with, and the outsiders that it is asked about."""

@@ -202,7 +202,7 @@ class Session:
         except KeyboardInterrupt:
             if self.auditor is None or self.auditor.last_round < 2:
                 raise  # nothing to report yet
-            sights = [sight for _, sight in self.auditor.panels if sight.pending]
+            sights = [sight for _, sight in self.auditor.outlooks if sight.pending]
             if waiting := sorted({name for sight in sights for name in sight.later - sight.settled}):
                 self.listen(Note(notice("still-looking", round=self.auditor.last_round, attacks=waiting)))
 

@@ -56,7 +56,7 @@ def test_known_non_members_that_it_is_fitted_on_set_no_threshold() -> None:
         (attack,) = prepared.settings.attacks
         assert attack.calibrates_less is bars
         prepared.auditor.observe(next(rounds(prepared)))
-        sight, scores = prepared.auditor.panels.everyone, prepared.auditor.case().scores
+        sight, scores = prepared.auditor.outlooks.everyone, prepared.auditor.case().scores
         known = int((sight.role == "calibration").sum())
         left = len(scores.block(sight, attack).calibration)
         assert left == known - bars * int(sight.reference.sum())
@@ -72,7 +72,7 @@ def test_a_running_sum_of_standardised_rounds_weighted_with_the_strength_of_each
         values.append(seen.of[None].values["matched-filter"])
         strengths.append(seen.of[None].values["matched-strength"])
         assert seen.of[None].layers == {"matched-filter": "1"}
-    sight = prepared.auditor.panels.everyone
+    sight = prepared.auditor.outlooks.everyone
     naive = [
         sum(w * z for w, z in zip(strength, value, strict=True)) / sum(w * w for w in strength) ** 0.5
         for value, strength in zip(np.transpose(values), np.transpose(strengths), strict=True)

@@ -204,7 +204,7 @@ def test_the_layer_that_names_a_party_does_not_depend_on_whose_record_it_is(monk
 
     prepared = prepare(config(federation={"parties": 3, "rounds": 2}, audit={"attacks": ["loss", "source"]}))
     watch(prepared)
-    panels = prepared.auditor.panels.local
+    panels = prepared.auditor.outlooks.local
     (attack,) = [a for a in prepared.settings.attacks if isinstance(a, CosineMargin)]
     monkeypatch.setattr(CosineMargin, "fit", fit)
     for party in (None, "party-1"):

@@ -123,6 +123,6 @@ class Watch:
         estimate = next((one.decisive.get(rule.metric) for one in said if one.primary), None)
         if estimate is not None:
             return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
-        seen = auditor.panels.sight(self.vantage, model, self.party).rounds
+        seen = auditor.outlooks.sight(self.vantage, model, self.party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
         return None if seen < needed else because("no-value", attack.name, rounds=seen)

@@ -90,7 +90,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     """The pooled result with its sentence; then each party, if its local models are seen."""
     of, results, notices = case.settings.asked.get("attribute"), [], list[Notice]()
     for party in (None, *(case.game.parties if model == "local" else ())):
-        sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
+        sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
         found = all_figures(case, attack, sights)
         if found and of:
             cost = Cost(case.scores.epochs(sights, attack))

@@ -357,4 +357,4 @@ def null_remarks(never_sent: Floats, size: int) -> list[Notice]:
 
 
 def _cost(case: Case, watch: CanaryScores) -> Cost:
-    return Cost(watch.seconds / case.panels.unit())
+    return Cost(watch.seconds / case.outlooks.unit())

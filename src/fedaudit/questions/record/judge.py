@@ -24,7 +24,7 @@ SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUA
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
-    sights, scores = case.panels.of(vantage, model), case.scores
+    sights, scores = case.outlooks.of(vantage, model), case.scores
     blocks = scores.blocks(sights, attack)
     curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
     banded = attack is case.primary(vantage)
@@ -38,7 +38,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
         attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
         if party == attacker:
             continue
-        sight = case.panels.sight(vantage, model, party)
+        sight = case.outlooks.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
         of_party = entry(case, attack, vantage, model, party, mine)
         if not mine:
@@ -61,7 +61,7 @@ def entry(
         found = {name: replace(e, reason=NO_SCORES) for name, e in found.items()}
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
-    sights = case.panels.of(vantage, model) if party is None else [case.panels.sight(vantage, model, party)]
+    sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
     found |= case.decided(attack, sights, settings.confidence, party)
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
@@ -75,7 +75,7 @@ def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKi
     seen = case.bands.get((vantage.value, attack.name, model))
     if seen is None:  # a deferred attack is scored only now
         seen = case.new_band()
-        blocks = case.scores.blocks(case.panels.of(vantage, model), attack)
+        blocks = case.scores.blocks(case.outlooks.of(vantage, model), attack)
         if blocks:
             seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
     return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
@@ -129,7 +129,7 @@ def minus_primary(
         return {}
     others = [other for other in alive if other is not primary and other.question == primary.question]
     confidence = 1 - (1 - case.settings.confidence) / len(others)
-    theirs = case.scores.blocks(case.panels.of(vantage, model), primary)
+    theirs = case.scores.blocks(case.outlooks.of(vantage, model), primary)
     if not blocks or not theirs:
         return {}
     found = {"auc": auc_difference(blocks, theirs, confidence)}

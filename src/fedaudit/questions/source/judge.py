@@ -38,10 +38,10 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     results = []
     told = record.judge(case, attack, vantage, model)
     for result in told.results:
-        named = naming(attack, case.panels.local, result.party, case.settings.confidence)
+        named = naming(attack, case.outlooks.local, result.party, case.settings.confidence)
         results.append(replace(result, estimates={**result.estimates, **named}))
     pooled = next(result.estimates for result in results if result.party is None)
-    return Verdict(results, [*told.notices, *conclusion(pooled, len(case.panels.local))])
+    return Verdict(results, [*told.notices, *conclusion(pooled, len(case.outlooks.local))])
 
 
 def naming(

@@ -26,7 +26,7 @@ from fedaudit.types import Bools, Estimate, Ints, ModelKind, Role, Vantage
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
     verdict = record.judge(case, attack, vantage, model)
     pooled, *of_parties = verdict.results
-    decided = decisions(case.scores, attack, case.panels.of(vantage, model), case.settings.confidence)
+    decided = decisions(case.scores, attack, case.outlooks.of(vantage, model), case.settings.confidence)
     return Verdict([replace(pooled, estimates={**pooled.estimates, **decided}), *of_parties], verdict.notices)
 
 

@@ -31,7 +31,7 @@ class Outlook:
     sight: Sight
 
 
-class Panels:
+class Outlooks:
     def __init__(self, game: Game, settings: Settings, task: Task | None):
         self.game, self.settings, self.task = game, settings, task
         pairs = settings.watched()
@@ -43,7 +43,7 @@ class Panels:
         wanted.setdefault(None, [])  # always, to measure the accuracy of the released model
         self.sights = {key: self._sight(key, attacks) for key, attacks in wanted.items()}
         self.own = self._own()
-        self.outlooks = [
+        self.all = [
             Outlook(vantage, model, party, tuple(settings.on(vantage, model)), self.sight(vantage, model, party))
             for vantage, model in pairs
             for party in self._parties(model)
