@@ -40,7 +40,7 @@ from docs.coverage_worlds import (
     two_valued,
 )
 from fedaudit.stats import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
-from fedaudit.stats.anytime import Probes, anytime_epsilon
+from fedaudit.stats.canary import Probes, anytime_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Estimate
 

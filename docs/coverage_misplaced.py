@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from docs.coverage_worlds import NORMAL, Rng, Shot, Shots, Size, World, both, shot
 from fedaudit.stats import Block, auc, auc_difference, band_confidences
-from fedaudit.stats.influence import auc_influence, by_unit
+from fedaudit.stats.paired import auc_influence, by_unit
 from fedaudit.types import Bools, Floats, Ints
 
 Draw = Callable[[Rng, int], Floats]

@@ -23,7 +23,7 @@ from fedaudit.stats import (
     tpr_at_fpr,
     tpr_difference,
 )
-from fedaudit.stats.influence import auc_influence, by_unit, tpr_influence
+from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence
 from fedaudit.types import Estimate, Floats, Ints
 
 Rng = np.random.Generator

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.stats import tpr_difference
-from fedaudit.stats.pooled import able
+from fedaudit.stats.roc import able
 
 FPR = 0.01
 

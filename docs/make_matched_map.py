@@ -29,7 +29,7 @@ from fedaudit.config.schema import parse
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import auc, auc_difference, tpr_at_fpr, tpr_difference
-from fedaudit.stats.pooled import able
+from fedaudit.stats.roc import able
 from fedaudit.types import Estimate
 
 STORED = Path(__file__).with_name("matched_map.json")

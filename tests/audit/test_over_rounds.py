@@ -10,7 +10,7 @@ from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc, auc_difference, band_confidences, tpr_at_fpr
 from fedaudit.stats.bands import Band
-from fedaudit.stats.influence import auc_influence, by_unit, tpr_influence
+from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence
 from fedaudit.stats.wording import since_round
 from fedaudit.types import Curve
 from fedaudit.words import all_words

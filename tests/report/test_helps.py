@@ -5,7 +5,7 @@ import pytest
 from fedaudit.report import helps, words
 from fedaudit.report.helps import Help
 from fedaudit.report.panels import guarantee
-from fedaudit.stats.allowed import allowed, epsilon_for
+from fedaudit.stats.strongest import allowed, epsilon_for
 from tests.report import builder
 from tests.report.builder import Json, quotable
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.results.compare import compare
-from fedaudit.stats.allowed import allowed
+from fedaudit.stats.strongest import allowed
 from tests import sealed
 from tests.report.builder import bare_run, estimate, guarantee
 

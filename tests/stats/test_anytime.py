@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.anytime import (
+from fedaudit.stats.canary import (
     BANDS,
     SHARES,
     Probes,
@@ -128,8 +128,7 @@ def test_a_false_claim_falls() -> None:
     found = RoundClaim(0.5, 1e-5).watch(played)
     assert found.refuted_at is not None
     assert found.refuted_at < 100
-    assert found.largest >= 20
-    assert found.largest == max(found.e_value)
+    assert max(found.e_value) >= 20
     assert RoundClaim(gaussian_epsilon(3.0, 1e-5), 1e-5).watch(played).refuted_at is None
 
 

@@ -8,9 +8,16 @@ from scipy.stats import binom
 from docs.coverage_misplaced import outsiders_above, people_above
 from docs.coverage_worlds import Shot, World, equal
 from fedaudit.stats import Block, auc, auc_difference, clopper_pearson
-from fedaudit.stats.guaranteed_auc import Comparisons, at_least, guaranteed_ends, of_records, reached
-from fedaudit.stats.ranking import pooled_auc
-from fedaudit.stats.rare import gamma_quantile, rare_ends
+from fedaudit.stats.ranking import (
+    Comparisons,
+    at_least,
+    gamma_quantile,
+    guaranteed_ends,
+    of_records,
+    pooled_auc,
+    rare_ends,
+    reached,
+)
 from fedaudit.types import Floats
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from fedaudit.stats import Band, Block, auc, band_confidences, tpr_at_fpr
-from fedaudit.stats.influence import auc_influence, by_unit, tpr_influence
+from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence
 from fedaudit.types import Floats
 
 

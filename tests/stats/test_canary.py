@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedaudit.stats.anytime import Probes, RoundClaim
 from fedaudit.stats.canary import (
-    null_tail,
+    Probes,
+    RoundClaim,
     null_threshold,
     one_shot_bound,
     one_shot_epsilon,
@@ -28,8 +28,8 @@ def test_K17_random_cosines_are_beta() -> None:
     exact = stats.beta((size - 1) / 2, (size - 1) / 2)
     assert stats.kstest((1 + cosine) / 2, exact.cdf).pvalue > 1e-3
     for rate in (0.3, 0.01, 1e-6):
-        assert null_tail(null_threshold(rate, size), size) == pytest.approx(rate, rel=1e-6)
-    assert null_tail(0.1, 30_000) == pytest.approx(stats.norm.sf(0.1 * np.sqrt(30_000)), rel=0.2)
+        assert exact.sf((1 + null_threshold(rate, size)) / 2) == pytest.approx(rate, rel=1e-6)
+    assert null_threshold(0.001, 30_000) == pytest.approx(stats.norm.isf(0.001) / np.sqrt(30_000), rel=0.01)
 
 
 def mechanism(epsilon: float, seed: int, k: int = 500, size: int = 30_000) -> np.ndarray:

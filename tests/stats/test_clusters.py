@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from fedaudit.stats import Block, auc, clopper_pearson, design_effect, proportion, tpr_at_fpr
-from fedaudit.stats.blocks import effective_subjects, lowest, too_few
-from fedaudit.stats.calibration import threshold_rank
+from fedaudit.stats.blocks import effective_subjects, lowest, threshold_rank, too_few
 from fedaudit.types import Estimate, Floats, Ints
 
 Sizes = Callable[[np.random.Generator], int]

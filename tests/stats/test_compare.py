@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from fedaudit.stats import Block, auc
-from fedaudit.stats.compare import party_differences
+from fedaudit.stats.paired import party_differences
 from tests.stats.simulated import simulation
 
 

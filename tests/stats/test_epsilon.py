@@ -17,11 +17,14 @@ from fedaudit.stats.epsilon import (
     Split,
     ceiling,
     gdp_epsilon,
+    guess_counts,
     maximised_epsilon,
+    one_run_bound,
+    one_run_epsilon,
+    one_run_p_value,
     proved_epsilon,
 )
-from fedaudit.stats.gaussian import gaussian_auc, gaussian_delta, gaussian_epsilon, gaussian_mu, gaussian_tpr
-from fedaudit.stats.onerun import guess_counts, one_run_bound, one_run_epsilon, one_run_p_value
+from fedaudit.stats.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from tests.stats.simulated import simulation
 
 RUNS = 10_000
@@ -31,15 +34,10 @@ ALLOWED = 610  # of 10,000 simulated audits at alpha .05
 # ------------------------------------------------------------------ exact formulas
 
 
-@pytest.mark.parametrize(
-    ("mu", "epsilon", "area", "tpr"),
-    [(0.5, 1.993, 0.6382, 0.0339), (1, 4.377, 0.7602, 0.0924), (2, 9.997, 0.9214, 0.3721), (3, 16.675, 0.9831, 0.7497)],
-)
-def test_K1_K2_gaussian_mechanism(mu: float, epsilon: float, area: float, tpr: float) -> None:
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.5, 1.993), (1, 4.377), (2, 9.997), (3, 16.675)])
+def test_K1_K2_gaussian_mechanism(mu: float, epsilon: float) -> None:
     assert gaussian_epsilon(mu, 1e-5) == pytest.approx(epsilon, abs=5e-4)
     assert gaussian_mu(gaussian_epsilon(mu, 1e-5), 1e-5) == pytest.approx(mu, rel=1e-9)
-    assert gaussian_auc(mu) == pytest.approx(area, abs=5e-5)
-    assert gaussian_tpr(mu, 0.01) == pytest.approx(tpr, abs=5e-5)
 
 
 def test_gaussian_delta_against_numerical_integration() -> None:

@@ -8,8 +8,8 @@ from scipy import optimize
 from scipy.stats import beta, binom, norm
 
 from fedaudit.stats import Block, clopper_pearson, tpr_at_fpr
-from fedaudit.stats.fiducial import Spread, rank_chances, summed
 from fedaudit.stats.intervals import quantile_ranks
+from fedaudit.stats.roc import Spread, rank_chances, summed
 from fedaudit.types import Floats
 from tests.stats.simulated import simulation
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.stats import Band, Block, auc, pooled_tpr
-from fedaudit.stats.influence import Influence, auc_influence, on_units, tpr_influence
-from fedaudit.stats.paired import ends_of_difference
-from fedaudit.stats.pooled import able
+from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
+from fedaudit.stats.roc import able
 from fedaudit.types import Curve, Estimate, Game, Stored
 
 AUC, TPR = "auc", f"tpr@{HEADLINE_FPR:g}"

@@ -12,7 +12,7 @@ from fedaudit.audit.known import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
-from fedaudit.stats.levels import check_levels
+from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import Game, Ints, Role
 

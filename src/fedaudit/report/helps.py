@@ -11,7 +11,7 @@ from typing import Literal
 from fedaudit.report import words
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.stats.allowed import allowed, epsilon_for
+from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
 

@@ -8,7 +8,7 @@ from fedaudit.report.helps import TARGET
 from fedaudit.report.shapes import Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.stats.allowed import allowed, epsilon_for
+from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import (
     NONE,
     count,

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedaudit.results.document import Document
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
-from fedaudit.stats.pooled import able
+from fedaudit.stats.roc import able
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import AuditResult, Estimate
 

@@ -39,7 +39,7 @@ from fedaudit.results.document import Document
 from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
-from fedaudit.stats.repeats import at_confidence
+from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.strongest import Shares, proved_ends
 from fedaudit.types import AuditResult, Estimate
 

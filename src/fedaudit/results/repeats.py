@@ -6,7 +6,7 @@ from dataclasses import replace
 from fedaudit.questions import metric
 from fedaudit.results.document import AttackOverRuns, OverRuns, Repeat
 from fedaudit.stats import over_runs
-from fedaudit.stats.repeats import at_confidence
+from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.wording import several_kinds
 from fedaudit.types import AuditResult, Estimates, ModelKind
 

@@ -25,9 +25,9 @@ from fedaudit.stats import (
     proved_epsilon,
     random_half,
 )
-from fedaudit.stats.levels import check_levels
-from fedaudit.stats.onerun import by_unit
-from fedaudit.stats.pooled import pooled_tpr
+from fedaudit.stats.epsilon import by_unit
+from fedaudit.stats.intervals import check_levels
+from fedaudit.stats.roc import pooled_tpr
 from fedaudit.trace.checksums import checksum_of, unchecked, verify
 from fedaudit.types import Bools, ByName, Estimate, Floats, Notice, Role, Strings, notice, warning
 from fedaudit.types.stored import Many, Whole, if_any

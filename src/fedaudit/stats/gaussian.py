@@ -1,4 +1,4 @@
-"""The Gaussian mechanism, exactly: from the separation mu = sensitivity / sigma to (epsilon, delta), AUC and TPR.
+"""The Gaussian mechanism, exactly: from the separation mu = sensitivity / sigma to (epsilon, delta).
 
 Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018; Dong, Roth and Su, "Gaussian
 differential privacy", JRSSB 2022. The classic formula sigma = sqrt(2 log(1.25/delta)) / epsilon is wrong above
@@ -8,7 +8,7 @@ epsilon 1 and appears nowhere here.
 import math
 from collections.abc import Callable
 
-from scipy import special, stats
+from scipy import special
 
 from fedaudit.errors import FedauditError
 
@@ -35,14 +35,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     check_epsilon(epsilon)
     check_delta(delta, zero=False)
     return _root(lambda mu: delta - gaussian_delta(epsilon, mu))
-
-
-def gaussian_auc(mu: float) -> float:
-    return float(special.ndtr(mu / math.sqrt(2)))
-
-
-def gaussian_tpr(mu: float, fpr: float) -> float:
-    return float(stats.norm.sf(stats.norm.isf(fpr) - mu))
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -1,10 +1,17 @@
-"""Intervals for a proportion, a quantile and an AUC. All of them hold for small counts and at 0 and 1."""
+"""Intervals for a proportion, a quantile, an AUC and a mean over runs. They hold for small counts and at 0 and 1."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
+from statistics import NormalDist
 
+import numpy as np
 from scipy import optimize, special
+
+from fedaudit.errors import FedauditError
+from fedaudit.stats.blocks import Groups, design_effect, effective_subjects, numbered
+from fedaudit.types import Bools, Estimate, Floats
 
 
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
@@ -117,3 +124,112 @@ def _edge(outside: Callable[[float], float], end: float, value: float) -> float:
     if outside(near) >= 0:
         return value
     return float(optimize.brentq(outside, end, near, xtol=1e-13, rtol=1e-13))
+
+
+# ---------------------- a share of records, several of which may belong to one subject
+
+
+BY_SUBJECT = "; clustered by subject"
+_PRIOR = 0.15  # how much of an average subject, whose records all err together, is assumed before any is seen
+
+
+def proportion(
+    hits: Sequence[Bools | Floats],
+    subjects: Sequence[Groups | None],
+    confidence: float = 0.95,
+    name: str = "accuracy",
+    method: str = "",
+    by: str = "subject",
+) -> Estimate:
+    """The share of hits over all groups together; `subjects` says whose each record is (None: all independent).
+    A hit may be a fraction: the chance that a coin, which breaks a tie, makes it one.
+
+    Clopper-Pearson with counts divided by the design effect, which is enlarged if it was measured on few subjects.
+    `method` says what was counted, `by` what the subjects are called.
+    """
+    n, k = sum(len(own) for own in hits), sum(_total(own) for own in hits)
+    known = [own for own in subjects if own is not None]
+    people = len(np.unique(np.concatenate(known))) if known else 0
+    several = 1 < people < sum(len(own) for own in known)
+    told = (f"{method}; " if method else "") + "Clopper-Pearson" + f"; clustered by {by}" * several
+    if n == 0:
+        return Estimate(name, None, None, None, confidence, told, "measured", 0, 0, reason="nobody is left to count")
+    alpha = 1 - confidence
+    spread = _spread(hits, subjects, alpha) if several else 1.0
+    low, high = clopper_pearson(k / spread, n / spread, alpha / 2, alpha / 2)
+    return Estimate(name, k / n, low, high, confidence, told, "measured", round(k), n - round(k))
+
+
+def _total(hits: Bools | Floats) -> float:
+    """The sum, the same bits in whatever order the records are stored."""
+    values, counts = np.unique(np.asarray(hits, np.float64), return_counts=True)
+    return float(np.sum(values * counts))
+
+
+def _spread(hits: Sequence[Bools | Floats], subjects: Sequence[Groups | None], alpha: float) -> float:
+    """The design effect. A few hits or misses say little about how they cluster, so a fraction of one subject whose
+    records all err together is added to what was seen."""
+    numbers = numbered(subjects)
+    known = [own for own in numbers if own is not None]
+    everybody = np.concatenate(known)
+    sizes = np.bincount(everybody).astype(np.float64)
+    average = float(np.sum(sizes**2) / sizes.sum())
+    seen = sum(_variance(own) for own in hits)
+    measured = design_effect(hits, numbers)
+    blended = (measured * seen + _PRIOR * average**2) / (seen + _PRIOR * average)
+    return max(blended, 1.0) * few_subjects_factor(effective_subjects([everybody]), alpha)
+
+
+def _variance(hits: Bools | Floats) -> float:
+    share = float(np.mean(hits)) if len(hits) else 0.0
+    return len(hits) * share * (1 - share)
+
+
+# ------------------------------------------------------------------ over repeated training runs
+
+# Random effects: a run's estimate is the mean over all possible runs, plus what is particular to this run, plus the
+# error of measuring it on a limited number of records. The interval of one run covers only the last of these. Repeated
+# runs may be measured on the same records, and that error then does not average out over them. So it is not assumed to:
+# the half-width of a single run's interval and that of the spread over runs (Student's t) are added as squares.
+
+
+def at_confidence(estimate: Estimate, confidence: float) -> Estimate:
+    """The same with an interval of another confidence, as if it were a normal one: for intervals that cannot be
+    computed again. No end leaves 0 and 1 if none did before."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return estimate
+    normal = NormalDist().inv_cdf
+    scale = normal((1 + confidence) / 2) / normal((1 + estimate.confidence) / 2)
+    low, high = (estimate.value + scale * (end - estimate.value) for end in (estimate.low, estimate.high))
+    if estimate.low >= 0 and estimate.high <= 1:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return replace(estimate, low=low, high=high, confidence=confidence)
+
+
+def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -> Estimate:
+    """The mean over training runs, with an interval for the mean over all possible runs. Runs without a value are left
+    out; with fewer than two values there is no result. `least`, `most`: possible values, from -1 for differences."""
+    measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
+    name, confidence = runs[0].name, runs[0].confidence
+    counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)
+    if len(measured) < 2:
+        method = "mean over training runs"
+        reason = f"needs two runs that have a value, and there are {len(measured)}"
+        return Estimate(name, None, None, None, confidence, method, "measured", *counts, reason=reason)
+    values, low, high = (np.array([getattr(run, end) for run in measured], float) for end in ("value", "low", "high"))
+    mean, count, deviation = float(values.mean()), len(values), float(values.std(ddof=1))
+    over = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
+    below, above = math.hypot(float(np.mean(values - low)), over), math.hypot(float(np.mean(high - values)), over)
+    method = (
+        f"mean over {count} training runs (standard deviation {deviation:.3g}); random effects: Student's t over the "
+        f"runs, and the error of measuring each: {measured[0].method}"
+    )
+    ends = (mean, max(mean - below, least), min(mean + above, most))
+    return Estimate(name, *ends, confidence, method, "measured", *counts)
+
+
+def check_levels(confidence: float, fprs: Iterable[float]) -> None:
+    """Refuse options of the command line that do not lie between 0 and 1."""
+    for name, value in [("confidence", confidence), *(("fpr", fpr) for fpr in fprs)]:
+        if not 0 < value < 1:
+            raise FedauditError("bad-value", f"--{name} must lie between 0 and 1, got {value}", "Change that option.")

@@ -9,22 +9,23 @@ however lopsided their intervals are. Records are joined by id; what only one si
 
 Two AUCs that err on the same few records seem to have identical errors, although one more record may part them. So the
 ends of an AUC's difference are also computed with one record added on which the two differ as much as can be (see
-`rare`). Only scores that are the same for every record have a difference of 0 for certain.
+`rare_ends`). Only scores that are the same for every record have a difference of 0 for certain.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedaudit.stats.blocks import Block
-from fedaudit.stats.influence import Influence, auc_influence, by_unit, tpr_influence
+from fedaudit.errors import FedauditError
+from fedaudit.stats.blocks import Block, Groups, numbered, ranked, too_few
 from fedaudit.stats.intervals import few_subjects_factor
-from fedaudit.stats.ranking import auc, pooled_auc
-from fedaudit.stats.rare import rare_ends, widened
+from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
-from fedaudit.types import Estimate
+from fedaudit.types import Estimate, Floats
 
 
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
@@ -93,3 +94,123 @@ def correlation(influences: Sequence[tuple[Influence, Sequence[Block]]]) -> floa
     one, two = by_unit(influences)
     size = math.sqrt(float(one @ one) * float(two @ two))
     return float(np.clip(one @ two / size, -1.0, 1.0)) if size > 0 else 0.0
+
+
+# ------------------------------------------------------------------ what each record adds to an estimate's error
+
+# An influence has the shape of its blocks: for each of them one array for members, evaluation and calibration in turn.
+# Added up by subject (or record), the sum of squares is the estimate's variance, and the sum of products with another
+# estimate's is their covariance.
+
+
+Influence = list[tuple[Floats, Floats, Floats]]
+
+
+def auc_influence(blocks: Sequence[Block]) -> Influence:
+    """Blocks are weighted by their pairs; one without members or without evaluation records adds nothing."""
+    usable = [block for block in blocks if len(block.members) and len(block.evaluation)]
+    parts = dict(zip(map(id, usable), parts_of(usable), strict=True))
+    pairs = sum(len(block.members) * len(block.evaluation) for block in usable)
+    found: Influence = []
+    for block in blocks:
+        m, n = len(block.members), len(block.evaluation)
+        own = parts[id(block)].influence * (m * n / pairs) if id(block) in parts else np.zeros(m + n)
+        found.append((own[:m], own[m:], np.zeros(len(block.calibration))))
+    return found
+
+
+def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
+    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits."""
+    total = sum(len(block.members) for block in blocks)
+    found: Influence = []
+    for block in blocks:
+        part = ranked(block, fpr)
+        hit, ahead = block.accused(block.members, part.rank), block.accused(block.calibration, part.rank)
+        step = max(round(math.sqrt(part.size * fpr * part.spread)), 1)  # the rank's own standard deviation
+        low, high = max(part.rank - step, 0), min(part.rank + step, part.size + 1)
+        below, above = block.hits(np.array([low, high]))
+        slope = (above - below) / (high - low)
+        found.append((
+            (hit - (hit.mean() if len(hit) else 0.0)) / max(total, 1),
+            np.zeros(len(block.evaluation)),
+            -slope * (ahead - (ahead.mean() if len(ahead) else 0.0)) / max(total, 1),
+        ))  # fmt: skip
+    return found
+
+
+def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
+    """Estimates x units: the influence of each subject, or of each record where subjects are not known, joined by
+    name over all estimates. A unit that is not in an estimate adds 0 to it."""
+    found = numbered([name for _, blocks in estimates for block in blocks for name in _names(block)])
+    size = 1 + max((int(own.max()) for own in found if own is not None and len(own)), default=-1)
+    numbers = iter(found)
+    rows = []
+    for influence, _ in estimates:
+        row = np.zeros(size)
+        for values in (part for block in influence for part in block):
+            own = next(numbers)
+            assert own is not None
+            row += np.bincount(own, values, size)
+        rows.append(row)
+    return np.array(rows)
+
+
+def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
+    """The influence of each of `size` units on one estimate; the units' names are their numbers."""
+    row = np.zeros(size)
+    for values, block in zip(influence, blocks, strict=True):
+        for part, numbers in zip(values, _names(block), strict=True):
+            row += np.bincount(numbers, part, size)
+    return row
+
+
+def _names(block: Block) -> tuple[Groups, Groups, Groups]:
+    names = block.ids if block.subjects is None else block.subjects
+    if names is None:
+        what = "the scores do not say which record each of them belongs to, so that they cannot be paired"
+        raise FedauditError("no-ids", what, "Give the blocks ids, or subjects.")
+    return names
+
+
+# ------------------------------------------------------------------ is one party more exposed than the others?
+
+
+@dataclass(frozen=True)
+class PartyDifference:
+    """A party's AUC minus that of all others pooled; the intervals of all parties hold together."""
+
+    party: str
+    own: float
+    others: float
+    low: float
+    high: float
+
+    @property
+    def value(self) -> float:
+        return self.own - self.others
+
+
+def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> list[PartyDifference]:
+    """One difference for each party that has members and evaluation non-members, the error shared equally among them.
+
+    The interval of a difference follows from the two AUCs' own (Zou and Donner's MOVER), so it keeps its width at
+    AUC 1. A party's AUC is treated as independent of the others'. Subjects who are in several parties only make it
+    wider than necessary, because their scores move both AUCs in the same direction. A party with too few subjects is
+    left out.
+    """
+    usable = {name: block for name, block in blocks.items() if len(block.members) and len(block.evaluation)}
+    parts = dict(zip(usable, parts_of(list(usable.values())), strict=True))
+    if len(parts) < 2:
+        return []
+    alpha = (1 - confidence) / len(parts)
+    found = []
+    for name, part in parts.items():
+        own, others = pool([part]), pool([p for other, p in parts.items() if other != name])
+        if too_few(own.people) or too_few(others.people):
+            continue
+        (own_low, own_high), (low, high) = own.interval(alpha), others.interval(alpha)
+        below = np.hypot(own.value - own_low, high - others.value)
+        above = np.hypot(own_high - own.value, others.value - low)
+        value = own.value - others.value
+        found.append(PartyDifference(name, own.value, others.value, value - float(below), value + float(above)))
+    return found

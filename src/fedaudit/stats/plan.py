@@ -10,18 +10,17 @@ can be.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, special
 
-from fedaudit.stats.calibration import needed_for_value
-from fedaudit.stats.fiducial import rank_chances
+from fedaudit.stats.blocks import needed_for_value
 from fedaudit.stats.intervals import hanley_mcneil_variance
+from fedaudit.stats.roc import rank_chances
 from fedaudit.types import Floats, Ints
 
 POWER = 0.8
-_CERTAIN = 0.99
 _CELLS = 64
 
 
@@ -39,27 +38,6 @@ class Sizes:
         """One party alone."""
         k = self.thresholds
         return Sizes(self.members // k, self.evaluation // k, self.calibration // k)
-
-    def after_fitting(self) -> "Sizes":
-        """For an attack that is fitted on a random half of the calibration records: what remains to set thresholds, in
-        99 of 100 draws."""
-        each = self.calibration // self.thresholds
-        kept = int(special.bdtrik(1 - _CERTAIN, each, 0.5)) + 1 if each > 1 else 0
-        return replace(self, calibration=kept * self.thresholds)
-
-
-def before_fitting(needed: int) -> int:
-    """Calibration records of which at least `needed` remain when an attack is fitted on a random half, in 99 of 100
-    draws."""
-    count = 2 * needed
-    while special.bdtr(needed - 1, count, 0.5) > 1 - _CERTAIN:
-        count += 1
-    return count
-
-
-def corrected(confidence: float, compared: int) -> float:
-    """The confidence of each interval when the largest of several estimates is quoted (Bonferroni)."""
-    return 1 - (1 - confidence) / compared
 
 
 # ------------------------------------------------------------------ TPR
@@ -96,7 +74,7 @@ def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95,
         hits = _simulated_hits(each, ranks, fpr, tpr, audits, rng)
         spread = _added(spread, np.minimum(hits, len(tails)), chances)
         moved += hits @ chances - [np.interp(each.calibration * fpr, ranks, own) for own in hits]
-    back = np.maximum(moved, 0.0) if parties > 1 else np.zeros(audits)  # as `fiducial` moves it
+    back = np.maximum(moved, 0.0) if parties > 1 else np.zeros(audits)  # as `_sum_of_hits` does
     at = np.arange(len(tails))
     below = [own @ np.interp(at - shift, at, tails) for own, shift in zip(spread, back, strict=True)]
     return float(np.mean(np.array(below) <= (1 - confidence) / 2))

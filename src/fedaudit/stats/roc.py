@@ -7,19 +7,28 @@ and ranks enter the intervals divided by design effects.
 
 import bisect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
 
-from fedaudit.stats.blocks import Block, Numbers, design_effect, effective_subjects, lowest, numbered, too_few
-from fedaudit.stats.calibration import Ranked, judged, needed_for_value, ranked
-from fedaudit.stats.fiducial import fiducial_ends
-from fedaudit.stats.guaranteed import guaranteed_ends
-from fedaudit.stats.intervals import few_subjects_factor
-from fedaudit.stats.proportions import BY_SUBJECT, proportion
-from fedaudit.types import Curve, Estimate
+from fedaudit.stats.blocks import (
+    Block,
+    Numbers,
+    Ranked,
+    design_effect,
+    effective_subjects,
+    judged,
+    lowest,
+    needed_for_value,
+    numbered,
+    ranked,
+    too_few,
+)
+from fedaudit.stats.intervals import BY_SUBJECT, clopper_pearson, few_subjects_factor, proportion, quantile_ranks
+from fedaudit.types import Curve, Estimate, Floats, Ints
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
@@ -29,9 +38,9 @@ _SEVERAL = ", summed over {} thresholds (generalised interval)"
 def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
     """Share of members accused when at most `fpr` of outsiders are, with thresholds set on calibration scores.
 
-    The interval is for the TPR at a *true* FPR of `fpr` (see `fiducial`). Unless `prove` is False, the estimate also
-    has ends that hold for every distribution of the scores (see `guaranteed`). With several blocks, each has a
-    threshold of its own, and the counts are summed.
+    The interval is for the TPR at a *true* FPR of `fpr` (see `fiducial_ends`). Unless `prove` is False, the estimate
+    also has ends that hold for every distribution of the scores (see `guaranteed_ends`). With several blocks, each
+    has a threshold of its own, and the counts are summed.
     """
     return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
@@ -168,3 +177,245 @@ def roc_curve(blocks: Sequence[Block], points: int = 40, confidence: float = 0.9
         [e.high for _, e in kept],
         f"pointwise {confidence:.0%}: {kept[0][1].method if kept else _TPR}",
     )
+
+
+# ---------------------- the interval: hits when the rank of the true threshold is not known
+
+# How many of n independent calibration scores lie above the true (1 - fpr) quantile is binomial, whatever their
+# distribution is: K ~ Bin(n, fpr), independently in every party. So the number of members above the true quantile is at
+# least the hits at rank K and at most those at rank K + 1. Summed over the parties and mixed with the Beta distribution
+# that belongs to a count (Clopper-Pearson's), this gives a distribution of the TPR, and its quantiles are the ends of
+# the interval. Nothing is drawn at random.
+#
+# This is a generalised (fiducial) interval, not a proved one. For several parties it relies on their errors to average
+# out, which they do where the ROC curve is smooth at the FPR. Even for one party it misses too often where the ROC
+# curve has a corner at the FPR (7.8 % at nominal 5 % in `docs/coverage.md`). The guaranteed ends do not.
+
+
+TAIL = 1e-8  # of a binomial distribution, cut off at either end
+_FINENESS = 4  # cells in one standard deviation of the members' own count
+
+
+def fiducial_ends(parts: Sequence[Ranked], total: float, spread: float, alpha: float) -> tuple[float, float]:
+    """The lower and the upper end, each missed by alpha / 2; `spread` is the design effect of the members' count."""
+    low, high = _sum_of_hits(parts, Ranked.at_least, spread, -1), _sum_of_hits(parts, Ranked.at_most, spread, 1)
+    return lower_end(low, total / spread, alpha / 2), upper_end(high, total / spread, alpha / 2)
+
+
+@lru_cache(maxsize=4096)  # every attack asks about the same calibration sets
+def rank_chances(n: int, fpr: float) -> tuple[Ints, Floats]:
+    """How many of n calibration scores may lie above the true quantile, and the chance of each number."""
+    first, last = (float(special.bdtrik(tail, n, fpr)) for tail in (TAIL, 1 - TAIL))
+    ranks = np.arange(int(first) if math.isfinite(first) else 0, min(math.ceil(last) + 1, n) + 1)
+    logarithms = special.gammaln(n + 1) - special.gammaln(ranks + 1) - special.gammaln(n - ranks + 1)
+    logarithms += special.xlogy(ranks, fpr) + special.xlog1py(n - ranks, -fpr)
+    chances = np.exp(logarithms)
+    return ranks, chances / chances.sum()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values and the chance of each."""
+
+    values: Floats
+    chances: Floats
+
+
+def _sum_of_hits(parts: Sequence[Ranked], hits: Callable[[Ranked, Ints], Floats], spread: float, side: int) -> Spread:
+    """The distribution of the hits of all parties together. Where the hits are not linear in the rank, averaging over
+    the rank shifts their mean. The shift is small in one party but adds up over many, so the sum is shifted back where
+    that makes the interval wider."""
+    found, moved = [], 0.0
+    for part in parts:
+        ranks, chances = rank_chances(part.effective, part.fpr)
+        values = hits(part, ranks)
+        found.append(Spread(values, chances))
+        moved += float(np.interp(part.effective * part.fpr, ranks, values) - chances @ values)
+    total = sum(len(part.block.members) for part in parts)
+    back = side * max(side * moved, 0.0) if len(parts) > 1 else 0.0
+    together = summed(found)
+    return Spread(np.clip(together.values + back, 0.0, total) / spread, together.chances)
+
+
+def summed(parts: Sequence[Spread]) -> Spread:
+    """The distribution of a sum of independent values: chances on one lattice, multiplied in the Fourier domain.
+
+    Counts keep their own lattice. Where it has to be coarser, a value is shared between its neighbours, which keeps
+    the mean.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    lows = [float(part.values.min()) for part in parts]
+    reach = sum(float(part.values.max()) for part in parts) - sum(lows)
+    most = max(2000, 64 * len(parts))
+    whole = all(np.array_equal(part.values, np.rint(part.values)) for part in parts)
+    step = 1.0 if whole and reach < most else max(reach / most, 1e-12)
+    size = 1 << int(reach / step + len(parts) + 1).bit_length()  # rounded up in every part
+    product = np.ones(size // 2 + 1, complex)
+    for part, low in zip(parts, lows, strict=True):
+        place = (part.values - low) / step
+        cell = np.floor(place).astype(np.int64)
+        onwards = part.chances * (place - cell)
+        product *= np.fft.rfft(np.bincount(cell, part.chances - onwards, size) + np.bincount(cell + 1, onwards, size))
+    chances = np.fft.irfft(product, size)
+    kept = np.flatnonzero(chances > 1e-12)
+    return Spread(np.asarray(sum(lows) + step * kept, np.float64), chances[kept] / chances[kept].sum())
+
+
+def lower_end(hits: Spread, total: float, alpha: float) -> float:
+    """The alpha quantile of Beta(hits, total - hits + 1), mixed over the hits; no hits at all give 0."""
+    if float(hits.chances[hits.values <= 0].sum()) >= alpha:
+        return 0.0
+    hits = _thinned(hits, total)
+    a, b = np.maximum(hits.values, 1e-9), np.maximum(total - hits.values, 0.0) + 1
+
+    def below(p: float) -> tuple[float, float]:
+        """The chance of less than p, and its derivative."""
+        density = np.exp((a - 1) * math.log(p) + (b - 1) * math.log1p(-p) - special.betaln(a, b))
+        return float(hits.chances @ special.betainc(a, b, p)), float(hits.chances @ density)
+
+    return _solve(below, alpha, _start(hits.chances, a, b, alpha))
+
+
+def upper_end(hits: Spread, total: float, alpha: float) -> float:
+    """The 1 - alpha quantile of Beta(hits + 1, total - hits), mixed over the hits; nothing but hits gives 1."""
+    return 1 - lower_end(Spread(total - hits.values, hits.chances), total, alpha)
+
+
+def _thinned(hits: Spread, total: float) -> Spread:
+    """Joins neighbouring values that are so close together that the members' own count varies several times as much."""
+    share = np.clip(hits.values / total, 0.0, 1.0)
+    cell = (2 * _FINENESS * math.sqrt(total) * np.arcsin(np.sqrt(share))).astype(np.int64) + (hits.values > 0)
+    chances = np.asarray(np.bincount(cell, hits.chances), np.float64)
+    kept = np.flatnonzero(chances > 1e-10)
+    return Spread(np.bincount(cell, hits.chances * hits.values)[kept] / chances[kept], chances[kept])
+
+
+def _start(chances: Floats, a: Floats, b: Floats, alpha: float) -> float:
+    """The quantile of the Beta distribution that has the mixture's mean and variance."""
+    means = a / (a + b)
+    mean = float(chances @ means)
+    variance = float(chances @ (means * (1 - means) / (a + b + 1) + (means - mean) ** 2))
+    size = max(mean * (1 - mean) / variance - 1, 1e-3)
+    return float(special.betaincinv(mean * size, (1 - mean) * size, alpha))
+
+
+def _solve(below: Callable[[float], tuple[float, float]], alpha: float, start: float) -> float:
+    """Newton's method within a bracket, which bisection narrows where it must."""
+    low, high, p = 0.0, 1.0, min(max(start, 1e-300), 1 - 1e-12)
+    for _ in range(200):
+        chance, density = below(p)
+        low, high = (p, high) if chance < alpha else (low, p)
+        step = (chance - alpha) / density if density > 0 else math.inf
+        if abs(step) < 1e-13 + 1e-11 * p or high - low < 1e-14:
+            return p
+        p = p - step if low < p - step < high else (low + high) / 2
+    return p
+
+
+# ---------------------- ends that are proved for every distribution of independent scores
+
+# Where several records belong to one person, counts and ranks are divided by design effects, which are estimated: the
+# ends are then only as good as these estimates (docs/coverage.md simulates this), and not proved.
+#
+# Half of the error goes to the ranks of the thresholds, half to the members' count (Clopper-Pearson; a sum of binomials
+# with different chances is never spread more widely than one binomial).
+#
+# For one party the rank is an order statistic of the calibration scores. For several, the numbers K of calibration
+# scores above the true quantiles are independent and binomial, so a joint region of their values can be fixed before a
+# score is seen. This region is used: the squares of the shortfalls, in standard deviations, add up to no more than a
+# limit that is exceeded with probability alpha. Within it, the fewest hits are sought; there, the parties in which a
+# low rank costs most use up most of the limit. A union bound would put all parties at their worst at once, which lies
+# far outside the region.
+
+
+_UNIT = 16  # lattice cells to one squared standard deviation
+
+
+def guaranteed_ends(parts: Sequence[Ranked], total: float, spread: float, alpha: float) -> tuple[float, float]:
+    """The lower and the upper end, each missed by at most alpha / 2; `spread`: design effect of the members' count."""
+    share = alpha / 4
+    few, many = _fewest(parts, share), total - _fewest(parts, share, from_above=True)
+    low, _ = clopper_pearson(few / spread, total / spread, share, share)
+    _, high = clopper_pearson(many / spread, total / spread, share, share)
+    return low, high
+
+
+def _fewest(parts: Sequence[Ranked], alpha: float, from_above: bool = False) -> float:
+    """Fewest hits within the region of ranks that is left with probability alpha at most; from above: fewest misses."""
+    cut_off = len(parts) * TAIL  # ranks so far out that they are not looked at
+    if len(parts) == 1 or alpha < 2 * cut_off:
+        return sum(_alone(part, alpha / len(parts), from_above) for part in parts)
+    alpha -= cut_off
+    sides = [_side(part, need, from_above) for part, need in zip(parts, _needs(parts), strict=True)]
+    limit = _UNIT * (len(parts) + 16)
+    while True:
+        outside, fewest = _within(sides, limit)
+        if outside[-1] <= alpha:
+            return float(fewest[int(np.argmax(outside <= alpha))])
+        limit *= 2
+
+
+def _alone(part: Ranked, alpha: float, from_above: bool) -> float:
+    above, below = quantile_ranks(part.effective, part.fpr, alpha)
+    if from_above:
+        return len(part.block.members) - float(part.at_most(np.array([below - 1]))[0])
+    return float(part.at_least(np.array([above]))[0])
+
+
+def _needs(parts: Sequence[Ranked]) -> Floats:
+    """How much a shortfall of one standard deviation is expected to cost in each party, by sizes alone; at most 1.
+
+    Where it costs little it also uses up little of the limit.
+    """
+    costs = np.array([len(part.block.members) / math.sqrt(max(part.effective, 1)) for part in parts])
+    return np.asarray(costs / costs.max()) if costs.max() > 0 else np.ones(len(parts))
+
+
+def _side(part: Ranked, need: float, from_above: bool) -> tuple[Ints, Floats, Floats]:
+    """For one party: what each rank uses up of the limit, its chance, and its hits (from above: its misses)."""
+    ranks, chances = rank_chances(part.effective, part.fpr)
+    mean = part.effective * part.fpr
+    shortfall = (ranks - mean if from_above else mean - ranks) / math.sqrt(mean * (1 - part.fpr))
+    uses = np.ceil(_UNIT * need * np.maximum(shortfall, 0.0) ** 2 - 1e-9).astype(np.int64)
+    hits = len(part.block.members) - part.at_most(ranks) if from_above else part.at_least(ranks)
+    levels, level = np.unique(uses, return_inverse=True)
+    fewest = np.full(len(levels), np.inf)
+    np.minimum.at(fewest, level, hits)
+    return levels, np.asarray(np.bincount(level, chances), np.float64), fewest
+
+
+def _within(sides: Sequence[tuple[Ints, Floats, Floats]], limit: int) -> tuple[Floats, Floats]:
+    """For every limit up to this one: the chance that the parties together exceed it, and the fewest hits within."""
+    chance = np.zeros(limit + 1)
+    fewest = np.full(limit + 1, np.inf)
+    chance[0], fewest[0] = 1.0, 0.0
+    for levels, chances, hits in sides:
+        together, least = np.zeros(limit + 1), np.full(limit + 1, np.inf)
+        for level, weight, own in zip(levels.tolist(), chances.tolist(), hits.tolist(), strict=True):
+            if level > limit:
+                break
+            rest = limit + 1 - level
+            together[level:] += weight * chance[:rest]
+            np.minimum(least[level:], fewest[:rest] + own, out=least[level:])
+        chance, fewest = together, least
+    return 1 - np.cumsum(chance), np.minimum.accumulate(fewest)
+
+
+# ---------------------- parties with too few records for a threshold are left out
+
+
+def able(blocks: Sequence[Block], fpr: float) -> list[Block]:
+    """The parties that can calibrate this rate; if none can, all of them, so that the estimate says what is missing."""
+    enough = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
+    return enough or list(blocks)
+
+
+def pooled_tpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
+    """`tpr_at_fpr` over the parties that can calibrate the rate."""
+    kept = able(blocks, fpr)
+    found = tpr_at_fpr(kept, fpr, confidence, prove)
+    if len(kept) == len(blocks):
+        return found
+    left_out = f"{len(blocks) - len(kept)} of {len(blocks)} parties left out: too few records to calibrate this rate"
+    return replace(found, method=f"{found.method}; {left_out}")

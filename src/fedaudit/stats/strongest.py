@@ -6,6 +6,7 @@ the number of false alarms, the error is shared: the primary attacks get one hal
 other half. Raising the scores of any attack can then never make a verdict milder (`tests/results/test_strongest.py`).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -100,3 +101,20 @@ def _above(estimate: Estimate | None, chance: float) -> bool:
 
 def _low(estimate: Estimate | None) -> float:
     return -1.0 if estimate is None or estimate.low is None else estimate.low
+
+
+# ------------------------------------------------------------------ what (epsilon, delta)-DP allows anybody to find
+
+
+def allowed(epsilon: float, delta: float, fpr: float) -> float:
+    """The largest TPR that (epsilon, delta)-DP lets any test reach at this FPR."""
+    return min(math.exp(min(epsilon, 50.0)) * fpr + delta, 1 - math.exp(-epsilon) * (1 - delta - fpr), 1.0)
+
+
+def epsilon_for(most: float, delta: float, fpr: float) -> float:
+    """The largest epsilon at which nobody can pick out more than `most` of the members."""
+    low, high = 0.0, 50.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if allowed(middle, delta, fpr) <= most else (low, middle)
+    return low

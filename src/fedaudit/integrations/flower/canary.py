@@ -36,7 +36,7 @@ from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.questions.canary.crafting import CraftingRecipe, flat
 from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design
 from fedaudit.questions.canary.watch import ALIVE
-from fedaudit.stats.anytime import Probes, anytime_epsilon
+from fedaudit.stats.canary import Probes, anytime_epsilon
 from fedaudit.types import Estimate, Records, State
 
 log = logging.getLogger("flwr")

@@ -36,10 +36,17 @@ from fedaudit.questions.canary.watch import (
     Mechanism,
 )
 from fedaudit.stats import Block, Bonferroni, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
-from fedaudit.stats.anytime import Probes, anytime_curve, anytime_epsilon
-from fedaudit.stats.canary import histogram, one_shot_bound, one_shot_epsilon, score_sd
+from fedaudit.stats.canary import (
+    Probes,
+    anytime_curve,
+    anytime_epsilon,
+    histogram,
+    one_shot_bound,
+    one_shot_epsilon,
+    score_sd,
+)
+from fedaudit.stats.epsilon import one_run_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
-from fedaudit.stats.onerun import one_run_epsilon
 from fedaudit.types import (
     AuditResult,
     Bools,

@@ -31,7 +31,7 @@ from fedaudit.audit.known import ORDER as KNOWN_ORDER
 from fedaudit.audit.known import known, usual_of
 from fedaudit.audit.score import finite
 from fedaudit.stats import hash_order
-from fedaudit.stats.onerun import by_unit, one_run_epsilon
+from fedaudit.stats.epsilon import by_unit, one_run_epsilon
 from fedaudit.types import Bools, Floats, Headline, Ints, Notice, Role, notice
 
 NAME = "epsilon-one-run"

@@ -16,7 +16,7 @@ from fedaudit.audit.score import NO_SCORES, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.questions import MINUS, Verdict
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
-from fedaudit.stats.pooled import able
+from fedaudit.stats.roc import able
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice
 from fedaudit.words import with_warnings
 
