@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import interleaved, verdict
-from fedaudit.federation.simulate import Trainer, average, party_rng
-from fedaudit.federation.together import World, federate_together
+from fedaudit.federation.simulate import Trainer, World, average, federate_together, party_rng
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.types import Moment, Party, Plan, Records
@@ -65,7 +64,7 @@ def stacked(title: str) -> None:
 def one_after_another(title: str, groups: int) -> None:
     for each in worlds(title) * groups:
         model = each.task.initial(each.seed)
-        trainers = each.trainers()
+        trainers = each.trainers
         moment = Moment(1)
         average({n: p.update(each.task, model, party_rng(each.seed, moment, n)) for n, p in trainers.items()})
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedaudit.trace import checksums
+from fedaudit.trace import journal
 
 
 def write(path: Path, content: str | bytes) -> None:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    checksums.seal(path.parent, {path.name: checksums.checksum_of(path)})
+    journal.seal(path.parent, {path.name: journal.checksum_of(path)})

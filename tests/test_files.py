@@ -10,7 +10,7 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.files import Lock, atomic, refuse_foreign, refuse_links, write_atomically, writing
-from fedaudit.trace import checksums
+from fedaudit.trace import journal
 from fedaudit.trace.journal import Journal
 
 
@@ -85,7 +85,7 @@ def test_B23_neither_lock_nor_journal_is_written_through_a_link(tmp_path: Path) 
         with pytest.raises(PermissionError, match="no regular file"):
             Lock(run) if name == "lock" else Journal(run / name)
         with pytest.raises((PermissionError, FedauditError), match="no regular file"):
-            checksums.seal(run, {"results.json": "0"})
+            journal.seal(run, {"results.json": "0"})
         assert mine.read_text() == "precious\n", name
         if name == "lock":
             with pytest.raises(FedauditError, match="no regular file"), writing(run):

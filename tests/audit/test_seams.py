@@ -18,7 +18,7 @@ from fedaudit.adversary.signals import Family
 from fedaudit.adversary.vantage import View
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import NotGrantedError
-from fedaudit.federation.sampling import START
+from fedaudit.federation import START
 from fedaudit.federation.simulate import federate
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, planned, prepare

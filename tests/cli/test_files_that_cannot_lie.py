@@ -22,7 +22,7 @@ from fedaudit.results.scores import load_scores
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.trace.manifest import load_manifest
+from fedaudit.trace.store import load_manifest
 from tests import sealed
 from tests.command import fedaudit
 from tests.worlds import config, silent
@@ -82,7 +82,7 @@ def test_F12_no_flipped_bit_is_believed(copied: Path, name: str, read: Callable[
 
 def test_F12_a_flipped_bit_in_the_journal_changes_no_number(copied: Path) -> None:
     """It costs at most the proof that a file is as it was written, and that is said."""
-    from fedaudit.trace.checksums import unchecked
+    from fedaudit.trace.journal import unchecked
 
     document, told = load(copied), 0
     for _ in flips(copied / "journal.jsonl"):

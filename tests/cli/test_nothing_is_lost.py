@@ -14,7 +14,7 @@ from fedaudit.results import document as results
 from fedaudit.results.document import load
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.trace.manifest import load_manifest
+from fedaudit.trace.store import load_manifest
 from tests.worlds import config, silent
 
 SMALL = config(federation={"rounds": 2}, audit={"attacks": ["loss"]})

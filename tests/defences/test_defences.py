@@ -19,7 +19,7 @@ from fedaudit.defences.higradavg import HiGradAvg
 from fedaudit.defences.shared import NoisyOptions
 from fedaudit.defences.slots import SLOTS
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.privacy.accounting import epsilon

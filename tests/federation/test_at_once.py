@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.federation import at_once
+from fedaudit.federation import simulate
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng, stackable
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training
@@ -55,13 +55,13 @@ def test_equals_the_plain_loop(
     training: Training, classes: int, hidden: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unequal sizes, short last batches, one record, none; several epochs; in one chunk and in several."""
-    monkeypatch.setattr(at_once, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(simulate, "CHUNK_BYTES", chunk)
     ours = task(classes, hidden)
     model = ours.initial(1)
     members = parties(classes, training)
     plain = {p.name: p.update(ours, model, party_rng(5, Moment(1), p.name)) for p in members}
-    jobs = [at_once.Job(p.name, p.records, party_rng(5, Moment(1), p.name), model) for p in members]
-    found = dict(zip(plain, at_once.train(ours, jobs, training), strict=True))
+    jobs = [simulate.Job(p.name, p.records, party_rng(5, Moment(1), p.name), model) for p in members]
+    found = dict(zip(plain, simulate.train_at_once(ours, jobs, training), strict=True))
     for name, expected in plain.items():
         moved = max(float(np.abs(expected.state[key] - model[key]).max()) for key in model)
         assert moved > 1e-3 if expected.examples else moved == 0
@@ -75,7 +75,7 @@ def test_federate_takes_it_and_changes_nothing_but_the_last_bits(monkeypatch: py
     assert list(stackable(task(), members)) == [p.name for p in members]
     plans = [Plan(tuple(p.name for p in members)), Plan(("p3", "p1"), commit=False), Plan(("p7", "p0"))]
     together = list(federate(task(), members, plans, 0))
-    monkeypatch.setattr(at_once, "MIN_PARTIES", 100)
+    monkeypatch.setattr(simulate, "MIN_PARTIES", 100)
     assert not stackable(task(), members)
     for fast, slow in zip(together, federate(task(), members, plans, 0), strict=True):
         assert list(fast.sent) == list(slow.sent)

@@ -9,7 +9,7 @@ from fedaudit.data.records import dataset
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import START, plans
+from fedaudit.federation import START, plans
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.questions.canary import parties as canary

@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
-from fedaudit.federation.sampling import plans
+from fedaudit.federation import plans
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import Plan

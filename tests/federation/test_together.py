@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.federation import at_once
-from fedaudit.federation.simulate import Trainer, federate
-from fedaudit.federation.together import World, alike, federate_together
+from fedaudit.federation import simulate
+from fedaudit.federation.simulate import Trainer, World, alike, federate, federate_together
 from fedaudit.learn.models.cnn import cnn
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training, freeze
@@ -28,11 +27,11 @@ def world(seed: int, sizes: tuple[int, ...], plans: list[Plan] | None = None, tr
 @pytest.mark.parametrize("chunk", [2**22, 4000])
 def test_equals_each_alone(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unequal sizes, other seeds, other parties in a round, nobody in one; in one stack and in several."""
-    monkeypatch.setattr(at_once, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(simulate, "CHUNK_BYTES", chunk)
     some = [Plan(("p0", "p2")), Plan(()), Plan(("p1",))]
     worlds = [world(0, (40, 7, 64)), world(1, (33, 16, 9), some), world(2, (5,))]
     together = list(zip(*federate_together(worlds), strict=True))
-    monkeypatch.setattr(at_once, "MIN_PARTIES", 100)  # alone: the plain loop
+    monkeypatch.setattr(simulate, "MIN_PARTIES", 100)  # alone: the plain loop
     for own, rounds in zip(worlds, together, strict=True):
         plain = list(federate(own.task, own.parties, own.plans, own.seed))
         assert [r.index for r in rounds] == [r.index for r in plain]

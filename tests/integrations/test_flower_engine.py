@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from fedaudit.adversary.attacks import made
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import START
+from fedaudit.federation import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
 from fedaudit.session.engines import engine_named, rounds

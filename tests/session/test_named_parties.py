@@ -20,7 +20,7 @@ from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.trace.manifest import RUN
+from fedaudit.trace.store import RUN
 from tests.data.test_ids import visits, written
 from tests.worlds import silent
 

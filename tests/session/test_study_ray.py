@@ -16,7 +16,7 @@ from fedaudit.results.study import CELLS
 from fedaudit.session.run import run
 from fedaudit.session.study import run_study
 from fedaudit.session.study_ray import KEPT, keep
-from fedaudit.trace.checksums import unchecked
+from fedaudit.trace.journal import unchecked
 from tests.session.test_study import BASE, audited, table, write
 from tests.worlds import silent
 

@@ -12,8 +12,7 @@ from fedaudit.results.document import Document, load
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.trace.manifest import load_manifest
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import Store, load_manifest
 from tests.worlds import silent
 
 MADE = Path(__file__).with_name("made_by_first_version")

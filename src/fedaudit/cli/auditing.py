@@ -70,7 +70,7 @@ def audit(
     from fedaudit.files import refuse_foreign, refuse_links
     from fedaudit.results.document import RESULTS
     from fedaudit.session.replay import replay
-    from fedaudit.trace.manifest import RUN
+    from fedaudit.trace.store import RUN
 
     if out is None:
         out = run_dir / "audit"

@@ -47,7 +47,7 @@ def gate(
     from fedaudit.results.document import results_file
     from fedaudit.results.gate import judge
     from fedaudit.results.rules import parse_rules
-    from fedaudit.trace.checksums import unchecked
+    from fedaudit.trace.journal import unchecked
     from fedaudit.words import words
 
     found = judge(run_dir, [rule for text in fail_if for rule in parse_rules(text)])

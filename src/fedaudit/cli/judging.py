@@ -26,7 +26,7 @@ def report(
     """
     from fedaudit.report.redact import redacted
     from fedaudit.results import document as results
-    from fedaudit.trace.checksums import unchecked
+    from fedaudit.trace.journal import unchecked
 
     if of_many := _of_many(run_dir):
         console.print(f"Report: {escape(str(of_many))}")

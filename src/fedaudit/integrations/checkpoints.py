@@ -32,9 +32,8 @@ from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.run import Progress
-from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import MAX_BYTES, DamagedError
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import UNSEEN, Game, Notice, Round, State, Trained, gap
 
 GLOBAL, BROADCAST = ("global", "aggregate"), "broadcast"

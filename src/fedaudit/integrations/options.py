@@ -32,8 +32,8 @@ from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.events import Event, Finished, Listener
 from fedaudit.session.recording import TraceWriter
 from fedaudit.session.session import Session, in_words, nobody, some
-from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.manifest import RUN
+from fedaudit.trace.journal import JOURNAL
+from fedaudit.trace.store import RUN
 from fedaudit.types import Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.

@@ -13,7 +13,7 @@ from fedaudit.results.document import MAX_BYTES
 from fedaudit.results.rules import Rule
 from fedaudit.results.schema import UnreadableError, as_text, read
 from fedaudit.stats.wording import number_text, span_text
-from fedaudit.trace import checksums
+from fedaudit.trace import journal
 from fedaudit.trace.segments import checksum
 from fedaudit.types import ByName, Estimate
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
@@ -138,7 +138,7 @@ def load(directory: Path) -> Advice:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError
         blob = path.read_bytes()
-        checksums.verify(path, checksum(blob), "run `fedaudit advise` again, in another folder.")
+        journal.verify(path, checksum(blob), "run `fedaudit advise` again, in another folder.")
         return read(Advice, json.loads(blob))
     except (UnreadableError, ValueError, RecursionError, OSError):
         what = f"{path} cannot be read as advice"
@@ -147,7 +147,7 @@ def load(directory: Path) -> Advice:
 
 def save(advice: Advice, directory: Path) -> Path:
     blob = as_text(advice).encode()
-    checksums.append(directory, {ADVICE: checksum(blob)})  # the folder is held by whoever calls this, or by nobody
+    journal.append(directory, {ADVICE: checksum(blob)})  # the folder is held by whoever calls this, or by nobody
     write_atomically(directory / ADVICE, blob)
     return directory / ADVICE
 

@@ -17,7 +17,7 @@ from fedaudit.results.differences import Difference, differences
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.stats.strongest import allowed
-from fedaudit.trace.checksums import unchecked
+from fedaudit.trace.journal import unchecked
 from fedaudit.types import AuditResult, Estimate, Headline, Notice, notice
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
 from fedaudit.words import all_words, words

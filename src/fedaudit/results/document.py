@@ -21,8 +21,8 @@ from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
 from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.stats.strongest import grade
 from fedaudit.stats.wording import main_tpr
-from fedaudit.trace import checksums
-from fedaudit.trace.checksums import Seal
+from fedaudit.trace import journal
+from fedaudit.trace.journal import Seal
 from fedaudit.trace.segments import checksum
 from fedaudit.types import (
     Audit,
@@ -301,7 +301,7 @@ def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:
     """Writes results.json. `seal` keeps its checksum (default: in the folder's journal, which nobody may hold)."""
     path = directory / RESULTS
     blob = as_text(document).encode()
-    (seal or partial(checksums.seal, directory))({RESULTS: checksum(blob)})
+    (seal or partial(journal.seal, directory))({RESULTS: checksum(blob)})
     write_atomically(path, blob)
     return path
 
@@ -337,7 +337,7 @@ def save_scores(
                     column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
                     columns.append(column.cast(column_of.type))
                 writer.write_table(pa.table(columns, schema=schema))
-        (seal or partial(checksums.seal, directory))({SCORES: checksums.checksum_of(path)})
+        (seal or partial(journal.seal, directory))({SCORES: journal.checksum_of(path)})
 
 
 def load(directory: Path) -> Document:
@@ -357,7 +357,7 @@ def load(directory: Path) -> Document:
             exit_code=REFUSED,
         )
     blob = path.read_bytes()
-    checksums.verify(path, checksum(blob))
+    journal.verify(path, checksum(blob))
     try:
         values = json.loads(blob)
         if (schema := read(Version, values).schema) > SCHEMA:

@@ -28,7 +28,7 @@ from fedaudit.stats import (
 from fedaudit.stats.epsilon import by_unit
 from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.roc import pooled_tpr
-from fedaudit.trace.checksums import checksum_of, unchecked, verify
+from fedaudit.trace.journal import checksum_of, unchecked, verify
 from fedaudit.types import Bools, ByName, Estimate, Floats, Notice, Role, Strings, notice, warning
 from fedaudit.types.stored import Many, Whole, if_any
 from fedaudit.words import all_words, needed_in_file

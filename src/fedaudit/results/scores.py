@@ -11,7 +11,7 @@ from fedaudit.data.cells import refuse_swollen
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results import document as results
 from fedaudit.stats import Block
-from fedaudit.trace.checksums import checksum_of, verify
+from fedaudit.trace.journal import checksum_of, verify
 from fedaudit.types import Bools, Role
 
 MAX_SCORE_BYTES = 4 * 2**30

@@ -16,7 +16,7 @@ from fedaudit.files import atomic, write_atomically
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
 from fedaudit.results.schema import UnreadableError, as_text, read
-from fedaudit.trace import checksums
+from fedaudit.trace import journal
 from fedaudit.trace.segments import checksum
 from fedaudit.types import Estimate
 from fedaudit.types.stored import Many, Whole
@@ -68,7 +68,7 @@ class Outcome:
 def save_file(file: StudyFile, directory: Path) -> None:
     """Whoever calls this holds the folder, or nobody does."""
     blob = as_text(file).encode()
-    checksums.append(directory, {STUDY: checksum(blob)})
+    journal.append(directory, {STUDY: checksum(blob)})
     write_atomically(directory / STUDY, blob)
 
 
@@ -82,7 +82,7 @@ def load_file(directory: Path) -> StudyFile:
         if path.stat().st_size > results.MAX_BYTES:
             raise ValueError
         blob = path.read_bytes()
-        checksums.verify(path, checksum(blob), "run the study again, in another folder.")
+        journal.verify(path, checksum(blob), "run the study again, in another folder.")
         values = json.loads(blob)
         if isinstance(values, dict) and isinstance(values.get("schema"), int) and values["schema"] > SCHEMA:
             what = f"{path} has schema {values['schema']}, this fedaudit reads up to {SCHEMA}"
@@ -106,7 +106,7 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
     try:
         found, scores = results.load(folder), folder / results.SCORES
         if scores.is_file():
-            checksums.verify(scores, checksums.checksum_of(scores))
+            journal.verify(scores, journal.checksum_of(scores))
     except FedauditError as error:
         if error.code not in DAMAGED:
             raise
@@ -166,5 +166,5 @@ def save_table(found: Sequence[Outcome], directory: Path) -> Path:
     table = pa.Table.from_pylist([row for outcome in found for row in rows(outcome)], columns())
     with atomic(directory / TABLE) as path:
         pq.write_table(table, path)
-        checksums.append(directory, {TABLE: checksums.checksum_of(path)})
+        journal.append(directory, {TABLE: journal.checksum_of(path)})
     return directory / TABLE

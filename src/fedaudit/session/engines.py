@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.federation.sampling import START, up_to
+from fedaudit.federation import START, up_to
 from fedaudit.session.prepare import Prepared, planned
 from fedaudit.types import Moment, Round, State, Trained
 

@@ -14,7 +14,7 @@ from fedaudit.adversary.shadow import References
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
-from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions.attribute import prepare as attributes
 from fedaudit.questions.canary import plan as canaries

@@ -12,16 +12,15 @@ from typing import Any, Self
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError, say
-from fedaudit.federation.sampling import START
+from fedaudit.federation import START
 from fedaudit.results import document as results
 from fedaudit.results.advice import ADVICE
 from fedaudit.results.exposure import SALT
 from fedaudit.results.study import STUDY
 from fedaudit.trace import journal
-from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.manifest import RUN, load_manifest
+from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import RUN, Store, load_manifest
 from fedaudit.types import Bools, Game, Moment, Notice, Observation, Round, State, gap, notice
 
 Tell = Callable[[str], None]  # shows the user a message

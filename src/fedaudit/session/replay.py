@@ -26,9 +26,8 @@ from fedaudit.session.recording import check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import RecordedRound
-from fedaudit.trace.manifest import Manifest, is_former
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import Manifest, Store, is_former
 from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
 from fedaudit.words import WORDS
 

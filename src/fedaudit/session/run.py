@@ -17,9 +17,9 @@ from fedaudit.session.events import Event, Listener, Note, RoundDone
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import Tell, TraceWriter, check_config, continued
 from fedaudit.session.session import Session, nobody
-from fedaudit.trace.checksums import JOURNAL
-from fedaudit.trace.manifest import RUN, is_former, load_manifest
+from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
+from fedaudit.trace.store import RUN, is_former, load_manifest
 from fedaudit.words import words
 
 # (what is being done, in how many rounds; 0 if that is not known) -> a context that gives a function to call after each

@@ -23,7 +23,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.data.outsiders import understated
 from fedaudit.errors import DEGRADED, OF_OTHERS, FedauditError, printable, say
-from fedaudit.federation.sampling import START
+from fedaudit.federation import START
 from fedaudit.questions import named
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Withheld
@@ -32,12 +32,11 @@ from fedaudit.results.schema import plain, read
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finished, Gap, Listener, Note, RoundDone, RoundFinding
 from fedaudit.session.recording import TraceWriter, feed, unbroken
-from fedaudit.trace import checksums
-from fedaudit.trace.checksums import unchecked
+from fedaudit.trace import journal
+from fedaudit.trace.journal import unchecked
 from fedaudit.trace.lineage import Place
-from fedaudit.trace.manifest import RUN
 from fedaudit.trace.segments import digest, digest_of_seen
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import (
     Audit,
     Level,
@@ -342,7 +341,7 @@ class Session:
         """Writes the results. If that fails, it returns them with a warning."""
         assert self.auditor is not None
         store = self.trace.store if self.trace and self.trace.store.directory == out else None
-        seal = store.seal if store else partial(checksums.seal, out)
+        seal = store.seal if store else partial(journal.seal, out)
         try:
             results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor), seal)
             results.save(document, out, seal)

@@ -1,7 +1,7 @@
 """`fedaudit study`: audits every cell of a grid, on all cores or on Ray, and goes on where it was stopped.
 
-Cells whose federations are small and alike are trained together (`federation.together`), as one piece of work; every
-other cell is a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
+Cells whose federations are small and alike are trained together, as one piece of work; every other cell is
+a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
 begins again, because the last bits of its training depend on who is trained together. The groups are fixed when
 a study is begun, and stored. A cell that is complete is trained again with the others of its group if one of them is
 not, but it is not watched, and nothing of it is touched.
@@ -31,7 +31,7 @@ from fedaudit.session.run import Progress, ended, opened, run
 from fedaudit.session.workers import News, Tell, reason, work
 
 if TYPE_CHECKING:
-    from fedaudit.federation.together import World
+    from fedaudit.federation.simulate import World
     from fedaudit.session.prepare import Prepared
     from fedaudit.session.session import Session
 
@@ -200,8 +200,7 @@ def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
 
 def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece, tell: Tell) -> None:
     """Trains those together that fit together, and the others one after another. What is complete is left alone."""
-    from fedaudit.federation import at_once
-    from fedaudit.federation.together import World, alike
+    from fedaudit.federation.simulate import MIN_PARTIES, World, alike
     from fedaudit.session.prepare import planned
 
     kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
@@ -212,7 +211,7 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
     for members in kinds.values():
         if piece.done.issuperset(name for name, *_ in members):
             continue
-        if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= at_once.MIN_PARTIES:
+        if len(members) > 1 and sum(len(world.parties) for *_, world in members) >= MIN_PARTIES:
             _in_step([(name, prepared, world) for name, _, prepared, world in members], piece, tell)
             continue
         for name, config in ((name, config) for name, config, *_ in members if name not in piece.done):
@@ -224,7 +223,7 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
 
 def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell: Tell) -> None:
     """Several federations, one round of all at a time, each watched by a session of its own, unless it is complete."""
-    from fedaudit.federation.together import federate_together
+    from fedaudit.federation.simulate import federate_together
     from fedaudit.session.engines import as_sent
 
     unwatched = set(piece.done)

@@ -22,10 +22,9 @@ from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
 from fedaudit.results.exposure import SALT
 from fedaudit.results.study import CELLS
 from fedaudit.session.workers import News, reason
-from fedaudit.trace import checksums
-from fedaudit.trace.manifest import RUN
+from fedaudit.trace import journal
 from fedaudit.trace.segments import checksum
-from fedaudit.trace.store import clear
+from fedaudit.trace.store import RUN, clear
 
 if TYPE_CHECKING:
     from fedaudit.session.study import Piece
@@ -69,7 +68,7 @@ def keep(folder: Path, parts: dict[str, bytes]) -> None:
     for name in (RESULTS, SCORES, REPORT, REDACTED, SALT):
         (folder / name).unlink(missing_ok=True)
     clear(folder)
-    checksums.append(folder, {name: checksum(content) for name, content in parts.items()})
+    journal.append(folder, {name: checksum(content) for name, content in parts.items()})
     for name, content in parts.items():
         write_atomically(folder / name, content)
 

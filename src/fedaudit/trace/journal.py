@@ -1,17 +1,26 @@
-"""The journal: one line of JSON for each event, each with its number and checksum, on disk before `append` returns."""
+"""The journal: one line of JSON for each event, each with its number and checksum, on disk before `append` returns.
+
+It also vouches for the files beside it: a flipped bit in one of them is found before it is believed. The checksum of a
+file is written *before* the file is put in its place: whoever is killed between the two leaves the earlier file, which
+an earlier line vouches for. A file is as written if any line vouches for it. This finds damage, not forgery: whoever
+can change a file can also change the journal.
+"""
 
 import contextlib
 import errno
 import hashlib
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import open_regular
+from fedaudit.files import Lock, open_regular
+from fedaudit.types import Notice, notice
 
+JOURNAL = "journal.jsonl"
 MAX_BYTES = 4 * 2**30
 MAX_LINE = 256 * 2**20
 
@@ -137,3 +146,77 @@ class Journal:
 def _private(path: Path) -> IO[bytes]:
     """Opened for appending; a new journal is for its owner alone, like the files beside it."""
     return open(path, "ab", opener=lambda name, flags: open_regular(Path(name), flags))
+
+
+# ------------------------------------------------------------------ checksums of the files beside a journal
+
+EVENT = "files"
+
+Checksums = Mapping[str, str]  # by the name of the file
+Seal = Callable[[Checksums], None]  # writes them to a journal
+
+
+def event(checksums: Checksums) -> Event:
+    return {"event": EVENT, "checksums": dict(checksums)}
+
+
+def seal(directory: Path, checksums: Checksums) -> None:
+    """Writes checksums to the journal of a folder, which is created if there is none. The folder must not be locked."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = Lock(directory)
+    try:
+        append(directory, checksums)
+    finally:
+        lock.release()
+
+
+def append(directory: Path, checksums: Checksums) -> None:
+    """The same for whoever holds the lock."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = Journal(directory / JOURNAL)
+    try:
+        written.append(event(checksums))
+    finally:
+        written.close()
+
+
+def checksum_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+AGAIN = (
+    "make it again: `fedaudit audit` needs the recorded rounds alone, and `fedaudit run` with the same configuration "
+    "goes on once the damaged results are deleted."
+)
+
+
+def verify(path: Path, found: str, remedy: str = AGAIN) -> bool:
+    """Is the file with this checksum as it was written? False where no journal says so, refused if it differs."""
+    recorded = _recorded(path)
+    if recorded and found not in recorded:
+        raise FedauditError(
+            "file-changed",
+            f"{path} is not as it was written: its checksum differs from the one in {JOURNAL}",
+            f"Restore {path.name} from a copy, or {remedy}",
+            exit_code=REFUSED,
+        )
+    return bool(recorded)
+
+
+def vouched(path: Path) -> bool:
+    """Does a journal have a checksum of this file?"""
+    return bool(_recorded(path))
+
+
+def unchecked(path: Path) -> list[Notice]:
+    """What is to be said of a file that nothing vouches for; nothing if a journal does."""
+    if _recorded(path):
+        return []
+    return [notice("no-checksum", file=path.name, damaged=len(read(path.with_name(JOURNAL)).damaged))]
+
+
+def _recorded(path: Path) -> set[str]:
+    events = read(path.with_name(JOURNAL)).events
+    lists = [e["checksums"] for e in events if e["event"] == EVENT and isinstance(e.get("checksums"), dict)]
+    return {str(checksums[path.name]) for checksums in lists if path.name in checksums}

@@ -14,7 +14,7 @@ from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import Clip
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import federate
 from fedaudit.session.engines import masked
 from fedaudit.session.run import run

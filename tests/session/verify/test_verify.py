@@ -16,7 +16,7 @@ from fedaudit.defences.dp_fedavg import Clip, NoisySum, added, clipped, differen
 from fedaudit.defences.dp_sgd import DPSGD
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import Trainer, average, federate
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.session.run import run

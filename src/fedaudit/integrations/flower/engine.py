@@ -27,7 +27,7 @@ from flwr.simulation import run_simulation
 from fedaudit.config import code
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import START, scheduled
+from fedaudit.federation import START, scheduled
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from fedaudit.defences.dp_fedavg import clipped, difference
 from fedaudit.defences.slots import Gradient
 from fedaudit.errors import FedauditError
-from fedaudit.federation.sampling import Sampling, scheduled
-from fedaudit.federation.sampling import plans as sampled
+from fedaudit.federation import Sampling, scheduled
+from fedaudit.federation import plans as sampled
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.questions.canary.crafting import CraftingRecipe, craft, flat
 from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Trained

@@ -18,10 +18,9 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.checks import Check, check
 from fedaudit.session.verify.claim import Claim, Declared, claimed_by, read_claim
 from fedaudit.session.verify.evidence import Observations, from_branches, from_probe, from_trace
-from fedaudit.trace.checksums import vouched
-from fedaudit.trace.manifest import RUN
+from fedaudit.trace.journal import vouched
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Notice, Round, State, gap
 from fedaudit.words import all_words
 
