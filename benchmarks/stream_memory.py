@@ -22,7 +22,7 @@ from fedaudit.adversary.signals import DEAR
 from fedaudit.audit import Auditor, Settings
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
-from fedaudit.results import document as results
+from fedaudit.results.scores import save_scores
 from fedaudit.trace.store import Store
 from fedaudit.types import Floats, Round, State, Trained, Vantage
 
@@ -88,7 +88,7 @@ def stream(records: int, rounds: int) -> dict[str, float]:
         streamed = _peak()
         stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 2**20
         found = auditor.snapshot()
-        results.save_scores(auditor.score_parts(), Path(folder))
+        save_scores(auditor.score_parts(), Path(folder))
     return {
         "early": early, "streamed": streamed, "end": _peak(), "stored": stored, "attacks": len(settings.attacks),
         "failed": len(found.failed), "seconds": time.perf_counter() - started,

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedaudit.cli.studying import write_advice
 from fedaudit.config.schema import parse
 from fedaudit.results.advice import Advice, Risk, frontier
-from fedaudit.results.rules import parse_limit
+from fedaudit.results.gate import parse_limit
 from fedaudit.session.advise import advise
 from fedaudit.stats.wording import NONE, full_text, point_text
 

@@ -17,7 +17,7 @@ from fedaudit.adversary.shadow import References
 from fedaudit.adversary.vantage import look
 from fedaudit.audit.collect import Sight
 from fedaudit.config.schema import parse
-from fedaudit.results.document import write_atomically
+from fedaudit.files import write_atomically
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, tpr_at_fpr

@@ -24,7 +24,7 @@ import numpy as np
 from fedaudit.adversary.attacks.tear import best_threshold, boosted
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
-from fedaudit.results.document import write_atomically
+from fedaudit.files import write_atomically
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.stats import Block, accuracy_difference, auc, auc_difference, decisions, hash_order, over_runs, tpr_at_fpr

@@ -22,8 +22,7 @@ from fedaudit.report.redact import redacted
 from fedaudit.report.words import ValueText
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Failure
-from fedaudit.results.gate import _hidden
-from fedaudit.results.rules import parse_rules
+from fedaudit.results.gate import _hidden, parse_rules
 from fedaudit.session import label_only
 from fedaudit.session.engines import rounds
 from fedaudit.session.replay import recorded_notices, replay

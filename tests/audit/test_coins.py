@@ -14,7 +14,7 @@ from fedaudit.data.outsiders import split_people
 from fedaudit.questions.coins.claims import refuted
 from fedaudit.questions.coins.judge import NAME, _played
 from fedaudit.results.document import load
-from fedaudit.results.score_file import estimate
+from fedaudit.results.scores import estimate
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay

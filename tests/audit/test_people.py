@@ -24,7 +24,7 @@ from fedaudit.questions.subject.judge import f1, rates
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate
-from fedaudit.results.rules import parse_rule
+from fedaudit.results.gate import parse_rule
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from fedaudit.results.gate import Decision, judge
-from fedaudit.results.rules import parse_rule
+from fedaudit.results.gate import Decision, judge, parse_rule
 from tests.audit.test_audit import FINDINGS
 from tests.results.test_strongest import FPR, OTHERS, PRIMARY, written
 from tests.worlds import config, null_world, watch

@@ -17,8 +17,7 @@ from fedaudit.data.game_file import load_game
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import Lock
 from fedaudit.results.document import load, save
-from fedaudit.results.score_file import estimate
-from fedaudit.results.scores import load_scores
+from fedaudit.results.scores import estimate, load_scores
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from fedaudit.cli import terminal
 from fedaudit.report.words import headline_rows
-from fedaudit.results.score_file import estimate as scored
+from fedaudit.results.scores import estimate as scored
 from tests.report.builder import Json, entry, quotable, read, results, tpr
 from tests.results.test_score_file import rows, write
 

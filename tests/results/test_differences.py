@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedaudit.results.compare import compare
-from fedaudit.results.document import save_scores
 from fedaudit.results.gate import _corrected
-from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block, auc, pooled_tpr, tpr_at_fpr, tpr_difference
 from fedaudit.types import AuditResult, Cost, Estimate, Floats
 from tests import sealed

@@ -20,7 +20,7 @@ from fedaudit.results.advice import Advice
 from fedaudit.results.compare import Comparison
 from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, ExposedUnit, Withheld, load, save
 from fedaudit.results.schema import UnreadableError, as_text, plain, read
-from fedaudit.results.score_file import Scored
+from fedaudit.results.scores import Scored
 from fedaudit.results.study import ListedCell, StudyFile
 from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare

@@ -10,14 +10,17 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.report.study import level_text, render
-from fedaudit.results.document import Document, load, save, save_scores
-from fedaudit.results.factors import factors, frontier, metric_of
+from fedaudit.results.document import Document, load, save
+from fedaudit.results.scores import save_scores
 from fedaudit.results.study import (
     CELLS,
     ListedCell,
     Outcome,
     StudyFile,
+    factors,
+    frontier,
     load_file,
+    metric_of,
     outcomes,
     rows,
     save_file,

@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import REFUSED, WRONG_USE, FedauditError
-from fedaudit.results.document import save_scores
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Decision, Gate, judge
-from fedaudit.results.rules import Rule, parse_rule, parse_rules
-from fedaudit.results.scores import load_scores
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Decision, Gate, Rule, judge, parse_rule, parse_rules
+from fedaudit.results.scores import load_scores, save_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.stats.strongest import proved_ends

@@ -9,8 +9,7 @@ import pytest
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import load
-from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, judge
-from fedaudit.results.rules import parse_limit, parse_rules
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Gate, judge, parse_limit, parse_rules
 from fedaudit.session.run import run
 from tests import sealed
 from tests.worlds import silent

@@ -5,8 +5,8 @@ import pytest
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.data.set_aside import set_aside
+from fedaudit.results.gate import Rule
 from fedaudit.results.limits import UndecidableError, left_out, party_rule
-from fedaudit.results.rules import Rule
 from fedaudit.stats import needed_for_lower_end
 from fedaudit.stats.strongest import Shares
 from fedaudit.types import Game

@@ -12,7 +12,7 @@ import pytest
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import SCORES, load
 from fedaudit.results.schema import plain
-from fedaudit.results.score_file import Scored, estimate
+from fedaudit.results.scores import Scored, estimate
 from fedaudit.session.run import run
 from fedaudit.types import Estimate
 from tests.worlds import config, silent

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.results.document import save_scores
 from fedaudit.results.schema import plain
-from fedaudit.results.score_file import estimate
+from fedaudit.results.scores import estimate, save_scores
 from fedaudit.stats.gaussian import gaussian_epsilon
 from tests.command import fedaudit
 

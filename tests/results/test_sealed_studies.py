@@ -9,7 +9,7 @@ import pytest
 from fedaudit.config.schema import parse
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results import advice, study
-from fedaudit.results.score_file import estimate
+from fedaudit.results.scores import estimate
 from fedaudit.session.run import run
 from tests.worlds import silent
 

@@ -11,11 +11,10 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.settings import calibrating, reference_half
 from fedaudit.cli.planning import plan
 from fedaudit.data.records import dataset
-from fedaudit.results.document import Document, save, save_scores
-from fedaudit.results.gate import FAILED, UNDECIDED, judge
+from fedaudit.results.document import Document, save
+from fedaudit.results.gate import FAILED, UNDECIDED, judge, parse_rule
 from fedaudit.results.limits import party_rule, why_never
-from fedaudit.results.rules import parse_rule
-from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import needed_for_lower_end, pooled_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Truth
 from tests.report.builder import bare_run

@@ -15,10 +15,10 @@ from fedaudit.audit.quoted import chosen
 from fedaudit.audit.sentences import Scene, worded
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
-from fedaudit.results.document import Document, Failure, save, save_scores
-from fedaudit.results.gate import Decision, judge
+from fedaudit.results.document import Document, Failure, save
+from fedaudit.results.gate import Decision, judge, parse_rule, parse_rules
 from fedaudit.results.limits import crossed, party_rule
-from fedaudit.results.rules import parse_rule, parse_rules
+from fedaudit.results.scores import save_scores
 from fedaudit.stats import Block
 from fedaudit.stats.strongest import RANK, Heard, Shares, strongest
 from fedaudit.types import AuditResult, Cost, Estimate, Role, Vantage

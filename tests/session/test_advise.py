@@ -16,8 +16,7 @@ from fedaudit.report import advice as page
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
-from fedaudit.results.gate import judge
-from fedaudit.results.rules import parse_limit
+from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import trials
 from fedaudit.session.advise import Contender, _looked_at, advise, compared, halved
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes

@@ -13,8 +13,7 @@ from fedaudit import report
 from fedaudit.config.schema import Config, parse
 from fedaudit.report.redact import redacted
 from fedaudit.results import document as results
-from fedaudit.results.gate import judge
-from fedaudit.results.rules import parse_rules
+from fedaudit.results.gate import judge, parse_rules
 from fedaudit.session import run as session_run
 from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare

@@ -45,8 +45,7 @@ def gate(
     is a failure, and an undecided one an error.
     """
     from fedaudit.results.document import results_file
-    from fedaudit.results.gate import judge
-    from fedaudit.results.rules import parse_rules
+    from fedaudit.results.gate import judge, parse_rules
     from fedaudit.trace.journal import unchecked
     from fedaudit.words import words
 

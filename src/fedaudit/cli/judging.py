@@ -78,7 +78,7 @@ def score(
     comes out is what its results.json says.
     """
     from fedaudit.results.schema import plain
-    from fedaudit.results.score_file import estimate
+    from fedaudit.results.scores import estimate
 
     if delta is not None and not epsilon:
         raise FedauditError(

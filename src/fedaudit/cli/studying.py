@@ -90,7 +90,7 @@ def advise(
     from fedaudit.config.schema import load_config
     from fedaudit.files import refuse_foreign, writing
     from fedaudit.results.advice import ADVICE
-    from fedaudit.results.rules import parse_limit
+    from fedaudit.results.gate import parse_limit
     from fedaudit.session.advise import advise as search
     from fedaudit.session.trials import TRIALS
 

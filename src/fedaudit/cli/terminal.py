@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedaudit.report.values import Results
     from fedaudit.report.words import ValueText
     from fedaudit.results.document import Document
-    from fedaudit.results.score_file import Scored
+    from fedaudit.results.scores import Scored
     from fedaudit.types import Estimate
 
 

@@ -3,9 +3,7 @@
 from fedaudit.questions import metric
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Table
-from fedaudit.results.alike import Like
-from fedaudit.results.compare import ComparedRun, Comparison, Span
-from fedaudit.results.differences import Difference
+from fedaudit.results.compare import ComparedRun, Comparison, Difference, Like, Span
 from fedaudit.stats.wording import full_text, is_share
 from fedaudit.types import Estimate
 

@@ -13,11 +13,10 @@ from fedaudit.report.figures import Point
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import clean
-from fedaudit.results import factors as results
+from fedaudit.results import study as results
 from fedaudit.results.compare import Span
 from fedaudit.results.document import REPORT
-from fedaudit.results.factors import Configuration, Factor, Level
-from fedaudit.results.study import Outcome, outcomes
+from fedaudit.results.study import Configuration, Factor, Level, Outcome, outcomes
 from fedaudit.stats.wording import NONE, count, fpr_of, full_text, is_share, number_text, rate
 
 Part = tuple[str, str, str, Sequence[Figure], Sequence[Table]]  # id, heading, lead, figures, tables

@@ -1,24 +1,20 @@
 """What `fedaudit advise` found: advice.json as a tree of frozen dataclasses."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import write_atomically
 from fedaudit.privacy.statement import Statement
-from fedaudit.results.document import MAX_BYTES
-from fedaudit.results.rules import Rule
-from fedaudit.results.schema import UnreadableError, as_text, read
+from fedaudit.results.gate import Rule
+from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats.wording import number_text, span_text
 from fedaudit.trace import journal
-from fedaudit.trace.segments import checksum
 from fedaudit.types import ByName, Estimate
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 
-SCHEMA = 1
 NO_CHANGE = "as it is"  # the name of the federation without a change
 ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
 
@@ -135,21 +131,15 @@ class Advice:
 def load(directory: Path) -> Advice:
     path = directory / ADVICE
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError
-        blob = path.read_bytes()
-        journal.verify(path, checksum(blob), "run `fedaudit advise` again, in another folder.")
-        return read(Advice, json.loads(blob))
-    except (UnreadableError, ValueError, RecursionError, OSError):
+        return read_file(Advice, path, "run `fedaudit advise` again, in another folder.")
+    except (ValueError, RecursionError, OSError):
         what = f"{path} cannot be read as advice"
         raise FedauditError("advice-unreadable", what, "Run `fedaudit advise` again.", exit_code=REFUSED) from None
 
 
 def save(advice: Advice, directory: Path) -> Path:
-    blob = as_text(advice).encode()
-    journal.append(directory, {ADVICE: checksum(blob)})  # the folder is held by whoever calls this, or by nobody
-    write_atomically(directory / ADVICE, blob)
-    return directory / ADVICE
+    """Whoever calls this holds the folder, or nobody does."""
+    return save_as(advice, directory / ADVICE, partial(journal.append, directory))
 
 
 # ------------------------------------------------------------------ in words

@@ -1,24 +1,34 @@
 """`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
 A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
-of a run is its strongest headline, by what is certain. Runs are ranked by their values; whether one is safer
-than another is settled by the interval of their difference on the same records (see `differences`).
+of a run is its strongest headline, by what is certain. Runs are ranked by their values.
+
+Whether one run is safer than another is settled by the difference of their risks on the records that both were measured
+on. Two intervals that overlap do not say that two runs are equally safe: both err on the same records, and mostly
+together. Like is compared with like: the same attack, from the same vantage, on the same kind of model. All differences
+hold together: they share the error, and so do the kinds of models that a headline was chosen from.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import PerPerson
-from fedaudit.results.alike import Like, alike
-from fedaudit.results.differences import Difference, differences
+from fedaudit.questions import metric as described
+from fedaudit.questions import of_membership
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
+from fedaudit.results.scores import Scores, blocks_of, load_scores
+from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
+from fedaudit.stats.roc import able
 from fedaudit.stats.strongest import allowed
+from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import unchecked
-from fedaudit.types import AuditResult, Estimate, Headline, Notice, notice
+from fedaudit.types import AuditResult, Estimate, Headline, ModelKind, Notice, notice
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
 from fedaudit.words import all_words, words
 
@@ -56,6 +66,37 @@ class ComparedRun:
     best: Flag = False  # not dominated
     grades: Annotated[Mapping[str, str], if_any("the verdict by vantage, in two words")] = field(default_factory=dict)
     per_person: Annotated[PerPerson | None, if_known("what the claim means for one person, where that is known")] = None
+
+
+@dataclass(frozen=True)
+class Like:
+    """What several runs have of the same attack, from the same vantage, on the same kind of model."""
+
+    vantage: str
+    attack: str
+    model: str
+    risks: Mapping[str, Estimate]  # by run, of those that have it
+    metric: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first run's risk minus the second's; `safer` is None where the interval holds 0."""
+
+    first: str
+    second: str
+    vantage: str
+    attack: str
+    model: str
+    value: Number
+    low: Number
+    high: Number
+    confidence: Number
+    method: str
+    safer: str | None
+    shared: Whole  # records that both runs have scores of
+    records: Whole  # that either has
+    metric: str
 
 
 @dataclass(frozen=True)
@@ -112,7 +153,7 @@ def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     return ComparedRun(
         run=name,
         defences=_defences(run.config),
-        accuracy=_span(run.accuracy.get("evaluation")),
+        accuracy=_span(document.accuracy),
         risk=worst[0],
         whose=worst[1],
         risks={vantage: span for vantage, (span, _) in risks.items()},
@@ -185,20 +226,169 @@ def _not_ranked(rows: Sequence[ComparedRun]) -> list[Notice]:
     return [notice(code, runs=runs) for code, runs in lacking.items() if runs]
 
 
-def _same(one: Difference, other: Difference) -> bool:
-    """The same two runs and the same attack, by whichever metric."""
-    return all(getattr(one, name) == getattr(other, name) for name in ("first", "second", "vantage", "attack", "model"))
-
-
 def _by_chance(rows: Sequence[ComparedRun], found: Sequence[Difference]) -> list[Notice]:
     """Where it is not settled which run is safer: by their difference, or by two intervals where there is none."""
-    paired = {(gap.first, gap.second) for gap in found}
+    settled = {_without_metric(gap) for gap in found if gap.safer}
     notes = [
         notice("not-settled", runs=[gap.first, gap.second], vantage=gap.vantage, attack=gap.attack, model=gap.model)
         for gap in found
-        if gap.metric == RISK and not any(other.safer for other in found if _same(gap, other))
+        if gap.metric == RISK and _without_metric(gap) not in settled
     ]
-    for a, b in ((a, b) for i, a in enumerate(rows) for b in rows[i + 1 :]):
+    paired = {(gap.first, gap.second) for gap in found}
+    for a, b in combinations(rows, 2):
         if (a.run, b.run) not in paired and a.risk and b.risk and a.risk.overlaps(b.risk):
             notes.append(notice("risks-overlap", runs=[a.run, b.run]))
     return notes
+
+
+def _without_metric(gap: Difference) -> tuple[str, ...]:
+    return gap.first, gap.second, gap.vantage, gap.attack, gap.model
+
+
+# ------------------------------------------------------------------ like beside like
+
+Key = tuple[str, str, str]  # vantage, attack, model
+
+
+def alike(documents: Mapping[str, Document], metrics: Sequence[str]) -> list[Like]:
+    """By each of the metrics, what every run found of whatever some run quotes, or had fixed before looking."""
+    return [*(like for metric in metrics for like in _alike(documents, metric)), *_other_questions(documents)]
+
+
+def _other_questions(documents: Mapping[str, Document]) -> list[Like]:
+    """What other questions than membership found, by every figure that says of a risk how large it is."""
+    found: dict[tuple[str, str, ModelKind, str], dict[str, Estimate]] = {}
+    for run, document in documents.items():
+        for entry in document.results:
+            if entry.party is None and entry.attack != "blind" and not of_membership(entry):
+                for name, estimate in entry.estimates.items():
+                    if described(name).gated and estimate.kind != "claimed":
+                        found.setdefault((entry.vantage, entry.attack, entry.model, name), {})[run] = estimate
+    return [Like(*key[:3], risks, key[3]) for key, risks in found.items() if len(risks) > 1]
+
+
+def _alike(documents: Mapping[str, Document], metric: str) -> list[Like]:
+    """A server sees the global models that a client sees: these are named once."""
+    found: list[Like] = []
+    quoted = [headline for document in documents.values() for headline in document.headlines]
+    for key in dict.fromkeys(key for headline in quoted for key in _keys(headline)):
+        risks = {name: risk for name, document in documents.items() if (risk := risk_of(document, key, metric))}
+        named = key[2] == "global" and key[1:] in [(like.attack, like.model) for like in found]
+        if len(risks) > 1 and not named:
+            found.append(Like(*key, risks, metric))
+    return found
+
+
+def _keys(headline: Headline) -> list[Key]:
+    return [(headline.vantage, attack, headline.model) for attack in dict.fromkeys((headline.attack, headline.fixed))]
+
+
+def risk_of(document: Document, key: Key, metric: str) -> Estimate | None:
+    """As a headline quotes it, or as it stands among the pooled results."""
+    for headline in document.headlines:
+        if (headline.vantage, headline.attack, headline.model) == key and metric in headline.estimates:
+            return headline.estimates[metric]
+    for entry in document.results:
+        same = (entry.attack, entry.model, entry.party) == (*key[1:], None)
+        if same and sees(key[0], entry) and metric in entry.estimates:
+            return entry.estimates[metric]
+    return None
+
+
+# ------------------------------------------------------------------ one run minus another
+
+
+def differences(
+    documents: Mapping[str, Document], folders: Mapping[str, Path], likes: Sequence[Like]
+) -> list[Difference]:
+    """Between every two runs, in everything alike. Pairs whose scores are missing are left out."""
+    scores = {name: load_scores(folders[name]) for name in documents}
+    pairs = [
+        (one, two, like)
+        for one, two in combinations(documents, 2)
+        for like in likes
+        if one in like.risks and two in like.risks
+    ]
+    error = max((1 - e.confidence for like in likes for e in like.risks.values()), default=0.05)
+    chosen = max((h.compared for document in documents.values() for h in document.headlines), default=1)
+    found = []
+    for one, two, like in pairs:
+        confidence = 1 - error / len(pairs) / chosen
+        ours, theirs = (
+            _blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)
+        )
+        gap = _difference(ours, theirs, like.metric, confidence)
+        if gap is None or gap.value is None or gap.low is None or gap.high is None:
+            continue
+        records, others = _ids(ours), _ids(theirs)
+        found.append(
+            Difference(
+                first=one,
+                second=two,
+                vantage=like.vantage,
+                attack=like.attack,
+                model=like.model,
+                value=gap.value,
+                low=gap.low,
+                high=gap.high,
+                confidence=confidence,
+                method=gap.method,
+                safer=two if gap.low > 0 else one if gap.high < 0 else None,
+                shared=len(records & others),
+                records=len(records | others),
+                metric=like.metric,
+            )
+        )
+    return found
+
+
+def risk_difference(first: tuple[Path, AuditResult], second: tuple[Path, AuditResult], metric: str) -> Estimate | None:
+    """The first minus the second: an AUC, or a TPR at an FPR. Records that only one run has count as independent.
+    None where the scores were not kept, or are not those of the results."""
+    ours, theirs = (
+        _blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
+        for run, entry in (first, second)
+    )
+    confidence = max(entry.estimates[metric].confidence for _, entry in (first, second))
+    return _difference(ours, theirs, metric, confidence)
+
+
+def _difference(ours: Sequence[Block], theirs: Sequence[Block], metric: str, confidence: float) -> Estimate | None:
+    if not ours or not theirs:
+        return None
+    fpr = fpr_of(metric)
+    return auc_difference(ours, theirs, confidence) if fpr is None else tpr_difference(ours, theirs, fpr, confidence)
+
+
+def _ids(blocks: Sequence[Block]) -> set[str]:
+    return {str(name) for block in blocks for names in block.ids or () for name in names.tolist()}
+
+
+def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
+    """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
+    does not have them: a defence that changes the answers for outsiders is not in it."""
+    blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
+    if not blocks:
+        return []
+    fpr = fpr_of(risk.name)
+    again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
+    if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
+        return []
+    return list(blocks) if fpr is None else able(blocks, fpr)
+
+
+def accuracy_difference(first: Document, second: Document) -> Estimate | None:
+    """Of the released models on records that they were not trained on. Both err on much the same records, and mostly
+    together; which of them each model got right is not kept, so the interval leaves that out and is too wide."""
+    one, two = first.accuracy, second.accuracy
+    if one is None or two is None:
+        return None
+    known = [end for e in (one, two) for end in (e.value, e.low, e.high) if end is not None]
+    if len(known) < 6:
+        return None
+    a, a_low, a_high, b, b_low, b_high = known
+    low, high = a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)
+    method = f"difference; the two intervals combined as if they erred independently (MOVER) of: {one.method}"
+    confidence, counts = min(one.confidence, two.confidence), (min(one.n_pos, two.n_pos), min(one.n_neg, two.n_neg))
+    ends = (a - b, max(low, -1.0), min(high, 1.0))
+    return Estimate("accuracy-difference", *ends, confidence, method, "measured", *counts)

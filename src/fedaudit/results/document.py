@@ -4,8 +4,7 @@
 `fedaudit.types` or `fedaudit.privacy.statement`. The schema is generated from these types (`fedaudit.results.schema`).
 """
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,21 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field
 
 from fedaudit.errors import REFUSED, FedauditError
-from fedaudit.files import atomic
-from fedaudit.files import write_atomically as write_atomically
 from fedaudit.privacy.statement import Statement
+from fedaudit.results.schema import MAX_BYTES, SCHEMA, UnreadableError, plain, read, read_file, save_as
 from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
-from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.stats.strongest import grade
 from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import journal
 from fedaudit.trace.journal import Seal
-from fedaudit.trace.segments import checksum
 from fedaudit.types import (
     Audit,
     AuditResult,
     ByName,
-    Curve,
+    Estimate,
     Estimates,
     Headline,
     ModelKind,
@@ -53,12 +49,10 @@ from fedaudit.types.stored import (
 from fedaudit.words import all_words, words
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
-SCHEMA = 1
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
 REDACTED = "report-redacted.html"  # for passing on
-MAX_BYTES = 512 * 2**20
 
 
 # ------------------------------------------------------------------ the tree
@@ -289,6 +283,11 @@ class Document:
         return read(cls, values)
 
     @property
+    def accuracy(self) -> Estimate | None:
+        """Of the released model, on records that it was not trained on."""
+        return self.run.accuracy.get("evaluation")
+
+    @property
     def complete(self) -> bool:
         """Was everything audited that was asked for?"""
         return self.run.ending == "complete" and not self.degraded
@@ -299,80 +298,26 @@ class Document:
 
 def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:
     """Writes results.json. `seal` keeps its checksum (default: in the folder's journal, which nobody may hold)."""
-    path = directory / RESULTS
-    blob = as_text(document).encode()
-    (seal or partial(journal.seal, directory))({RESULTS: checksum(blob)})
-    write_atomically(path, blob)
-    return path
-
-
-def score_columns() -> "pa.Schema":
-    """The columns of scores.parquet."""
-    import pyarrow as pa
-
-    text, words = pa.string(), pa.dictionary(pa.int32(), pa.string())
-    kinds = {"id": text, "subject": text, "party": words, "role": words, "attack": words, "model": words}
-    return pa.schema([*kinds.items(), ("score", pa.float64()), ("reference", pa.bool_())])
-
-
-COINS = b"fedaudit.coins"  # key in the metadata of scores.parquet: the unit about which fair coins were flipped, or
-TOLD = "told"  # that the attacks were told some of the coins
-
-
-def save_scores(
-    parts: Iterable[Mapping[str, Any]], directory: Path, coins: str | None = None, seal: Seal | None = None
-) -> None:
-    """Writes one row group for each attack and model. A text or None stands for a whole column of that value."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = score_columns().with_metadata({COINS: coins} if coins else None)
-    with atomic(directory / SCORES) as path:
-        with pq.ParquetWriter(path, schema) as writer:
-            for part in parts:
-                columns = []
-                for column_of in schema:
-                    value, size = part[column_of.name], len(part["id"])
-                    constant = value is None or isinstance(value, str)
-                    column = pa.repeat(pa.scalar(value), size) if constant else pa.array(value)
-                    columns.append(column.cast(column_of.type))
-                writer.write_table(pa.table(columns, schema=schema))
-        (seal or partial(journal.seal, directory))({SCORES: journal.checksum_of(path)})
+    return save_as(document, directory / RESULTS, seal or partial(journal.seal, directory))
 
 
 def load(directory: Path) -> Document:
     """Reads results.json of a run, if it is as it was written. A newer schema is refused, an older one is read."""
     path = results_file(directory)
     if not path.is_file():
-        raise FedauditError(
-            "no-results",
-            f"there is no {RESULTS} in {directory}",
-            "Give a folder that `fedaudit run` or `fedaudit audit` wrote.",
-        )
+        todo = "Give a folder that `fedaudit run` or `fedaudit audit` wrote."
+        raise FedauditError("no-results", f"there is no {RESULTS} in {directory}", todo)
+    again = "Run `fedaudit run` or `fedaudit audit` again."
     if path.stat().st_size > MAX_BYTES:
-        raise FedauditError(
-            "results-size",
-            f"{path} is larger than 512 MiB",
-            "Run `fedaudit run` or `fedaudit audit` again.",
-            exit_code=REFUSED,
-        )
-    blob = path.read_bytes()
-    journal.verify(path, checksum(blob))
+        raise FedauditError("results-size", f"{path} is larger than 512 MiB", again, exit_code=REFUSED)
     try:
-        values = json.loads(blob)
-        if (schema := read(Version, values).schema) > SCHEMA:
-            raise _newer(path, schema)
-        return with_sentences(Document.from_json(values))
+        return with_sentences(read_file(Document, path))
     except UnreadableError as error:
         why = f" ({error})"
     except (ValueError, RecursionError):
         why = ""
-    raise FedauditError(
-        "results-unreadable",
-        f"{path} is not a fedaudit result{why}",
-        "Run `fedaudit run` or `fedaudit audit` again.",
-        exit_code=REFUSED,
-    ) from None
+    what = f"{path} is not a fedaudit result{why}"
+    raise FedauditError("results-unreadable", what, again, exit_code=REFUSED) from None
 
 
 def results_file(run: Path) -> Path:
@@ -386,12 +331,13 @@ def brought_up(document: Document) -> Document:
     if document.run.ended is not None:
         return document
     run = replace(document.run, ended=document.run.ending)
-    entries = [replace(entry, curves=_brought_up(entry.curves)) for entry in document.results]
+    entries = []
+    for entry in document.results:
+        curves = {
+            name: replace(one, simultaneous=former.simultaneous(one.method)) for name, one in entry.curves.items()
+        }
+        entries.append(replace(entry, curves=curves))
     return replace(document, run=run, results=entries, told=document._told())
-
-
-def _brought_up(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    return {name: replace(one, simultaneous=former.simultaneous(one.method)) for name, one in curves.items()}
 
 
 def with_sentences(document: Document) -> Document:
@@ -399,23 +345,9 @@ def with_sentences(document: Document) -> Document:
     cannot speak."""
     document = brought_up(document)
     if all(headline.sentence for headline in document.headlines):
-        name = main_tpr([headline.estimates for headline in document.headlines])
-        graded = [
-            h if h.grade else replace(h, grade=grade(h.tone, h.estimates.get(name or ""))) for h in document.headlines
-        ]
+        name = main_tpr([headline.estimates for headline in document.headlines]) or ""
+        graded = [replace(h, grade=h.grade or grade(h.tone, h.estimates.get(name))) for h in document.headlines]
         return replace(document, headlines=graded)
     from fedaudit.audit.sentences import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))
-
-
-@dataclass(frozen=True)
-class Version:
-    """The only key that every version has."""
-
-    schema: Positive
-
-
-def _newer(path: Path, schema: int) -> FedauditError:
-    what = f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}"
-    return FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)

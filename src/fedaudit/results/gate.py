@@ -21,6 +21,8 @@ that are joined by `and` share their error, because one of them suffices to pass
 """
 
 import math
+import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,11 +34,11 @@ from typing import Literal
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.privacy.statement import Statement
-from fedaudit.questions import Against, of, of_membership
 from fedaudit.questions import every as every_question
+from fedaudit.questions import metric as described
+from fedaudit.questions import of, of_membership
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
-from fedaudit.results.rules import ACCURACY, ANY, EPSILON, OF_THE_RUN, Rule
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
 from fedaudit.stats.intervals import at_confidence
@@ -46,6 +48,140 @@ from fedaudit.types import AuditResult, Estimate
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
+SELECTORS = ("attack", "vantage", "party")
+ANY = "*"
+OUTSIDE = r"(?![^\[]*\])"  # of the brackets: a party may be called "Mercy and Grace"
+ACCURACY, EPSILON = "accuracy", "epsilon"
+OF_THE_RUN = (ACCURACY, EPSILON)  # not of one attack
+SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+# ------------------------------------------------------------------ rules: tpr@0.01[attack=loss, party=*] > 0.05
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is not allowed. Without an attack: every one. Without a vantage: all. Without a party:
+    pooled. Conditions that are joined by `and` have the same text."""
+
+    text: str
+    metric: str
+    limit: float
+    attack: str | None = None
+    vantage: str | None = None
+    party: str | None = None
+    sign: str = ">"
+
+    @property
+    def condition(self) -> str:
+        return f"{self.metric} {self.sign} {self.limit:g}"
+
+    def broken_for_sure(self, low: float | None, high: float | None) -> bool:
+        """Is what must not be the case true of the whole interval?"""
+        near = low if self.sign in (">", ">=") else high
+        return near is not None and self._holds(near)
+
+    def kept_for_sure(self, low: float | None, high: float | None) -> bool:
+        """Is it false of the whole interval?"""
+        far = high if self.sign in (">", ">=") else low
+        return far is not None and not self._holds(far)
+
+    def _holds(self, value: float) -> bool:
+        return bool(SIGNS[self.sign](value, self.limit))
+
+
+def parse_limit(text: str) -> Rule:
+    """What is wanted, `tpr@0.01 < 0.02`, as the rule that forbids the rest."""
+    if text.count("<") != 1 or ">" in text or "=" in text.partition("]")[2]:
+        what = f"--limit {text!r}: it must say of one metric that it is below a limit, by '<'"
+        raise FedauditError("gate-rule", what, 'Write it like "tpr@0.01 < 0.02" or "auc[vantage=client] < 0.6".')
+    return parse_rule(text.replace("<", ">"))
+
+
+def parse_rules(text: str) -> list[Rule]:
+    """The conditions of one rule, joined by `and`."""
+    if re.search(rf"\bor\b{OUTSIDE}", text):
+        raise _bad_rule(text, "a rule has no 'or'", "Give --fail-if twice: each rule is checked by itself.")
+    return [parse_rule(part, text) for part in re.split(rf"\band\b{OUTSIDE}", text)]
+
+
+def parse_rule(part: str, text: str | None = None) -> Rule:
+    """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out. `text`: all of the rule."""
+    text = part if text is None else text
+    chosen = dict[str, str]()
+    bracket = re.search(r"\[(.*?)\]", part)
+    if bracket:
+        for word in re.split(r",(?=[^,]*=|\s*$)", bracket[1]):
+            key, _, value = (each.strip() for each in word.partition("="))
+            if key not in SELECTORS or not value or key in chosen:
+                raise _bad_rule(text, f"{word.strip()!r} is not one of {', '.join(f'{s}=...' for s in SELECTORS)}")
+            chosen[key] = value
+    bare = part.replace(bracket[0], " ") if bracket else part
+    match = re.fullmatch(r"\s*([a-z][^\s<>=\[\]]*)\s*(>=|>|<=|<)\s*([^\s=<>]+)\s*", bare)
+    if not match:
+        raise _bad_rule(text, "it must compare one metric with one limit by '>' or '>='")
+    metric, sign = _metric(text, match[1]), match[2]
+    if why := _not_limited(metric, sign):
+        raise _bad_rule(text, why)
+    if chosen and metric in OF_THE_RUN:
+        raise _bad_rule(text, f"{metric} is the run's, so that it takes no brackets")
+    rule = Rule(text, metric, _limit(text, match[3]), **chosen, sign=sign)
+    if why := _out_of_reach(rule):
+        raise _bad_rule(text, why)
+    return rule
+
+
+def _out_of_reach(rule: Rule) -> str:
+    """Why a rule could never fail, or never pass: most often its limit is written in percent."""
+    least, most = described(rule.metric).least, described(rule.metric).most
+    if not least <= rule.limit <= most:
+        percent = " (0.05 for 5 %)" if most == 1 else ""
+        return f"{rule.metric} lies between {least:g} and {most:g}, so that the limit must, too{percent}"
+    if (rule.sign, rule.limit) in ((">", most), ("<", least)):
+        bound = f"above {most:g}" if rule.sign == ">" else f"below {least:g}"
+        return f"{rule.metric} cannot be {bound}: this could never fail"
+    return ""
+
+
+def _not_limited(metric: str, sign: str) -> str:
+    """Why a metric takes no such limit, if it takes none: as it describes itself."""
+    if metric in OF_THE_RUN:
+        return f"{sign!r} is not for {metric}" if metric == EPSILON and sign in ("<", "<=") else ""
+    about = described(metric)
+    if not about.gated:
+        return f"{metric} ({about.title}) is what others are compared with, and no risk"
+    if sign in ("<", "<=") and about.worse != "lower":
+        return f"{sign!r} is for accuracy: no risk is too small"
+    if sign in (">", ">=") and about.worse == "lower":
+        return f"of {metric}, less is worse: use '<'"
+    return ""
+
+
+def _metric(text: str, word: str) -> str:
+    if not word.startswith("tpr@"):
+        return word
+    try:
+        return f"tpr@{float(word.removeprefix('tpr@')):g}"  # as results name it
+    except ValueError:
+        raise _bad_rule(text, f"{word!r} names no false-positive rate") from None
+
+
+def _limit(text: str, word: str) -> float:
+    try:
+        limit = float(word)
+    except ValueError:
+        limit = math.nan
+    if not math.isfinite(limit):
+        raise _bad_rule(text, f"{word!r} is not a number")
+    return limit
+
+
+def _bad_rule(text: str, why: str, todo: str = "") -> FedauditError:
+    examples = 'Write it like "tpr@0.01 > 0.05", "auc[attack=loss, party=*] >= 0.6" or "accuracy < 0.8 and auc > 0.6".'
+    return FedauditError("gate-rule", f"--fail-if {text!r}: {why}", todo or examples)
+
+
+# ------------------------------------------------------------------ verdicts
 
 
 class Decision(StrEnum):
@@ -63,11 +199,11 @@ class Judged:
     vantage: str
     model: str
     party: str | None
-    value: float | None
-    low: float | None
-    high: float | None
-    verdict: Decision
+    verdict: Decision = Decision.UNDECIDED
     note: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     named: bool = True  # by the rule, or fixed before looking; the others stand beside it
 
 
@@ -117,7 +253,11 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     document = results.load(run)
     risks = [rule for rule in rules if rule.metric not in OF_THE_RUN]
     selected = [(rule, place) for rule in risks for place in _select(document, rule)]
-    chosen = [(rule, place) for rule, place in selected if place.named or _has_interval(place.entry, rule.metric)]
+    chosen = [
+        (rule, place)
+        for rule, place in selected
+        if place.named or ((estimate := place.entry.estimates.get(rule.metric)) and estimate.low is not None)
+    ]
     silent = dict.fromkeys(place.entry.attack for rule, place in selected if (rule, place) not in chosen)
     keys = {(_place(place.entry), rule.metric) for rule, place in chosen}
     named_by_a_rule = {(_place(place.entry), rule.metric) for rule, place in chosen if place.named}
@@ -133,24 +273,24 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     found += [f for rule in rules for f in _of_the_run(rule, document, doubts[rule], joined[rule.text])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
-    found += [Judged(rule, *NOWHERE, None, None, None, Decision.UNDECIDED, "nothing was measured") for rule in empty]
+    found += [Judged(rule, *NOWHERE, note="nothing was measured") for rule in empty]
     return Gate(found, len(keys), named, list(silent))
-
-
-def _has_interval(entry: AuditResult, metric: str) -> bool:
-    estimate = entry.estimates.get(metric)
-    return estimate is not None and estimate.low is not None
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
     """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
-    why = {
-        failure.attack: f"{failure.attack} failed and has no result: {failure.reason}" for failure in document.failed
-    }
     return [
-        Judged(rule, rule.attack, rule.vantage or ANY, ANY, rule.party, None, None, None, Decision.UNDECIDED, note)
+        Judged(
+            rule,
+            failure.attack,
+            rule.vantage or ANY,
+            ANY,
+            rule.party,
+            note=f"{failure.attack} failed and has no result: {failure.reason}",
+        )
         for rule in rules
-        if rule.attack is not None and (note := why.get(rule.attack))
+        for failure in document.failed
+        if rule.attack == failure.attack
     ]
 
 
@@ -191,44 +331,36 @@ NOWHERE: Place = ("", "", "", None)
 def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> list[Judged]:
     """Of the run as a whole: its accuracy, or each epsilon that it claims. `joined`: the conditions of the rule."""
     if rule.metric == ACCURACY:
-        estimate = document.run.accuracy.get("evaluation")
+        estimate = document.accuracy
         if estimate is None or estimate.value is None:
             why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
-            return [Judged(rule, *NOWHERE, None, None, None, Decision.UNDECIDED, why)]
+            return [Judged(rule, *NOWHERE, note=why)]
         shared = at_confidence(estimate, 1 - (1 - estimate.confidence) / joined)
         verdict, note = _decided(rule, shared.low, shared.high, Doubts(doubts.not_safe))
-        return [Judged(rule, *NOWHERE, estimate.value, shared.low, shared.high, verdict, note)]
+        return [Judged(rule, *NOWHERE, verdict, note, estimate.value, shared.low, shared.high)]
     if rule.metric != EPSILON:
         return []
     claim = document.run.guarantee
     if claim is None:
         why = "this run claims no differential privacy, so that its epsilon has no limit"
-        return [Judged(rule, *NOWHERE, None, None, None, Decision.VIOLATED, why)]
-    found = []
-    for each in (claim, *claim.further):
-        of = (each.defence, "", each.unit or "unit not said", None)
-        found.append(_of_a_claim(rule, each, of, _against(each, document), doubts))
-    return found
+        return [Judged(rule, *NOWHERE, Decision.VIOLATED, why)]
+    return [_of_a_claim(rule, each, document, doubts) for each in (claim, *claim.further)]
 
 
-def _against(claim: Statement, document: Document) -> Against | None:
-    """The strongest evidence that the run itself found against one of its claims, if there is any. A claim that the
-    audit has refuted is no ground for a verdict."""
-    found = [one for question in every_question().values() for one in question.against(claim, document)]
-    return max(found, key=lambda one: one.at_least, default=None)
-
-
-def _of_a_claim(rule: Rule, claim: Statement, of: Place, found: Against | None, doubts: Doubts) -> Judged:
+def _of_a_claim(rule: Rule, claim: Statement, document: Document, doubts: Doubts) -> Judged:
     """A claim is taken at its word, unless its accountant or the audit of the same run speaks against it."""
     value, note = claim.epsilon, claim.problems[0] if claim.problems else ""
-    if found is not None:
-        low = max(found.at_least, value or 0.0)
-        proved = rule.broken_for_sure(low, None)
-        return Judged(rule, *of, value, low, None, Decision.VIOLATED if proved else Decision.UNDECIDED, found.why)
+    of = (claim.defence, "", claim.unit or "unit not said", None)
+    against = [one for question in every_question().values() for one in question.against(claim, document)]
+    if against:
+        strongest = max(against, key=lambda one: one.at_least)
+        low = max(strongest.at_least, value or 0.0)
+        verdict = Decision.VIOLATED if rule.broken_for_sure(low, None) else Decision.UNDECIDED
+        return Judged(rule, *of, verdict, strongest.why, value, low)
     verdict = Decision.UNDECIDED
     if not note:
         verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
-    return Judged(rule, *of, value, value, value, verdict, note)
+    return Judged(rule, *of, verdict, note, value, value, value)
 
 
 def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Decision, str]:
@@ -268,8 +400,11 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
                 if named or beside_it:
                     before = found.get(_place(entry))
                     found[_place(entry)] = Selected(entry, named or (before is not None and before.named))
-    measured = sorted({name for one in found.values() for name in one.entry.estimates} or _measured(entries))
-    expected = [*measured, "auc", *_asked_for(document)]
+    of_those = [one.entry for one in found.values()] or entries
+    measured = sorted({name for entry in of_those for name in entry.estimates})
+    # Rates that were asked for belong to this run, whether or not it was large enough to measure them.
+    rates = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
+    expected = [*measured, "auc", *(f"tpr@{rate:g}" for rate in rates)]
     if rule.metric not in expected and rule.attack not in failed:
         raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
     return list(found.values())
@@ -281,16 +416,6 @@ def _alone_has(metric: str, entry: AuditResult) -> bool:
     own = () if question is None else [one.name for one in question.metrics]
     described = question is None or metric.partition("@")[0] in own
     return not of_membership(entry) and entry.attack != "blind" and metric in entry.estimates and described
-
-
-def _measured(entries: Sequence[AuditResult]) -> set[str]:
-    return {name for entry in entries for name in entry.estimates}
-
-
-def _asked_for(document: Document) -> list[str]:
-    """Rates that belong to this run, whether or not it was large enough to measure them."""
-    asked = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
-    return [f"tpr@{rate:g}" for rate in asked]
 
 
 def _known(what: str, word: str | None, names: Iterable[str]) -> None:
@@ -336,12 +461,10 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
     estimate = entry.estimates.get(rule.metric)
     if estimate is None:
         why = f"this run was too small to measure {rule.metric}" if rule.metric.startswith("tpr@") else "not measured"
-        return Judged(rule, *_place(entry), None, None, None, Decision.UNDECIDED, why, place.named)
+        return Judged(rule, *_place(entry), note=why, named=place.named)
     if of(entry) is None:
-        why = (
-            f"the package of the question {entry.question!r} is not installed here, so nobody knows which way is worse"
-        )
-        return Judged(rule, *_place(entry), estimate.value, None, None, Decision.UNDECIDED, why, place.named)
+        why = f"the package of the question {entry.question!r} is not installed, so nobody knows which way is worse"
+        return Judged(rule, *_place(entry), note=why, value=estimate.value, named=place.named)
     (low, high), note = proved_ends(estimate), ""
     many = among.named + among.beside
     if rule.broken_for_sure(low, high) and many > 1:
@@ -352,9 +475,8 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
         high = _corrected(entry, rule.metric, 1 - (1 - estimate.confidence) / among.joined, scores(), 1)
     against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
-    note = why_not or note
-    note = note or (estimate.reason or "" if verdict is Decision.UNDECIDED else "")
-    return Judged(rule, *_place(entry), estimate.value, low, high, verdict, note, place.named)
+    note = why_not or note or (estimate.reason or "" if verdict is Decision.UNDECIDED else "")
+    return Judged(rule, *_place(entry), verdict, note, estimate.value, low, high, place.named)
 
 
 def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores | None]) -> str:

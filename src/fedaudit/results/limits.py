@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
-from fedaudit.results.rules import Rule, parse_rule
+from fedaudit.results.gate import Rule, parse_rule
 from fedaudit.stats import Block, auc, needed_for_lower_end, pooled_tpr
 from fedaudit.stats.strongest import Heard, Shares, proved_ends
 from fedaudit.stats.wording import fpr_of

@@ -1,4 +1,4 @@
-"""What is stored: dataclasses as JSON values and back, and the published JSON Schema of results.json, by pydantic.
+"""What is stored: dataclasses as JSON files and back, and the published JSON Schema of results.json, by pydantic.
 
 `fedaudit.types.stored` has the types of their fields. Unknown keys are ignored, because a later version may have
 written them. After you add a field, run `python -m fedaudit.results.schema` to write the schema again; a test compares
@@ -7,6 +7,7 @@ the two.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
+from fedaudit.trace.journal import AGAIN, Seal, verify
+from fedaudit.trace.segments import checksum
+from fedaudit.types.stored import Positive
 
+SCHEMA = 1  # of results.json, advice.json and study.json
+MAX_BYTES = 512 * 2**20
 T = TypeVar("T")
 SCHEMA_FILE = Path(__file__).with_name("results.schema.json")
 NEEDED = {  # by the types of pydantic's errors
@@ -85,6 +92,37 @@ def _path(places: tuple[int | str, ...]) -> str:
     return "".join(parts).removeprefix(".")
 
 
+# ------------------------------------------------------------------ files
+
+
+@dataclass(frozen=True)
+class Version:
+    """The only key that every version has."""
+
+    schema: Positive
+
+
+def save_as(value: Any, path: Path, seal: Seal) -> Path:
+    blob = as_text(value).encode()
+    seal({path.name: checksum(blob)})
+    write_atomically(path, blob)
+    return path
+
+
+def read_file(kind: type[T], path: Path, remedy: str = AGAIN) -> T:
+    """What `save_as` wrote, if it is as it was written. A newer schema is refused, an older one is read. Any other
+    ValueError, RecursionError or OSError: the file is something else."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError
+    blob = path.read_bytes()
+    verify(path, checksum(blob), remedy)
+    values = json.loads(blob)
+    if (found := read(Version, values).schema) > SCHEMA:
+        what = f"{path} has schema {found}, this fedaudit reads up to {SCHEMA}"
+        raise FedauditError("schema-newer", what, "Install a newer fedaudit.", exit_code=REFUSED)
+    return read(kind, values)
+
+
 # ------------------------------------------------------------------ the published schema
 
 
@@ -116,7 +154,7 @@ class Published(GenerateJsonSchema):
 
 
 def schema() -> dict[str, Any]:
-    from fedaudit.results.document import SCHEMA, Document
+    from fedaudit.results.document import Document
 
     title = f"fedaudit results, schema {SCHEMA}"
     return {"$schema": Published.schema_dialect, "title": title} | of_kind(Document)

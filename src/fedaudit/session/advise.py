@@ -25,10 +25,10 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
-from fedaudit.results.between import EVALUATION, accuracy_difference, risk_difference
+from fedaudit.results.compare import accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
-from fedaudit.results.gate import PASSED, Decision, Gate, judge, sees
-from fedaudit.results.rules import ANY, Rule
+from fedaudit.results.gate import ANY, PASSED, Decision, Gate, Rule, judge, sees
+from fedaudit.results.schema import SCHEMA
 from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes, looking_at
 from fedaudit.session.run import Progress
 from fedaudit.session.trials import TRIALS, UNFIT, Bench, Trial
@@ -133,7 +133,7 @@ def _looked_at(bench: Bench, contender: Contender, wrong: News | None, limit: Ru
                 contender,
                 rounds=document.run.rounds,
                 risk=worst(gate),
-                accuracy=document.run.accuracy.get(EVALUATION),
+                accuracy=document.accuracy,
                 within=all(f.high is not None and f.high < limit.limit for f in gate.findings),
             )
         why, unfit = wrong.why, wrong.what == UNFIT and not contender.rounds
@@ -236,8 +236,8 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
         strongest=most_found(documents[after], limit),
         guarantee=documents[after].run.guarantee,
         estimates=results.named(
-            accuracy=documents[after].run.accuracy.get(EVALUATION),
-            accuracy_before=documents[before].run.accuracy.get(EVALUATION),
+            accuracy=documents[after].accuracy,
+            accuracy_before=documents[before].accuracy,
             accuracy_difference=accuracy_difference(documents[after], documents[before]),
             risk_difference=difference,
         ),
@@ -279,7 +279,7 @@ def _advice(
     recommended = next((one for one in confirmed if one.meets), None)
     nearest = recommended or min(confirmed, key=lambda one: _upper(one.risk), default=None)
     advice = Advice(
-        schema=results.SCHEMA,
+        schema=SCHEMA,
         limit=limit.text.replace(">", "<"),
         confidence=1 - (1 - config.audit.confidence) / CONFIRMING,
         rungs=rungs,

@@ -29,6 +29,7 @@ from fedaudit.results import document as results
 from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
 from fedaudit.results.schema import plain, read
+from fedaudit.results.scores import COINS_TOLD, save_scores
 from fedaudit.session.about import About
 from fedaudit.session.events import Event, Finished, Gap, Listener, Note, RoundDone, RoundFinding
 from fedaudit.session.recording import TraceWriter, feed, unbroken
@@ -343,7 +344,7 @@ class Session:
         store = self.trace.store if self.trace and self.trace.store.directory == out else None
         seal = store.seal if store else partial(journal.seal, out)
         try:
-            results.save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor), seal)
+            save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor), seal)
             results.save(document, out, seal)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):
@@ -358,7 +359,7 @@ def flipped_about(auditor: Auditor) -> str | None:
     """What scores.parquet says of coins: their unit; or that attacks were told coins, which the file cannot show."""
     coins = auditor.settings.asked.get("coins")
     tuned = any("known" in attack.fitted_on for attack in auditor.settings.attacks)
-    return None if coins is None else results.TOLD if tuned else coins.unit
+    return None if coins is None else COINS_TOLD if tuned else coins.unit
 
 
 def some(told: Sequence[Notice]) -> list[Notice]:

@@ -25,6 +25,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import refuse_foreign, refuse_links, writing
 from fedaudit.results import study as results
 from fedaudit.results.document import RESULTS, SCORES
+from fedaudit.results.schema import SCHEMA
 from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
 from fedaudit.session.recording import differing
 from fedaudit.session.run import Progress, ended, opened, run
@@ -77,7 +78,7 @@ def begun(study: Study, out: Path) -> StudyFile:
     known = {name for group in groups for name in group}
     groups += grouped([cell for cell in study.cells if cell.name not in known])
     cells = [ListedCell(cell.name, cell.overrides) for cell in study.cells]
-    file = StudyFile(results.SCHEMA, study.base.as_dict(), study.grid, cells, groups)
+    file = StudyFile(SCHEMA, study.base.as_dict(), study.grid, cells, groups)
     results.save_file(file, out)
     return file
 

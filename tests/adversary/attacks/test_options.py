@@ -19,7 +19,7 @@ from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.attack_registry import ATTACKS, option, read_word, written
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
-from fedaudit.results.rules import parse_limit, parse_rule
+from fedaudit.results.gate import parse_limit, parse_rule
 from fedaudit.session.adversaries import SERIES
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Moment

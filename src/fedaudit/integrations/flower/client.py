@@ -36,8 +36,8 @@ from fedaudit.integrations.flower.watch import AS_SENT, INSIDE, Watch
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked
 from fedaudit.integrations.states import matched
 from fedaudit.results.document import Withheld
+from fedaudit.results.gate import Rule
 from fedaudit.results.limits import UndecidableError, left_out, party_rule, rates
-from fedaudit.results.rules import Rule
 from fedaudit.results.schema import plain, read
 from fedaudit.session.assemble import Request, settled
 from fedaudit.session.session import in_words

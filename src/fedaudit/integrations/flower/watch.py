@@ -9,8 +9,8 @@ from fedaudit.integrations.flower.memory import Memory, Remembered
 from fedaudit.integrations.options import report_into
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
+from fedaudit.results.gate import Rule
 from fedaudit.results.limits import crossed
-from fedaudit.results.rules import Rule
 from fedaudit.session.about import About
 from fedaudit.session.events import Finished
 from fedaudit.session.session import Session
