@@ -1,14 +1,16 @@
 """Do the tests bite? Breaks a hundred lines of the audit, one at a time, and sees which test notices.
 
-    python -m docs.make_mutants [--jobs 2] [--only 17,23]
+    python -m docs.make_mutants [--jobs 2] [--only 17,23] [--reached FILE]
 
 Twenty-five mutants each of `audit`, `questions`, `results` and `stats`, drawn by a fixed seed from all places where a
-comparison, a sign, a constant, a condition or a minimum can be turned round. Each is tried in a copy of the package,
-with the test files that mention most of what its module defines. docs/mutants.md is written at the end.
+comparison, a sign, a constant, a condition or a minimum can be turned round. The whole suite runs once to see which
+tests reach them; then each mutant meets the tests that reach it, the quickest first. docs/mutants.md is written at the
+end. `--reached` keeps what the first run saw, for the next time that nothing but tests was changed.
 """
 
 import argparse
 import ast
+import json
 import os
 import random
 import re
@@ -18,13 +20,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "fedaudit"
 ROOMS, EACH, SEED = ("audit", "questions", "results", "stats"), 25, 26
-FILES, SECONDS = 10, 400  # test files for a mutant, and how long they may take: a hanging test notices, too
+TESTS = ["-m", "not evidence or simulation"]  # `make test` runs the simulations where the statistics changed
+FILES, SECONDS = 10, 120  # test files for a constant, and how long a mutant's tests may take when nothing is broken
 SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
     ast.LtE: ("<=", "<"),
@@ -126,7 +130,101 @@ def drawn() -> list[Mutant]:
     return found
 
 
-def tests_for(mutant: Mutant) -> list[str]:
+PROBE = """
+import json, os, time
+FOLDER = os.environ["REACHED"]
+seen = set()
+def hit(mutant):
+    test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+    if (mutant, test, phase) not in seen:
+        seen.add((mutant, test, phase))
+        with open(f"{FOLDER}/{os.getpid()}.hits", "a") as file:
+            file.write(json.dumps([mutant, test, phase]) + "\\n")
+def pytest_runtest_logreport(report):
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(f"{FOLDER}/seconds", "a") as file:
+            file.write(json.dumps([report.nodeid, report.duration, report.outcome]) + "\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Which tests run the function that a mutant lies in, and how long each test takes."""
+
+    tests: dict[int, list[str]]
+    seconds: dict[str, float]
+
+    def quickest(self, number: int, mutant: Mutant) -> list[str]:
+        """Where no test is seen to reach a mutant (a constant that is read on import): the files that mention it."""
+        tests = self.tests.get(number) or [t for t in self.seconds if t.split("::")[0] in mentioning(mutant)]
+        chosen, spent = [], 0.0
+        for test in sorted(tests, key=lambda test: self.seconds[test]):
+            spent += self.seconds[test]
+            if chosen and spent > SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def reached_by_tests(chosen: list[tuple[int, Mutant]]) -> Reached:
+    """Runs all tests on a copy in which each mutant's function tells that it is run."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src" / "fedaudit"
+        shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        (copy.parent / "fedaudit_probe.py").write_text(PROBE)
+        for path in {mutant.path for _, mutant in chosen}:
+            (copy / path.relative_to(SOURCES)).write_text(_telling(path, [c for c in chosen if c[1].path == path]))
+        command = [sys.executable, "-m", "pytest", "-p", "fedaudit_probe", "-p", "no:cacheprovider", "-n", "3"]
+        subprocess.run(
+            [*command, "--dist", "worksteal", *TESTS],
+            cwd=ROOT,
+            env=_environment(copy) | {"REACHED": folder},
+            check=False,
+        )
+        seconds: dict[str, float] = {}
+        failed = set()
+        for test, took, outcome in _lines(Path(folder) / "seconds"):
+            seconds[test] = seconds.get(test, 0) + took
+            if outcome != "passed":
+                failed.add(test)  # and what is skipped notices nothing
+        tests: dict[int, set[str]] = {}
+        for path in Path(folder).glob("*.hits"):
+            for mutant, test, phase in _lines(path):
+                # What a file's fixture does is looked at by all of its tests.
+                of_file = [other for other in seconds if other.split("::")[0] == test.split("::")[0]]
+                tests.setdefault(mutant, set()).update(of_file if phase == "(setup)" else [test])
+    usable = {test: took for test, took in seconds.items() if test not in failed}
+    return Reached({m: sorted(t for t in found if t in usable) for m, found in tests.items()}, usable)
+
+
+def _telling(path: Path, mutants: list[tuple[int, Mutant]]) -> str:
+    lines = path.read_text().splitlines(keepends=True)
+    functions = [n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, ast.FunctionDef)]
+    places = []
+    for number, mutant in mutants:
+        around = [f for f in functions if f.body[0].lineno <= mutant.line <= (f.end_lineno or 0)]
+        if around:
+            body = max(around, key=lambda function: function.lineno).body
+            first = (
+                body[1]
+                if len(body) > 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+                else body[0]
+            )
+            places.append((first.lineno, first.col_offset, number))
+    for line, column, number in sorted(places, reverse=True):
+        lines.insert(line - 1, " " * column + f'__import__("fedaudit_probe").hit({number})\n')
+    return "".join(lines)
+
+
+def _lines(path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _environment(copy: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(copy.parent), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+
+
+def mentioning(mutant: Mutant) -> list[str]:
     """The test files that mention most of what the module defines, and the module itself most of all."""
     module = ".".join(("fedaudit", *mutant.path.relative_to(SOURCES).with_suffix("").parts)).removesuffix(".__init__")
     names = {
@@ -143,19 +241,19 @@ def tests_for(mutant: Mutant) -> list[str]:
     return sorted(ranked, key=lambda path: -ranked[path])[:FILES]
 
 
-def noticed_by(mutant: Mutant) -> str:
+def noticed_by(mutant: Mutant, tests: list[str]) -> str:
     """The first test that fails; empty if none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src" / "fedaudit"
         shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
         (copy / mutant.path.relative_to(SOURCES)).write_text(mutant.applied())
-        paths = os.pathsep.join([str(copy.parent), str(ROOT)])
+        arguments = Path(folder) / "tests"
+        arguments.write_text("\n".join(tests))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
         try:
             done = subprocess.run(
-                [*command, *tests_for(mutant)],
-                cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False,
-                env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+                [*command, *TESTS, f"@{arguments}"],
+                cwd=ROOT, capture_output=True, text=True, timeout=3 * SECONDS, check=False, env=_environment(copy),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return "(time ran out)"
@@ -167,13 +265,23 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="numbers of mutants, with commas between them")
+    parser.add_argument("--reached", type=Path, help="keep here which tests reach which mutant, or read it")
     asked = parser.parse_args()
     chosen = list(enumerate(drawn(), start=1))
+    if asked.reached and asked.reached.exists():
+        kept = json.loads(asked.reached.read_text())
+        reached = Reached({int(number): tests for number, tests in kept["tests"].items()}, kept["seconds"])
+    else:
+        reached = reached_by_tests(chosen)
+        if asked.reached:
+            asked.reached.write_text(json.dumps(asdict(reached)))
     if asked.only:
         chosen = [(number, mutant) for number, mutant in chosen if number in map(int, asked.only.split(","))]
     rows = []
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for (number, mutant), test in zip(chosen, pool.map(lambda pair: noticed_by(pair[1]), chosen), strict=True):
+        for (number, mutant), test in zip(
+            chosen, pool.map(lambda pair: noticed_by(pair[1], reached.quickest(*pair)), chosen), strict=True
+        ):
             print(f"{number}: {mutant.text}: {test or 'SURVIVED'}", flush=True)
             rows.append(f"| {number} | {mutant.text} | {test or '**survived**'} |")
     killed = sum("**survived**" not in row for row in rows)

@@ -29,7 +29,8 @@ def few_trees() -> Iterator[None]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whole commands and real processes first: a long file that begins last keeps the other cores idle."""
-    items.sort(key=lambda item: not any(room in item.nodeid for room in FIRST))
+    if not any("::" in argument for argument in config.args):  # tests that were named stay in their order
+        items.sort(key=lambda item: not any(room in item.nodeid for room in FIRST))
     items[:], left_out = without_simulations(items, config.option.markexpr, simulated.passed())
     config.hook.pytest_deselected(items=left_out)
 
