@@ -53,10 +53,11 @@ def stop_at_once(*_: object) -> NoReturn:
     os._exit(INTERRUPTED)
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Advice for an unknown word: the nearest known word, and the list of all known ones."""
+def suggest(word: str, known: Iterable[str], beside: Iterable[str] = ()) -> str:
+    """Advice for an unknown word: the nearest known word, and the list of all known ones. Words `beside` these may be
+    meant, and are not listed."""
     names = sorted(known)
-    near = get_close_matches(word, names, n=1, cutoff=0.5)
+    near = get_close_matches(word, names, n=1, cutoff=0.5) or get_close_matches(word, beside, n=1, cutoff=0.5)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return f"{hint}Known: {', '.join(names)}."
 

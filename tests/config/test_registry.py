@@ -183,6 +183,29 @@ def test_errors_say_where(given: dict[str, Any], code: str, says: str) -> None:
     assert "(mine.toml)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"federation": {"lr": True}}, "federation.lr: a number is needed, and not true or false"),
+        ({"audit": {"attacks": [{"name": "fta", "degree": True}]}}, r"audit.attacks.0.degree: a number is needed"),
+        ({"audit": {"fpr": [0.1, False]}}, "audit.fpr: a number is needed"),
+        ({"audit": {"attacks": [{"name": "fta", "ratio": 1}]}}, r"0.ratio'.* Known: degree, name, signal, weights\."),
+        (
+            {"audit": {"attacks": [{"name": "mine:Attack", "degree": 1}]}},
+            r"unknown key 'audit.attacks.0.degree'.*What is yours stands under options: options = \{ degree = ... \}",
+        ),
+        ({"data": {"name": "mine:load", "path": "x"}}, r"options = \{ path = ... \}"),
+    ],
+)
+def test_what_is_no_number_and_whose_keys_are_known(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedauditError, match=says):
+        parse(given)
+
+
+def test_what_is_true_or_false_stays_so() -> None:
+    assert parse({"federation": {"secagg": True}, "model": {"name": "mine:net", "options": {"wide": True}}})
+
+
 # Computed by the version before the registry: runs of that time are resumed by these.
 HASHES: list[tuple[dict[str, Any], str]] = [
     ({}, "9cfc6d66ce416629"),

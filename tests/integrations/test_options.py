@@ -36,7 +36,7 @@ def test_attacks_may_have_options() -> None:
         FilterOptions("nonmembers"),
         {"+damping=0.5": FilterOptions("nonmembers", 0.5)},
     )
-    with pytest.raises(FedauditError, match=r"attacks\[1\].degre.*Did you mean 'degree'"):
+    with pytest.raises(FedauditError, match=r"attacks\[1\] has no key 'degre'.*Did you mean 'degree'"):
         checked(4, attacks=["loss", {"name": "fta", "degre": 5}])
 
 

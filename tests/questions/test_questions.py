@@ -126,8 +126,9 @@ def test_what_is_no_result_of_its_own_is_refused(
 def test_whoever_sees_too_little_is_not_asked(lengths: Lengths, world: tuple[Prepared, list[Round]]) -> None:
     asked = {"lengths": lengths.ask([], {})}
     alone = replace(world[0].settings, vantages=(Vantage.CLIENT,), asked=asked)
-    with pytest.raises(FedauditError, match="'lengths' needs update: 'client' does not see update"):
+    with pytest.raises(FedauditError, match="the question 'lengths' needs update: 'client' does not") as refused:
         alone.checked(asked=True)
+    assert refused.value.todo == "Take it out of [audit.questions], or add a vantage that sees it: server."
 
 
 def test_a_section_asks_a_question_and_wrong_ones_are_refused(lengths: Lengths) -> None:
@@ -136,8 +137,54 @@ def test_a_section_asks_a_question_and_wrong_ones_are_refused(lengths: Lengths) 
         parse({"audit": {"questions": {"lengths": {"long": 1}}}})
     with pytest.raises(FedauditError, match=r"unknown question 'length'.*Did you mean 'lengths'"):
         parse({"audit": {"questions": {"length": {}}}})
-    with pytest.raises(FedauditError, match="asked by attacks"):
-        parse({"audit": {"questions": {"record": {}}}})
+
+
+@pytest.mark.parametrize(
+    ("name", "todo"),
+    [
+        ("record", "Name an attack that asks it in audit.attacks."),
+        ("canary", "Name canife or one-shot in audit.attacks; [audit.canary] sets them."),
+        ("coins", "Set federation.coins = true."),
+        ("attribute", "Set [audit.attribute] name, and audit.adversary."),
+        ("mine:Lengths", 'Enter it under "fedaudit.questions" there'),
+    ],
+)
+def test_one_that_no_section_asks_says_how_it_is_asked(name: str, todo: str) -> None:
+    with pytest.raises(FedauditError, match=f"audit.questions.{name}: ") as refused:
+        parse({"audit": {"questions": {name: {}}}})
+    assert refused.value.todo.startswith(todo)
+
+
+def test_no_attack_at_all_is_what_an_empty_list_says(lengths: Lengths) -> None:
+    attacks: dict[str, Any] = {"attacks": [], "vantages": ["server"]}
+    found = prepare(config(audit={**attacks, "questions": {"lengths": {}}})).settings
+    assert (found.attacks, list(found.asked)) == ([], ["lengths"])
+    with pytest.raises(FedauditError, match="no attack is to be run, and no question is asked") as refused:
+        prepare(config(audit=attacks))
+    assert refused.value.todo == "Leave audit.attacks out for the default attacks, or name some."
+
+
+def test_figures_that_another_question_describes_otherwise_are_to_be_renamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Auc(Lengths):
+        name = "auc-again"
+        metrics = (Metric("auc", "something else"),)
+
+    class Longer(Lengths):
+        name = "longer"
+        metrics = (Metric("long-updates", "the longer ones"),)
+
+    points = {"lengths": Lengths, "auc-again": Auc, "longer": Longer}
+    monkeypatch.setattr(questions, "plugged_in", lambda plural: (points, {}))
+    usable, broken = questions._of_others.__wrapped__()
+    assert list(usable) == ["lengths"]
+    assert broken == {
+        "auc-again": "its metric 'auc' is described otherwise by the question 'record': rename it",
+        "longer": "its metric 'long-updates' is described otherwise by the question 'lengths': rename it",
+    }
+    monkeypatch.setattr(questions, "_of_others", lambda: (usable, broken))
+    with pytest.raises(FedauditError, match="rename it") as refused:
+        questions.named("longer")
+    assert refused.value.todo == "Mend its package and install it again, or leave it out."
 
 
 # ------------------------------------------------------------------ metrics

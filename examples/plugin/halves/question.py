@@ -39,9 +39,7 @@ class ClassShares(OfRounds):
     main = ("rightly-told",)
     needs = frozenset({Grant.UPDATE})
     metrics = (Metric("rightly-told", "classes told rightly", "share", chance=0.5),)
-
-    def options(self, given: Mapping[str, Any]) -> Options:
-        return Options.model_validate(given)
+    keys = Options
 
     def look(self, view: View, options: Options) -> Mapping[str, Any] | None:
         update = view.update

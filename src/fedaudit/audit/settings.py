@@ -146,12 +146,15 @@ class Settings:
         """Refuses a vantage without any attack, and an attack asked for by name that no vantage can run. Adds notices
         about attacks that some vantage cannot run."""
         pairs = self.watched()
+        if not self.attacks and not self.looking():
+            todo = "Leave audit.attacks out for the default attacks, or name some."
+            raise FedauditError("no-attacks", "no attack is to be run, and no question is asked", todo)
         nobody = [a for a in self.attacks if not any(self.feeds(vantage, model, a) for vantage, model in pairs)]
         if nobody and asked:
             raise self._cannot_be_run(nobody[0])
         for question in self.looking().values():
             if not any(question.can_be_seen(vantage, model) for vantage, model in pairs):
-                raise self._not_seen(next(iter(question.names)), question.needs)
+                raise self._unseen_question(next(iter(question.names)), question)
         for vantage in self.vantages:
             if not self._can_look(vantage):
                 bent = ", which answers as a defence has bent them" if self.bent(vantage) else ""
@@ -175,21 +178,31 @@ class Settings:
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
         lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
         if all(lacking.values()):
-            return self._not_seen(attack.name, attack.needs)
+            why, todo = self._lacking(attack.needs), self._elsewhere(attack.needs)
+            return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
         if attack.vantage:  # others see what it needs, and are not whom it stands for
             why = f"is run from the vantage {attack.vantage.value!r} alone, which this audit does not have"
         else:
             why = "needs answers that no defence has changed, and no vantage of this audit has them"
         return FedauditError("vantage", f"attack {attack.name!r} {why}", self._elsewhere(attack.needs, attack.vantage))
 
-    def _not_seen(self, name: str, needs: frozenset[Grant]) -> FedauditError:
+    def _unseen_question(self, name: str, question: Asked) -> FedauditError:
+        """It is asked by a section, or by a name in audit.attacks."""
+        where = "[audit.questions]" if name in self.asked else "audit.attacks"
+        todo = f"Take it out of {where}, or add a vantage that sees it: {self._others(question.needs)}."
+        return FedauditError("vantage", f"the question {name!r} {self._lacking(question.needs)}", todo)
+
+    def _lacking(self, needs: frozenset[Grant]) -> str:
         lacking = {vantage: needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
         short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
-        return FedauditError("vantage", f"attack {name!r} needs {_and(needs)}: {short}", self._elsewhere(needs))
+        return f"needs {_and(needs)}: {short}"
 
     def _elsewhere(self, needs: frozenset[Grant], only: Vantage | None = None) -> str:
-        others = " or ".join(name for name in _who_grants(needs, only) if name not in self.vantages) or "none"
+        others = self._others(needs, only)
         return f"Take the attack out of audit.attacks, or add a vantage that can run it: {others}."
+
+    def _others(self, needs: frozenset[Grant], only: Vantage | None = None) -> str:
+        return " or ".join(name for name in _who_grants(needs, only) if name not in self.vantages) or "none"
 
     def _left_out(self, attacks: Sequence[BaseAttack]) -> list[Notice]:
         """For each vantage, the attacks of this audit that it cannot run. Attacks on updates, which only a server sees,

@@ -30,6 +30,8 @@ from pydantic.fields import FieldInfo
 from fedaudit.config.section import UNKNOWN_KEY, Section, refused
 from fedaudit.errors import suggest
 
+OPTIONS = "options"  # of the user's own: what it is called with
+
 Make = TypeVar("Make", bound=Callable[..., Any])
 
 
@@ -150,12 +152,16 @@ class Registry:
         for key in given:
             if key in ("name", *entry.keys):
                 continue
+            if entry.name == self.stand_in and OPTIONS in entry.keys:
+                todo = f"What is yours stands under {OPTIONS}: {OPTIONS} = {{ {key} = ... }}."
+                raise refused(UNKNOWN_KEY, str(key), "unknown key", todo)
             if owners := [other.name for other in self.entries.values() if key in other.keys]:
                 what = f"{key} belongs to {', '.join(owners)}, not to {name}"
                 todo = f"Remove it, or choose another {self.word}: {name} takes {takes}."
                 raise refused(self.wrong_key, key, what, todo)
-            known = {each for other in self.entries.values() for each in other.options.model_fields}
-            raise refused(UNKNOWN_KEY, str(key), "unknown key", suggest(str(key), known))
+            others = {each for other in self.entries.values() for each in other.keys}
+            todo = suggest(str(key), entry.options.model_fields, sorted(others))
+            raise refused(UNKNOWN_KEY, str(key), "unknown key", todo)
         for key, info in entry.keys.items():
             if info.is_required() and key not in given:
                 todo = f"Write {key} = ... below its name."

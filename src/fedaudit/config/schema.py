@@ -50,9 +50,13 @@ def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Each section is read by the question that it names."""
     for name, options in asked.items():
         try:
-            questions.named(name).options(options)
+            question = questions.named(name)
         except FedauditError as error:
             raise refused("unknown-question", name, error.what, error.todo) from error
+        try:
+            question.options(options)
+        except FedauditError as error:
+            raise refused("bad-value", name, error.what, error.todo) from error
         except (OSError, ArithmeticError, LookupError, TypeError, AttributeError, RuntimeError) as error:
             what = f"the options of {name} cannot be read: {type(error).__name__}"
             raise refused("bad-value", name, what, "Let its options() raise ValueError with what is wrong.") from error
@@ -60,6 +64,8 @@ def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
             first = error.errors()[0]
             told, key = first.get("ctx", {}), ".".join(map(str, (name, *first["loc"])))
             raise refused("bad-value", key, told.get("what", first["msg"]), told.get("todo", "Correct it.")) from error
+        except ValueError as error:
+            raise refused("bad-value", name, str(error), "Correct it.") from error
     return asked
 
 

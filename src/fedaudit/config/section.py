@@ -1,7 +1,7 @@
 """What all sections of a configuration share: types of numbers, and errors with a code, a place and a remedy."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, LiteralString
+from typing import Annotated, Any, LiteralString, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -40,4 +40,16 @@ class Section(BaseModel):
         for key in given if isinstance(given, Mapping) else ():
             if key not in cls.model_fields:
                 raise refused(UNKNOWN_KEY, str(key), "unknown key", suggest(str(key), cls.model_fields))
+            kind = cls.model_fields[key].annotation
+            if _is_truth(given[key]) and _may_be(kind, int, float) and not _may_be(kind, bool, Any):
+                raise refused("bad-value", str(key), "a number is needed, and not true or false", f"Correct {key}.")
         return given
+
+
+def _is_truth(value: Any) -> bool:
+    """true or false, alone or in a list: Python takes them for 1 and 0."""
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_is_truth, value)))
+
+
+def _may_be(annotation: Any, *kinds: Any) -> bool:
+    return annotation in kinds or any(_may_be(part, *kinds) for part in get_args(annotation))

@@ -9,7 +9,9 @@ from fedaudit.errors import FedauditError
 LISTS, SECTIONS = ("attacks", "fpr", "vantages"), ("tear", "matched", "fusion")
 NAMES = "|".join((*LISTS, *SECTIONS, "confidence", "keep", "rounds", "seed"))
 VALUE = r"""(\[[^\]]*\]|"[^"]*"|'[^']*'|-?\d[\d.e-]*|true|false)"""
-OURS = r"fedaudit run|audit\.(adversary|attribute|unit|reference|canary)"  # what only `fedaudit run` has
+OURS = (
+    r"fedaudit run|federation\.coins|audit\.(adversary|attribute|unit|reference|canary)"  # what only `fedaudit run` has
+)
 
 NEEDS_OURS = "needs a federation that fedaudit trains itself"
 ANOTHER_FOLDER = "Give another folder (out=...), or remove this one if it is not needed."
@@ -17,6 +19,11 @@ ANOTHER_FOLDER = "Give another folder (out=...), or remove this one if it is not
 KEYS: tuple[tuple[str, str], ...] = (
     (r"Correct \S+ in the configuration", "Correct this argument"),
     (r"unknown key 'audit\.(\w+)\.(\w+)'", r"\1={...} has no key '\2'"),
+    (r"unknown key 'audit\.attacks\.(\d+)\.(\w+)'", r"attacks[\1] has no key '\2'"),
+    (r"\baudit\.attacks\.(\d+)\.(\w+)", r'attacks[\1]["\2"]'),
+    (r"\baudit\.questions\.([\w-]+)\.(\w+)", r'questions["\1"]["\2"]'),
+    (r"\baudit\.questions\.([^\s.]+?)(?=:? |$)", r'questions["\1"]'),
+    (r"\[audit\.questions(\.NAME)?\]|\baudit\.questions\b", "questions={...}"),
     (rf"audit\.({'|'.join(SECTIONS)})\.(\w+) = {VALUE}", r'\1={"\2": \3}'),
     (rf"audit\.({'|'.join(SECTIONS)})\.(\w+)", r'\1={"\2": ...}'),
     (r"the (attack|vantage) out of \[audit\]", r"the \1 out of \1s=[...]"),
@@ -27,7 +34,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     (rf"\b(?:audit|federation)\.({NAMES})\b", r"\1=..."),
     (r"raise federation\.members", "set aside less (evaluation=..., calibration=... of fedaudit.set_aside)"),
     (r"\baudit\.(\w+)\b", r"\1=..."),
-    (r"add a vantage that can run it:", "add a vantage that can run it to vantages=[...]:"),
+    (r"add a vantage that (can run|sees) it:", r"add a vantage that \1 it to vantages=[...]:"),
     (r"with --out( \(out= in Python\))?", "(out=...)"),
     (r'then \[model\] forward = "[^"]*", or forward= in Python', "then give it as an argument (forward=...)"),
     (r"; options come from \[model\.options\]", ""),

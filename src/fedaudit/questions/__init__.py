@@ -6,6 +6,7 @@ A question is added by a folder here and a line in `ROOMS`, or by an entry point
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
@@ -62,16 +63,21 @@ def _of_others() -> tuple[dict[str, Question], dict[str, str]]:
             broken[name] = "it is no Question of that name: derive it from fedaudit.questions.Question and set `name`"
         elif name in _ours():
             broken[name] = "fedaudit has a question of that name: rename it"
-        elif clash := next((m.name for m in question.metrics if _differs(m)), None):
-            broken[name] = f"its metric {clash!r} is described otherwise by fedaudit: rename it"
+        elif clash := _clash(question, [*_ours().values(), *usable.values()]):
+            broken[name] = clash
         else:
             usable[name] = question
     return usable, broken
 
 
-def _differs(one: Metric) -> bool:
-    known = {m.name: m for question in _ours().values() for m in question.metrics}
-    return known.get(one.name, one) != one
+def _clash(question: Question, others: Sequence[Question]) -> str:
+    """Which of its figures another question describes otherwise. Whoever prints one finds it by its name."""
+    for other in others:
+        known = {metric.name: metric for metric in other.metrics}
+        for mine in question.metrics:
+            if known.get(mine.name, mine) != mine:
+                return f"its metric {mine.name!r} is described otherwise by the question {other.name!r}: rename it"
+    return ""
 
 
 def every() -> dict[str, Question]:
@@ -90,7 +96,11 @@ def named(name: str) -> Question:
         return found[name]
     if name in broken:
         what = f"the question {name!r} cannot be used: {broken[name]}"
-        raise FedauditError("unknown-question", what, "Install it again, or leave it out.")
+        raise FedauditError("unknown-question", what, "Mend its package and install it again, or leave it out.")
+    if ":" in name:
+        what = f"{name!r} names code, and a question is known by an entry point of an installed package alone"
+        todo = f'Enter it under "fedaudit.questions" there (docs/plugins.md). {suggest(name, found)}'
+        raise FedauditError("unknown-question", what, todo)
     raise FedauditError("unknown-question", f"unknown question {name!r}", suggest(name, found))
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
+from fedaudit.config.section import Section
+from fedaudit.errors import FedauditError
 from fedaudit.types import AuditResult, Estimate, Grant, Headline, Kind, ModelKind, Notice, Vantage
 
 if TYPE_CHECKING:
@@ -85,12 +87,14 @@ class Question:
 
     # Names in `audit.attacks` that ask it although they are no attacks, each with the line that says what it does.
     asked_by: ClassVar[Mapping[str, str]] = {}
+    keys: ClassVar[type[Section]] = Section  # what `[audit.questions.NAME]` may set, each key with its description
+    how: ClassVar[str] = "Name an attack that asks it in audit.attacks."  # it is asked, where no such section does
 
     # ------------------------------------------------------------------ before training
 
     def options(self, given: Mapping[str, Any]) -> Any:
-        """What `[audit.questions.NAME]` says, checked; most questions return a `config.section.Section`."""
-        raise ValueError("it is asked by attacks: name one in audit.attacks")
+        """What `[audit.questions.NAME]` says, checked: by `keys`, unless a question does it itself."""
+        raise FedauditError("not-asked-so", f"{self.name} is asked in another way", self.how)
 
     def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked | None:
         """The question as it is asked: by these names of `asked_by`, or by a section with these options."""
@@ -139,12 +143,13 @@ class OfRounds(Question):
     """A question about what an adversary sees in each round, one view at a time. Such a question has one result name,
     its own; `[audit.questions.NAME]` asks it."""
 
+    how = "Ask it by a section [audit.questions.NAME]."
     needs: ClassVar[frozenset[Grant]]  # what a view must grant; whoever does not see so much is not asked about
 
     def options(self, given: Mapping[str, Any]) -> Any:
-        if given:
+        if given and not self.keys.model_fields:
             raise ValueError(f"it has no options: remove {', '.join(given)}")
-        return None
+        return self.keys.model_validate(given)
 
     def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked:
         from fedaudit.audit.observer import AskedOfViews

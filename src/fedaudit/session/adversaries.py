@@ -62,7 +62,7 @@ def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
     """The attacks asked for. An adversary brings attacks of its own, and series attacks need an adversary; all others
     are kept beside them."""
     audit = config.audit
-    asked = choose(audit, audit.attacks or list(recorded) or None)
+    asked = choose(audit, audit.attacks if audit.attacks is not None else list(recorded) or None)
     check(audit, asked)
     if audit.adversary is None:
         return asked

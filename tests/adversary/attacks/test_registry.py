@@ -7,12 +7,15 @@ import pytest
 
 from fedaudit.adversary.attacks import DEFAULTS, choose, every, made
 from fedaudit.adversary.attacks.base import Evidence, Own
+from fedaudit.adversary.attacks.trajectory import FTA
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
 from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.attack_registry import BLIND
+from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
+from fedaudit.session.adversaries import choose as of_trace
 from fedaudit.types import Floats, Moment
 
 # attack -> the signals it reads
@@ -119,6 +122,28 @@ def references(round: int) -> dict[str, np.ndarray]:
     logit = np.tile(height * (1 - np.exp(-0.5 * (round - 1))) - 2, (20, 1))
     metrics = {"logit": logit, "loss": np.logaddexp(0, -logit), "confidence": 1 / (1 + np.exp(-logit))}
     return {INSIDE: np.tile(inside, (20, 1))} | {name: metrics[metric] for name, (_, metric) in OF_REFERENCES.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Called(FTA):
+    name = "my-slope"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers(FTA):
+    @property
+    def name(self) -> str:
+        return "my-slope"
+
+
+@pytest.mark.parametrize("kind", ["Called", "Answers"])
+def test_an_attack_with_a_name_of_its_own_keeps_its_options_in_it(kind: str) -> None:
+    """Two that differ in an option alone are told apart, and a trace finds them again."""
+    asked = [f"{__name__}:{kind}{options}" for options in ("", "+degree=2", "+signal=loss+degree=3")]
+    audit = parse({"audit": {"attacks": asked}}).audit
+    called = [attack.name for attack in choose(asked, audit)]
+    assert called == ["my-slope", "my-slope+degree=2", "my-slope+signal=loss+degree=3"]
+    assert [attack.name for attack in of_trace(audit, called)] == called
 
 
 def test_unknown_attack_suggests() -> None:

@@ -1,13 +1,14 @@
 """The base class of all attacks, with defaults. An attack implements `signals`, `reduce`, and often `score`."""
 
 from dataclasses import dataclass
+from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import NEEDS
-from fedaudit.config.attack_registry import called, plain
+from fedaudit.config.attack_registry import called, plain, set_on, written
 from fedaudit.config.schema import AuditSection
 from fedaudit.types import Floats, Grant, Vantage
 
@@ -50,6 +51,13 @@ class BaseAttack:
     question: ClassVar[str] = "record"  # the name of the question (`fedaudit.questions`) that judges its scores
     gather: ClassVar[Gather] = "mean"  # how the rows of one candidate are brought together
     by_first_party: ClassVar[bool] = False  # True: the first party about the others; its own records are not judged
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """A class that gives itself a name gets its options added to it, as every other: results are found by them."""
+        super().__init_subclass__(**given)
+        own = cls.__dict__.get("name")
+        if isinstance(own, str | property) and "name" not in get_annotations(cls):
+            cls.name = property(lambda self: _with_options(self, own))  # type: ignore[method-assign,assignment]
 
     @property
     def name(self) -> str:
@@ -109,6 +117,10 @@ class BaseAttack:
 
     def score(self, features: Floats) -> Floats:
         return features[:, 0]
+
+
+def _with_options(attack: BaseAttack, own: str | property) -> str:
+    return written(plain(own if isinstance(own, str) else own.__get__(attack)), set_on(attack))
 
 
 class OneSignal(BaseAttack):

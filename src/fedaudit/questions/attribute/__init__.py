@@ -18,6 +18,7 @@ class Attribute(Question):
     name = "attribute"
     about = "does training reveal an attribute that the adversary does not know?"
     unit = "attribute"
+    how = "Set [audit.attribute] name, and audit.adversary."
     main = ("excess-over-blind",)
     metrics = (
         Metric("excess-over-blind", "AUC over the blind guess", "difference", chance=0.0, least=-1.0),

@@ -36,6 +36,7 @@ class Canary(Question):
     about = "does the sum tell whether a party took part, and what epsilon does that show?"
     unit = "user"
     asked_by = NAMES
+    how = "Name canife or one-shot in audit.attacks; [audit.canary] sets them."
     main = ("epsilon-anytime", "epsilon-bonferroni", "epsilon-one-run")
     metrics = (
         _epsilon("maximised", "largest over all thresholds, one round", "heuristic"),

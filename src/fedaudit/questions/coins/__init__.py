@@ -31,6 +31,7 @@ class Coins(Question):
     name = "coins"
     about = "what does this one run prove about epsilon?"
     unit = "record"
+    how = "Set federation.coins = true."
     metrics = (
         Metric(
             "epsilon-one-run", "epsilon, proved by this run", "epsilon", chance=0.0, kind="proved", most=float("inf")
