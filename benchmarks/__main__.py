@@ -18,7 +18,7 @@ def main(wanted: str) -> int:
     if wanted != "all" and wanted not in names():
         print(f"There is no benchmark {wanted!r}. Known: all, {', '.join(names())}.", file=sys.stderr)
         return 2
-    from fedaudit.learn.process import tune_process
+    from fedaudit.learn import tune_process
 
     tune_process()  # before torch is loaded; the peers run in this process and are tuned with us
     for name in names() if wanted == "all" else [wanted]:

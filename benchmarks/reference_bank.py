@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.measuring import interleaved, verdict
 from fedaudit.learn.many import Loop, beside, steps_of
-from fedaudit.learn.models.cnn import cnn
+from fedaudit.learn.models.images import cnn
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import Training
 

@@ -18,7 +18,7 @@ import torch
 import fedaudit
 from fedaudit.adversary.signals import matched
 from fedaudit.config import load_config
-from fedaudit.learn import losses
+from fedaudit.learn.tasks import loss_of_records
 from fedaudit.session.run import run
 from fedaudit.types import Floats, Strings
 from tests.worlds import silent
@@ -189,7 +189,7 @@ def test_one_round_of_the_filter_is_the_same_in_float64(script: dict[str, Any]) 
     module = script["network"]({name: torch.from_numpy(value) for name, value in halfway.items()})
     everybody = torch.arange(len(x))
     prepared = matched.prepare(
-        module, lambda z, y: losses.of_records(z, y, 10), x, y, everybody, 0.1, matched.largest_linear(module), True
+        module, lambda z, y: loss_of_records(z, y, 10), x, y, everybody, 0.1, matched.largest_linear(module), True
     )
     found = matched.statistics(prepared, module, {name: (before[name] - after[name])[None] for name in before})
     theirs = matched.standardised(matched.scores(found)[:, 0, 0], everybody)

@@ -27,7 +27,7 @@ FLOWER = {
 }
 
 # A new object takes over all that a module holds: `__init__` would make other parameters.
-TAKEN_OVER = {("learn/given.py", "made.__dict__"), ("learn/given.py", "module.__dict__")}
+TAKEN_OVER = {("learn/tasks.py", "made.__dict__"), ("learn/tasks.py", "module.__dict__")}
 
 Found = set[tuple[str, str]]
 

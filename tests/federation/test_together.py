@@ -6,7 +6,7 @@ import torch
 
 from fedaudit.federation import simulate
 from fedaudit.federation.simulate import Trainer, World, alike, federate, federate_together
-from fedaudit.learn.models.cnn import cnn
+from fedaudit.learn.models.images import cnn
 from fedaudit.learn.models.mlp import mlp
 from fedaudit.learn.tasks import TorchTask, Training, freeze
 from fedaudit.types import Party, Plan, Records

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fedaudit.errors import FedauditError
-from fedaudit.learn.arrays import tensor
-from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, Training, build_task, tensor
 from fedaudit.questions.canary.crafting import (
     CraftedRecords,
     CraftingRecipe,

@@ -9,9 +9,7 @@ from torch import nn
 
 from fedaudit.adversary.signals import ghost
 from fedaudit.errors import FedauditError
-from fedaudit.learn.arrays import tensor
-from fedaudit.learn.given import module_of, with_forward
-from fedaudit.learn.tasks import TorchTask, Training, build_task
+from fedaudit.learn.tasks import TorchTask, Training, build_task, module_of, tensor, with_forward
 from fedaudit.types import Records
 
 HERE = "tests.learn.test_given"

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
-from fedaudit.learn.losses import of_batch, of_records
+from fedaudit.learn.tasks import loss_of_batch, loss_of_records
 
 
 def slowly(z: torch.Tensor, y: torch.Tensor, soft: bool) -> list[float]:
@@ -26,13 +26,13 @@ def test_cross_entropy_is_summed_over_positions_and_averaged_over_records(
     z = torch.from_numpy(rng.normal(size=(9, *positions, 4)))
     y = torch.from_numpy(rng.dirichlet(np.ones(4), (9, *positions)) if soft else rng.integers(0, 4, (9, *positions)))
     expected = slowly(z, y, soft)
-    assert of_records(z, y, 4).tolist() == pytest.approx(expected, rel=1e-12)
-    assert float(of_batch(z, y, 4)) == pytest.approx(np.mean(expected), rel=1e-12)
-    assert of_records(z[:0], y[:0], 4).shape == (0,)
+    assert loss_of_records(z, y, 4).tolist() == pytest.approx(expected, rel=1e-12)
+    assert float(loss_of_batch(z, y, 4)) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert loss_of_records(z[:0], y[:0], 4).shape == (0,)
 
 
 @pytest.mark.parametrize("shape", [(9,), (9, 1)])
 def test_a_value_has_its_squared_error(shape: tuple[int, ...]) -> None:
     z, y = torch.randn(9), torch.randn(9)
-    assert torch.equal(of_records(z.reshape(shape), y, 0), (z - y) ** 2)
-    assert float(of_batch(z.reshape(shape), y, 0)) == pytest.approx(float(((z - y) ** 2).mean()), rel=1e-6)
+    assert torch.equal(loss_of_records(z.reshape(shape), y, 0), (z - y) ** 2)
+    assert float(loss_of_batch(z.reshape(shape), y, 0)) == pytest.approx(float(((z - y) ** 2).mean()), rel=1e-6)

@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.learn.many import Loop, beside, steps_of
+from fedaudit.learn.many import Loop, Stacked, beside, steps_of
 from fedaudit.learn.models.mlp import mlp
-from fedaudit.learn.stacked import Stacked
 from fedaudit.learn.tasks import Training
 
 

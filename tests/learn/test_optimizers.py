@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.learn.optimizers import SGD, Adam
+from fedaudit.learn.tasks import SGD, Adam
 
 Make = Callable[..., torch.optim.Optimizer]
 
@@ -31,7 +31,7 @@ def test_every_step_is_torchs_own(ours: Make, torchs: Make) -> None:
 
 def test_training_does_not_load_the_compiler() -> None:
     program = (
-        "import sys, torch; from fedaudit.learn.optimizers import Adam; w = torch.ones(2, requires_grad=True);"
+        "import sys, torch; from fedaudit.learn.tasks import Adam; w = torch.ones(2, requires_grad=True);"
         "o = Adam([w]); w.sum().backward(); o.step(); o.zero_grad(); print('torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedaudit.learn.many import Loop, beside, steps_of
+from fedaudit.learn.many import Batch, Loop, Stacked, beside, rectangle, steps_of
 from fedaudit.learn.models.mlp import mlp
-from fedaudit.learn.stacked import Batch, Stacked, rectangle
 from fedaudit.learn.tasks import Training
 
 N = 6

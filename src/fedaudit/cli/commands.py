@@ -17,7 +17,7 @@ from fedaudit.cli.options import JsonCommand
 from fedaudit.cli.plain_help import PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
-from fedaudit.learn.process import tune_process
+from fedaudit.learn import tune_process
 
 app = typer.Typer(
     name="fedaudit",

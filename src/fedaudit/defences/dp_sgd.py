@@ -109,7 +109,7 @@ class NoisySteps:
         """The noise has a stream of its own, so that batches do not depend on it."""
         import torch
 
-        from fedaudit.learn.arrays import tensor
+        from fedaudit.learn.tasks import tensor
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
         module = task.fresh(state)
@@ -170,7 +170,7 @@ def refuse_unfit(task: TorchTask, state: State, few: Records) -> None:
     from opacus.validators import ModuleValidator
     from torch import nn
 
-    from fedaudit.learn.arrays import tensor
+    from fedaudit.learn.tasks import tensor
 
     module = task.fresh(state)
     mixing = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]

@@ -16,9 +16,8 @@ import torch
 
 from fedaudit.defences.slots import NONE, Defence
 from fedaudit.federation import START, scheduled
-from fedaudit.learn.arrays import tensor, tensors
-from fedaudit.learn.stacked import Batch, Stacked, linear_layers
-from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.learn.many import Batch, Stacked, linear_layers
+from fedaudit.learn.tasks import TorchTask, Training, tensor, tensors
 from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
 
 

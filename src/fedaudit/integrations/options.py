@@ -22,9 +22,8 @@ from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign
 from fedaudit.integrations.in_python import in_python
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
-from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
-from fedaudit.learn.tasks import TorchTask
+from fedaudit.learn.tasks import Forward, TorchTask, answer, module_of, with_forward
 from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.about import About

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
 
 from fedaudit.config.registry import MODELS
 from fedaudit.errors import FedauditError
-from fedaudit.learn import losses
-from fedaudit.learn.arrays import tensor, tensors
-from fedaudit.learn.given import Forward, answer, module_of, with_forward
 from fedaudit.learn.models.own import factory_of
-from fedaudit.learn.optimizers import SGD, Adam
 from fedaudit.types import Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass at most,
@@ -46,8 +47,8 @@ class Training:
 class TorchTask:
     """Any `nn.Module` with logits (classification) or one value (regression, classes = 0) as output.
 
-    Where a record has a class at every position, the logits are records x positions x classes. What the loss of a
-    record is stands in `learn.losses`. `forward(model, x)`: how a model is asked that takes several inputs, or answers
+    Where a record has a class at every position, the logits are records x positions x classes. For the loss of
+    a record see `loss_of_records`. `forward(model, x)`: how a model is asked that takes several inputs, or answers
     with a tuple or a dict.
     """
 
@@ -140,7 +141,7 @@ class TorchTask:
 
     def losses(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """One loss per record, summed over its positions if it has several."""
-        return losses.of_records(outputs, y, self._classes)
+        return loss_of_records(outputs, y, self._classes)
 
     def train(self, state: State, records: Records, training: Training, rng: np.random.Generator) -> Trained:
         """Local training from `state`: shuffled mini-batches, a fresh optimiser."""
@@ -157,7 +158,7 @@ class TorchTask:
                 order = torch.from_numpy(rng.permutation(len(records)))
                 for batch in torch.split(order, training.batch_size):
                     optimizer.zero_grad(set_to_none=True)
-                    torch.autograd.backward(losses.of_batch(module(x[batch]), y[batch], self._classes))
+                    torch.autograd.backward(loss_of_batch(module(x[batch]), y[batch], self._classes))
                     optimizer.step()
         seconds = (time.perf_counter() - started) / training.epochs
         return Trained(_to_numpy(module), len(records), seconds)
@@ -213,9 +214,6 @@ def _shared(layer: nn.Linear, module: nn.Module) -> bool:
     others = (p for other in module.modules() if other is not layer for p in other.parameters(recurse=False))
     own = {id(p) for p in layer.parameters()}
     return any(id(p) in own for p in others)
-
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": Adam, "sgd": SGD}
 
 
 def check_answers(answers: Floats, records: Records, classes: int) -> None:
@@ -292,3 +290,162 @@ def _in_words(error: Exception) -> str:
     inside = str(Path(torch.__file__).parent)
     place = next(frame for frame in reversed(frames) if not frame.filename.startswith(inside))
     return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
+
+
+# ------------------------------------------------------------------ the loss, for training, attacks and defences
+
+# A class: the cross-entropy of its label. A class at every position (text: the next character): the cross-entropies of
+# its positions, summed, so that a record's gradient is the sum over its positions. A value: the squared error.
+#
+# Outputs are records x classes, or records x positions x classes; labels are records, or records x positions. Soft
+# labels have the shape of the outputs. A batch has the mean of its records' losses.
+
+
+def loss_of_records(outputs: Tensor, y: Tensor, classes: int) -> Tensor:
+    """One loss a record."""
+    if not classes:
+        return functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
+    each = functional.cross_entropy(*_by_position(outputs, y), reduction="none")
+    return each.reshape(outputs.shape[:-1]).flatten(1).sum(1) if outputs.dim() > 2 else each
+
+
+def loss_of_batch(outputs: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Their mean over the records, from one fused operation."""
+    if not classes:
+        return functional.mse_loss(outputs.squeeze(-1), y)
+    each = functional.cross_entropy(*_by_position(outputs, y))  # over all positions of all records
+    return each * outputs[0, ..., 0].numel() if outputs.dim() > 2 else each
+
+
+def _by_position(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Every position as a row of its own: torch looks for the classes along the second axis."""
+    return outputs.flatten(0, -2), y.flatten(0, -2) if y.is_floating_point() else y.flatten()
+
+
+# ------------------------------------------------------------------ from numpy, which is all the rest, to torch
+
+
+def tensor(array: NDArray[Any]) -> torch.Tensor:
+    """The same values. They may share memory, so nobody writes into it."""
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def tensors(state: State) -> dict[str, torch.Tensor]:
+    """A copy: a stored state may be read-only, and scalars must keep their shape."""
+    return {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+
+
+# ------------------------------------------------------------------ optimizers of torch, without its compiler
+
+# An optimizer of torch asks the compiler to leave it alone, and loads all of the compiler for that: two seconds of
+# every process, although nothing here is compiled. These are the same methods, without what torch wraps around them.
+
+
+class Adam(torch.optim.Adam):
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class SGD(torch.optim.SGD):
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": Adam, "sgd": SGD}
+
+
+# ------------------------------------------------------------------ a model as people have it
+
+# A module, a class, a factory, or "package.module:name" of one of these.
+#
+# Whatever it is, it becomes a module that takes one batch of records and answers with one tensor. A model that takes
+# several inputs, or answers with a tuple or a dict, has a hook that says how it is asked:
+#
+#     def forward(model, x):
+#         return model(x[:, :10], x[:, 10:])["logits"]
+
+
+Forward = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+SHOWN = 'def forward(model, x): return model(x)["logits"]'
+
+
+def module_of(
+    given: Any, name: str, input_shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+) -> nn.Module:
+    """A new module. A class or a function is called with the shape and the classes if it asks for them."""
+    if isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    try:
+        made: object = _called(given, input_shape, classes, options)
+    except FedauditError:
+        raise
+    except Exception as error:  # it was given a shape and a number, so its words quote no record
+        raise FedauditError(
+            "model-factory",
+            f"{name} cannot be called with (input_shape, classes, **options) or (**options): "
+            f"{type(error).__name__}: {error}",
+            "Let it take these and return a torch.nn.Module; options come from [model.options].",
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise FedauditError(
+            "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
+        )
+    return made
+
+
+def _called(factory: Any, input_shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> object:
+    """By position where two arguments are needed, else by name where it has these names, else without them."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return factory(input_shape, classes, **options)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in by_position and p.default is p.empty and p.name not in options]
+    if len(needed) >= 2 or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return factory(input_shape, classes, **options)
+    known = {"input_shape": input_shape, "classes": classes}
+    named = {p.name: known[p.name] for p in parameters if p.name in known and p.name not in options}
+    return factory(**named, **options)
+
+
+def with_forward(module: nn.Module, hook: Forward | None) -> nn.Module:
+    """The same module, with the same parameters under the same names, that is asked through the hook.
+
+    Its class is a subclass of its own: a module around it would rename the parameters, and what parties exchange would
+    no longer fit.
+    """
+    if hook is None:
+        return module
+    asked = hook
+
+    class Asked(type(module)):  # type: ignore[misc]
+        def forward(self, *inputs: Any, **named: Any) -> Any:
+            if self.__dict__["_inside_hook"]:  # the hook calls the model itself
+                return super().forward(*inputs, **named)
+            self.__dict__["_inside_hook"] = True
+            try:
+                return asked(self, *inputs)
+            finally:
+                self.__dict__["_inside_hook"] = False
+
+    made: nn.Module = Asked.__new__(Asked)
+    made.__dict__.update(module.__dict__, _inside_hook=False)
+    return made
+
+
+def answer(made: object) -> torch.Tensor:
+    """One tensor, or an error that says how to get one."""
+    if isinstance(made, torch.Tensor):
+        return made
+    what = type(made).__name__
+    if isinstance(made, Mapping):
+        what += f" with {', '.join(str(key) for key in list(made)[:8])}"
+    elif isinstance(made, tuple):
+        what += f" of {len(made)}"
+    raise FedauditError(
+        "model-forward",
+        f"the model answers with a {what}, and one tensor of logits is needed",
+        f'Say how it is asked: `{SHOWN}`; then [model] forward = "package.module:forward", or forward= in Python.',
+    )

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from fedaudit.config import code
 from fedaudit.errors import FedauditError, say
-from fedaudit.learn.process import tune_process
+from fedaudit.learn import tune_process
 
 SAFE_PATH = "PYTHONSAFEPATH"  # set: Python does not import from the current folder
 Kind = Literal["step", "failed", "done"]

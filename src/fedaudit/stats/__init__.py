@@ -1,6 +1,7 @@
 """Statistics of two-sample games. They take arrays of scores and know nothing of models or attacks.
 
-The names below are looked up when first used: `wording` needs no scipy, and a report renders without it.
+The names below are looked up when first used: `wording` and `blocks` need no scipy, and neither
+does whoever renders a report or checks a configuration.
 """
 
 from importlib import import_module
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from fedaudit.stats.bands import Band, band_confidences
     from fedaudit.stats.blocks import (
         Block,
+        balanced_accuracy,
+        best_cut,
         design_effect,
         hash_order,
         needed_for_lower_end,
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
         random_half,
         tied_share,
     )
-    from fedaudit.stats.called import accuracy_difference, balanced_accuracy, best_cut, decisions
     from fedaudit.stats.canary import Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.epsilon import (
         Bonferroni,
@@ -29,11 +31,11 @@ if TYPE_CHECKING:
         proved_epsilon,
     )
     from fedaudit.stats.intervals import clopper_pearson, over_runs, proportion
-    from fedaudit.stats.paired import auc_difference, party_differences, tpr_difference
+    from fedaudit.stats.paired import accuracy_difference, auc_difference, decisions, party_differences, tpr_difference
     from fedaudit.stats.ranking import auc
     from fedaudit.stats.roc import pooled_tpr, roc_curve, tpr_at_fpr
 
-_MODULES = ("blocks", "intervals", "ranking", "roc", "paired", "called", "bands", "epsilon", "canary")  # lightest first
+_MODULES = ("blocks", "intervals", "ranking", "roc", "paired", "bands", "epsilon", "canary")  # lightest first
 
 __all__ = [
     "Band",

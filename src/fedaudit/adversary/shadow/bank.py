@@ -40,9 +40,8 @@ from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_out
 from fedaudit.adversary.vantage import View
 from fedaudit.defences.slots import Gradient
 from fedaudit.errors import FedauditError
-from fedaudit.learn.arrays import tensor
 from fedaudit.learn.many import Loop, Models, beside, steps_of
-from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.learn.tasks import TorchTask, Training, tensor
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
 

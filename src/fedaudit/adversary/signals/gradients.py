@@ -16,7 +16,7 @@ import torch
 from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.learn.arrays import tensor
+from fedaudit.learn.tasks import tensor
 from fedaudit.types import Bools, Floats, Records, State
 
 

@@ -28,10 +28,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from fedaudit.errors import FedauditError
-from fedaudit.learn import losses
-from fedaudit.learn.arrays import tensor
-from fedaudit.learn.optimizers import Adam
-from fedaudit.learn.tasks import TorchTask
+from fedaudit.learn.tasks import Adam, TorchTask, loss_of_records, tensor
 from fedaudit.types import Floats, Records, State
 
 Objective = Literal["normalised", "printed", "orthogonal", "long"]
@@ -171,7 +168,7 @@ def together(task: TorchTask, model: State) -> Gradients:
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         out = functional_call(module, (weights, buffers), (x[None],))
-        return losses.of_records(out, y[None], task.classes)[0]
+        return loss_of_records(out, y[None], task.classes)[0]
 
     each = vmap(grad(loss), in_dims=(None, 0, 0))
 
@@ -268,7 +265,7 @@ def one_by_one(task: TorchTask, model: State) -> Gradients:
         rows = []
         with plain_lstm(), torch.enable_grad():
             for one, its in zip(x, y, strict=True):
-                loss = losses.of_records(module(one[None]), its[None], task.classes).sum()
+                loss = loss_of_records(module(one[None]), its[None], task.classes).sum()
                 found = torch.autograd.grad(loss, parameters, create_graph=x.requires_grad)
                 rows.append(torch.cat([part.flatten() for part in found]))
         return torch.stack(rows)
