@@ -55,7 +55,7 @@ class BaseAttack:
     def __init_subclass__(cls, **given: Any) -> None:
         """A class that gives itself a name gets its options added to it, as every other: results are found by them."""
         super().__init_subclass__(**given)
-        own = cls.__dict__.get("name")
+        own = vars(cls).get("name")
         if isinstance(own, str | property) and "name" not in get_annotations(cls):
             cls.name = property(lambda self: _with_options(self, own))  # type: ignore[method-assign,assignment]
 
