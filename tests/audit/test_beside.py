@@ -3,7 +3,7 @@
 import pytest
 
 from fedaudit.adversary.attacks import choose
-from fedaudit.report.beside import beside
+from fedaudit.report.sections import beside
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import auc_difference
 from fedaudit.types import Vantage

@@ -16,7 +16,6 @@ from fedaudit.adversary.attacks import every
 from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.known import KNOWN, known, possible, usual
-from fedaudit.audit.sentences import of_former_version
 from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
 from fedaudit.config.schema import Config, parse
@@ -32,6 +31,7 @@ from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, best_cut, tpr_at_fpr
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
+from fedaudit.words.headlines import of_former_version
 from tests.worlds import silent, watch
 
 EVERY = every("subject")

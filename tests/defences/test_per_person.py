@@ -15,8 +15,8 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences import build
 from fedaudit.privacy.accounting import per_person
 from fedaudit.privacy.statement import Group, PerPerson, Process
-from fedaudit.report import comparison
 from fedaudit.report.html import render
+from fedaudit.report.pages import comparison_page
 from fedaudit.results.compare import compare
 from fedaudit.results.document import load
 from fedaudit.session.replay import replay
@@ -151,7 +151,7 @@ def test_compare_says_it(runs: tuple[Path, Path]) -> None:
     assert [row.per_person for row in found.rows] == [stated(folder) for folder in runs]
     with console.capture() as printed:
         say(found)
-    shown: list[Any] = [printed.get(), comparison.render(found)]
+    shown: list[Any] = [printed.get(), comparison_page(found)]
     for text in shown:
         assert f"per person: {stated(runs[0]).text}" in text
         assert "per person: no promise, because one person has up to 3 records" in text

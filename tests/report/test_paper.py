@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fedaudit.report import advice as advice_page
 from fedaudit.report import html
+from fedaudit.report.pages import advice_page
 from fedaudit.report.shapes import Table
 from fedaudit.results.advice import Advice, Risk, Tried, named
 from fedaudit.types import Estimate
@@ -64,7 +64,7 @@ def on_paper(page: str) -> str:
 @browser
 def test_the_advice_is_whole_on_a_usual_screen(tmp_path: Path) -> None:
     """The last column, what became of a change, was cut at 1280 pixels."""
-    found = measured(advice_page.render(tried(), "mine"), tmp_path, 1280)
+    found = measured(advice_page(tried(), "mine"), tmp_path, 1280)
     assert (found["wide"], found["faded"]) == ([], 0)
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_cut_on_paper_and_nothing_empties_half_a_page(tmp_path: Path,
     """A chart with its heading was so high that it left half of a page empty, and wide tables were cut."""
     whole = {
         "report": lambda: html.render(builder.read(builder.results(parties=4, attacks=7))),
-        "advice": lambda: advice_page.render(tried(), "mine"),
+        "advice": lambda: advice_page(tried(), "mine"),
     }[page]()
     found = measured(on_paper(whole), tmp_path, WIDE)
     assert (found["wide"], found["faded"]) == ([], 0)
@@ -86,7 +86,7 @@ def test_a_column_with_words_is_broken_into_lines_and_begins_at_the_left() -> No
     """By column, not by cell: of a column, some cells stood at the left and some at the right."""
     table = Table(("change", "rounds", "by"), [["a", "4 of 4", "–"], ["b", "2 of 4", "x" * 40]])
     assert table.wordy == [False, False, True]
-    page = advice_page.render(tried(), "mine").split("what became of it")[1]
+    page = advice_page(tried(), "mine").split("what became of it")[1]
     row = next(row for row in page.split("<tr>") if "subject-level DP" in row)
     assert re.findall(r"<td(.*?)>", row) == ["", "", ' class="text"', "", ' class="text"']
 

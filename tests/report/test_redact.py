@@ -8,7 +8,7 @@ import pytest
 
 from fedaudit import report
 from fedaudit.cli.terminal import write_report
-from fedaudit.report.redact import redacted
+from fedaudit.report.values import redacted
 from fedaudit.results.document import REDACTED, Document
 from tests.report import builder
 from tests.report.builder import read

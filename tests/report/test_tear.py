@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedaudit.report.html import render
-from fedaudit.report.tear import labels_only
+from fedaudit.report.panels import labels_only
 from fedaudit.report.values import cleaned
 from fedaudit.types import Cost, Curve
 from tests.report.builder import minimal, read

@@ -1,7 +1,6 @@
 """Updates that did not leave: the first sentences of a verdict."""
 
-from fedaudit.report.withheld import sentences
-from fedaudit.report.words import preface, verdict
+from fedaudit.report.words import preface, verdict, withheld_updates
 from fedaudit.results.document import Withheld
 from fedaudit.types import Estimate
 from tests.report import builder
@@ -10,7 +9,7 @@ TPR = Estimate("tpr@0.01", 0.129, 0.11, 0.15, 0.995, "m", "measured", 900, 300, 
 
 
 def alone(*rounds: int) -> list[str]:
-    return sentences([Withheld(number, "not audited", reason="the disk is full") for number in rounds])
+    return withheld_updates([Withheld(number, "not audited", reason="the disk is full") for number in rounds])
 
 
 def test_rounds_are_counted_up() -> None:
@@ -23,7 +22,7 @@ def test_rounds_are_counted_up() -> None:
 
 def test_a_crossed_limit_is_told_with_its_attack_and_figures() -> None:
     crossed = Withheld(4, "limit crossed", True, "tpr@0.01 > 0.05", "matched-filter", {"tpr@0.01": TPR})
-    assert sentences([crossed]) == [
+    assert withheld_updates([crossed]) == [
         "This party has sent nothing from round 4 on: what was about to leave then crosses its limit tpr@0.01 > 0.05 "
         "(found by matched-filter: TPR 12.9 % at 1 % FPR, 99.5 % interval 11.0–15.0, at least 10.1 % guaranteed)."
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.report.study import level_text, render
+from fedaudit.report.pages import level_text, study_page
 from fedaudit.results.document import Document, load, save
 from fedaudit.results.scores import save_scores
 from fedaudit.results.study import (
@@ -125,7 +125,7 @@ def test_a_cell_that_failed_leaves_its_pair_out_and_is_a_row(tmp_path: Path) -> 
     assert factors(found, tmp_path)[0].levels[1].pairs == 2
     save_table(found, tmp_path)
     assert [row["status"] for o in found for row in rows(o) if o.cell == "b1"] == ["failed: [no-records] no records"]
-    page = render(tmp_path)
+    page = study_page(tmp_path)
     assert "no-records" in page
     assert "Risk by size" in page
 
@@ -135,7 +135,7 @@ def test_hostile_names_are_harmless_on_the_page(tmp_path: Path) -> None:
     file = load_file(tmp_path)
     evil = [ListedCell(e.cell, {"<script>alert(1)</script>": e.overrides["size"], "seed": 0}) for e in file.cells]
     save_file(replace(file, cells=evil), tmp_path)
-    assert "<script>alert" not in render(tmp_path)
+    assert "<script>alert" not in study_page(tmp_path)
 
 
 def with_tpr(folder: Path, risks: dict[str, float]) -> list[Outcome]:
@@ -156,7 +156,7 @@ def test_the_frontier_names_what_nothing_beats(tmp_path: Path) -> None:
     """The safest and the most accurate stand out."""
     found = with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
     assert [one.overrides["size"] for one in frontier(found) if one.row.best] == ["a", "b"]
-    html = render(tmp_path)
+    html = study_page(tmp_path)
     assert "Cells that differ in their seeds alone are one configuration" in html
     assert "Usefulness against risk" in html
     assert "picked out at 1 % FPR" in html
@@ -180,7 +180,7 @@ def test_a_lucky_seed_is_no_point_of_its_own(tmp_path: Path, key: str) -> None:
     each = [replace(EXAMPLE, value=r, low=r - 0.05, high=r + 0.05) for cell, r in risks.items() if cell[0] == "b"]
     mean = over_runs(each)
     assert (risky.row.risk.value, risky.row.risk.low, risky.row.risk.high) == (mean.value, mean.low, mean.high)
-    html = render(tmp_path)
+    html = study_page(tmp_path)
     section = html.split('id="frontier"')[1].split("</section>")[0]
     assert "seed" not in section.replace("differ in their seeds alone", "")
 
@@ -199,7 +199,7 @@ def test_cells_are_compared_by_what_all_of_them_have(tmp_path: Path, some: dict[
     means = {size: np.mean([aucs[cell] for cell in aucs if cell[0] == size]) for size in "ab"}
     risks = {one.overrides["size"]: one.row.risk.value if one.row.risk else None for one in frontier(found)}
     assert risks == pytest.approx(means)
-    html = render(tmp_path)
+    html = study_page(tmp_path)
     assert "Usefulness against risk" in html
     assert "risk: AUC" in html
     assert "chance (0.500)" in html
@@ -215,7 +215,7 @@ def test_a_headline_without_any_of_the_risks_does_not_choose_among_them(tmp_path
 
 
 def test_differences_are_in_sight_and_not_only_among_the_data_of_a_chart(tmp_path: Path) -> None:
-    outside = re.sub(r"<details.*?</details>", "", render(made(tmp_path, SHIFTS, RIGHT)), flags=re.DOTALL)
+    outside = re.sub(r"<details.*?</details>", "", study_page(made(tmp_path, SHIFTS, RIGHT)), flags=re.DOTALL)
     assert outside.count("difference in risk") == 1
     assert "pairs of cells" in outside
 

@@ -9,7 +9,7 @@ import pytest
 from fedaudit.report import words
 from fedaudit.report.charts import repeats as chart
 from fedaudit.report.html import render
-from fedaudit.report.repeats import rows
+from fedaudit.report.sections import repeated
 from fedaudit.results.document import Document, Repeat
 from fedaudit.results.repeats import every_attack, spread_over
 from fedaudit.stats import over_runs
@@ -128,7 +128,7 @@ def test_the_page_lists_every_attack_over_the_runs() -> None:
     runs = [document.results, [replace(one, round=9) for one in document.results]]
     whole = replace(document, run=replace(document.run, attacks_over_runs=every_attack(runs)))
     assert Document.from_json(whole.to_json()).to_json() == whole.to_json()
-    shown = list(rows(quotable(whole.to_json())))
+    shown = list(repeated(quotable(whole.to_json())))
     pooled = [one for one in document.results if one.party is None]
     assert [(row.attack, row.measure) for row in shown if row.main] == [
         (one.attack, "TPR at 1 % FPR" if "tpr@0.01" in one.estimates else "AUC") for one in pooled

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from fedaudit.audit.case import estimates
 from fedaudit.audit.quoted import chosen
-from fedaudit.audit.sentences import Scene, worded
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save
@@ -22,6 +21,7 @@ from fedaudit.results.scores import save_scores
 from fedaudit.stats import Block
 from fedaudit.stats.strongest import RANK, Heard, Shares, strongest
 from fedaudit.types import AuditResult, Cost, Estimate, Role, Vantage
+from fedaudit.words.headlines import Scene, worded
 from tests.report.builder import bare_run
 
 PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")

@@ -12,7 +12,7 @@ from fedaudit.cli import studying
 from fedaudit.config.schema import Config, load_config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.files import writing
-from fedaudit.report import advice as page
+from fedaudit.report.pages import advice_page
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
@@ -180,7 +180,7 @@ def test_the_advice_never_says_safe_and_its_page_shows_all(
     assert "another seed confirms it" in text
     assert "not proof" in text
     assert json.loads((folder / results.ADVICE).read_text())["recommended"] == found.recommended
-    html = page.render(results.load(folder), "advice")
+    html = advice_page(results.load(folder), "advice")
     assert all(one.name in html for one in found.tried)
     assert "safe" not in html.lower().replace("safer", "")
 
@@ -316,7 +316,7 @@ def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_agai
     advice = results.Advice(1, "auc < 0.6", 0.975, [], [], [], None, None, (), bench.cost(tmp_path / "never"))
     results.save(advice, tmp_path)
     assert "nan" not in (tmp_path / results.ADVICE).read_text().lower()
-    assert "audits of the federation as it is" not in page.render(advice, "advice")
+    assert "audits of the federation as it is" not in advice_page(advice, "advice")
 
 
 def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from fedaudit import report
 from fedaudit.config.schema import Config, parse
-from fedaudit.report.redact import redacted
+from fedaudit.report.values import redacted
 from fedaudit.results import document as results
 from fedaudit.results.gate import judge, parse_rules
 from fedaudit.session import run as session_run

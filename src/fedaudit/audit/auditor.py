@@ -23,7 +23,6 @@ from fedaudit.audit.over_rounds import OverRounds
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
-from fedaudit.audit.sentences import Scene, worded
 from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.shadows import SHADOW
 from fedaudit.config.attack_registry import ATTACKS, BLIND
@@ -51,6 +50,7 @@ from fedaudit.types import (
     notice,
     once,
 )
+from fedaudit.words.headlines import Scene, worded
 
 POINTS = 12  # of the curve over rounds of an attack that is not primary
 

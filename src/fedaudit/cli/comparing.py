@@ -34,15 +34,16 @@ def compare(
         say(found)
     write_file(out, as_json(plain(found)))
     if page:
-        from fedaudit.report.comparison import render
+        from fedaudit.report.pages import comparison_page
 
-        write_file(page, render(found))
+        write_file(page, comparison_page(found))
 
 
 def say(found: "Comparison") -> None:
     """A few short lines for each run, and then like beside like."""
     from fedaudit.questions import metric
-    from fedaudit.report.comparison import concerns, points, safer
+    from fedaudit.report.pages import concerns, safer
+    from fedaudit.results.compare import in_points
     from fedaudit.stats.wording import full_text
 
     for row in found.rows:
@@ -61,7 +62,7 @@ def say(found: "Comparison") -> None:
             show(f"    {full_text(like.metric, estimate)}  {run}")
         for gap in found.differences:
             if concerns(gap, like):
-                show(f"    {points(gap)}  {gap.first} minus {gap.second}")
+                show(f"    {in_points(gap.metric, gap)}  {gap.first} minus {gap.second}")
                 show(f"      {safer(gap)}; {gap.shared:,} of {gap.records:,} records in common")
     if found.differences:
         console.print("\nThe intervals of all differences hold together, with 95 % confidence.")

@@ -24,7 +24,7 @@ def report(
     For a study, the report shows risk by factor and accuracy against risk, from its cells. For advice, advice.html is
     written from advice.json.
     """
-    from fedaudit.report.redact import redacted
+    from fedaudit.report.values import redacted
     from fedaudit.results import document as results
     from fedaudit.trace.journal import unchecked
 
@@ -41,13 +41,12 @@ def report(
 
 def _of_many(folder: Path) -> Path | None:
     """The page of a study or of an advice; None if the folder holds neither."""
-    from fedaudit.report import advice as advice_page
-    from fedaudit.report import study as study_page
+    from fedaudit.report.pages import write_advice, write_study
     from fedaudit.results import advice, study
 
     if study.is_study(folder):
-        return study_page.write(folder)
-    return advice_page.write(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
+        return write_study(folder)
+    return write_advice(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
 
 
 def score(

@@ -46,7 +46,7 @@ def study(
     Exit code 4 if a cell is missing.
     """
     from fedaudit.config.study import load_study
-    from fedaudit.report.study import write
+    from fedaudit.report.pages import write_study
     from fedaudit.results.study import TABLE
     from fedaudit.session.study import run_study
 
@@ -58,7 +58,7 @@ def study(
         found = run_study(loaded, out, cores, progress, lambda line: errors.print(escape(line)))
     done = sum(outcome.complete for outcome in found)
     console.print(f"{done} of {len(found)} cells are complete: {escape(str(out / TABLE))}")
-    console.print(f"Report: {escape(str(write(out)))}")
+    console.print(f"Report: {escape(str(write_study(out)))}")
     if done < len(found):
         console.print("Give the same command again to go on with the rest.")
         raise typer.Exit(DEGRADED)
@@ -112,7 +112,7 @@ def advise(
 
 def write_advice(advice: "Advice", advised: "Config | None", out: Path) -> Path:
     from fedaudit.files import write_atomically
-    from fedaudit.report.advice import write
+    from fedaudit.report.pages import write_advice
     from fedaudit.results.advice import ADVISED, save
     from fedaudit.toml import written
 
@@ -122,4 +122,4 @@ def write_advice(advice: "Advice", advised: "Config | None", out: Path) -> Path:
             "" if advice.recommended else f"# This comes nearest to {advice.limit}. It was not confirmed to meet it.\n"
         )
         write_atomically(out / ADVISED, head + written(advised.as_dict()))
-    return write(advice, out)
+    return write_advice(advice, out)

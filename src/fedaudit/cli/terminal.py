@@ -108,9 +108,9 @@ def say(document: "Document", written: Path | None) -> None:
 
 def say_repeats(results: "Results") -> None:
     """Every attack over the training runs, where there were several."""
-    from fedaudit.report.repeats import rows
+    from fedaudit.report.sections import repeated
 
-    shown, notes = [row for row in rows(results) if row.main], Notes()
+    shown, notes = [row for row in repeated(results) if row.main], Notes()
     if not shown:
         return
     of = shown[0].measure

@@ -1,4 +1,4 @@
-"""The page: one HTML string with nothing to fetch. What it shows is decided in `sections`, `charts` and `parties`."""
+"""The page: one HTML string with nothing to fetch. What it shows is decided in `sections`, `panels` and `charts`."""
 
 import base64
 import hashlib
@@ -12,9 +12,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, helps, panels, parties, repeats, sections, strength, tear, words
-from fedaudit.report.adversaries import adversary
-from fedaudit.report.beside import beside
+from fedaudit.report import charts, helps, panels, sections, words
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -40,7 +38,7 @@ def write(document: Document, path: Path) -> None:
 def _view(results: Results) -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
     drawn = words.drawn(results, found)
-    titles = {f.vantage: adversary(f.vantage) for f in found}
+    titles = {f.vantage: words.adversary(f.vantage) for f in found}
     return {
         "name": results.run.name or "federation",
         "facts": sections.facts(results),
@@ -51,22 +49,22 @@ def _view(results: Results) -> dict[str, Any]:
         "adversaries": sections.who_looks(results, found),
         "people": sections.holds(results),
         "matrix": sections.matrix(results, name),
-        "beside": beside(results, name),
+        "beside": sections.beside(results, name),
         "glossary": sections.glossary(results),
         "roc": charts.roc(drawn),
         "rounds": charts.over_rounds(drawn, name),
-        "parties": [*parties.side_by_side(results, drawn, name), *parties.spread(results, drawn, name)],
-        "heat": parties.heat(results, name),
+        "parties": [*charts.side_by_side(results, drawn, name), *charts.spread(results, drawn, name)],
+        "heat": charts.heat(results, name),
         "questions": sections.of_questions(results),
         "exposed": panels.exposed(results),
-        "labels_only": tear.labels_only(results),
+        "labels_only": panels.labels_only(results),
         "blind": panels.blind_panel(results, found),
         "costs": panels.costs(results),
         "cost_chart": charts.cost(results),
         "utility": charts.utility(results),
         "repeats": charts.repeats(results, name),
-        "every_attack": repeats.every_attack(results),
-        "strength": strength.strength(results),
+        "every_attack": sections.every_attack(results),
+        "strength": panels.strength(results),
         "guarantee": panels.guarantee(results, name),
         "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),

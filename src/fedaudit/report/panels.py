@@ -1,13 +1,16 @@
 """The panels in the lower half of the page. A panel without data is None, and the page leaves it out."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from fedaudit.report import words
-from fedaudit.report.adversaries import adversary
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedaudit.report import figures, words
+from fedaudit.report.figures import PlottedSeries
 from fedaudit.report.helps import TARGET
-from fedaudit.report.shapes import Panel, Table
+from fedaudit.report.shapes import Figure, Panel, Table
 from fedaudit.report.values import Results
-from fedaudit.report.words import Finding
+from fedaudit.report.words import Finding, adversary
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import (
     NONE,
@@ -19,6 +22,7 @@ from fedaudit.stats.wording import (
     share,
     value_of,
 )
+from fedaudit.types import AuditResult
 
 MOST_ROWS = 50
 
@@ -157,3 +161,138 @@ def _allows(most: float, needed: float, at: str) -> str:
             f"picked out keeps the promise, too, so at this rate it protects nobody. {to}"
         )
     return f" It bounds every adversary, whatever the attack: at {at} false accusations nobody picks out more. {to}"
+
+
+# ------------------------------------------------------------------ the place on the measured map of the matched filter
+
+
+# Weights for each member in the sum, and the share of members found at 1 % FPR after eight rounds of one epoch:
+# smallest and largest of all measured federations there (docs/matched-filter.md, "Where it stops").
+MAP = (
+    (80.0, "97 to 100 %"),
+    (40.0, "69 to 99 %"),
+    (20.0, "50 to 84 %"),
+    (10.0, "11 to 74 %"),
+    (5.0, "16 to 44 %"),
+    (2.0, "2 to 28 %"),
+    (0.0, "2 to 10 %"),
+)
+SUMS = {"local": "one party's update", "global": "the sum of all parties' updates"}
+
+
+def strength(results: Results) -> Panel | None:
+    weights = results.run.weights_per_member
+    looked_for = [entry for entry in results.results if entry.attack == "matched-filter" and entry.layer]
+    if not weights or not looked_for:
+        return None
+    lead = (
+        "The matched filter looks for a record's own gradient in an update of one layer. "
+        "What counts is how many weights that layer has for each record in the update, not whether the model has "
+        "memorised anything. Below is where this federation lies among 12 that were measured, with three seeds each "
+        "(docs/matched-filter.md): the smallest and the largest share found, a guide and not a result."
+    )
+    shown = [("Layer", looked_for[0].layer or "")]
+    rows = []
+    for model, title in SUMS.items():
+        if model in weights:
+            rows.append((title, count(round(weights[model])), found_there(weights[model])))
+    head = ("seen", "weights per member", "members found at 1 % FPR in measured federations like it")
+    return Panel(lead, shown, [("Place on the map", Table(head, rows))])
+
+
+def found_there(weights: float) -> str:
+    return next(found for least, found in MAP if weights >= least)
+
+
+# ------------------------------------------------------------------ an adversary who sees only labels
+
+
+SIDES = {"distance-members": ("members", "s1"), "distance-nonmembers": ("non-members", "s2")}
+
+
+@dataclass(frozen=True)
+class LabelsOnly:
+    lead: str
+    figures: Sequence[Figure]
+    table: Table
+
+
+def labels_only(results: Results) -> LabelsOnly | None:
+    """None where nobody was limited to labels."""
+    entries = [e for e in results.results if e.party is None and e.cost.queries is not None]
+    if not entries:
+        return None
+    lead = (
+        "This adversary is a party that may ask each round's model for predicted labels, and sees nothing else. It "
+        "learns from its own records, on which it is not judged. A distance is how far a record must be moved, in "
+        "units of the inputs, before its label changes; one that is labelled wrongly has distance 0."
+    )
+    searched = next((e for e in entries if "distance-members" in e.curves), None)
+    drawn = [f for f in (_distances(searched), _accuracy(searched)) if f] if searched else []
+    rows = [
+        [
+            e.attack,
+            *map(_labels, (e.cost.queries, e.cost.most_queries)),
+            *(full_text(n, e.estimates.get(n)) for n in ("accuracy", "auc")),
+        ]
+        for e in entries
+    ]
+    head = ("attack", "labels asked per record", "at most", "accuracy, balanced", "AUC")
+    return LabelsOnly(lead, drawn, Table(head, rows, "The threshold of the accuracy was fixed on its own records."))
+
+
+def _distances(entry: AuditResult) -> Figure | None:
+    series, rows = [], []
+    for name, (title, colour) in SIDES.items():
+        curve = entry.curves[name]
+        tips = [f"round {x:.0f} · {title}: {_number(v)}" for x, v in zip(curve.x, curve.value, strict=True)]
+        series.append(PlottedSeries(title, colour, curve.x, curve.value, curve.low, curve.high, tips, None))
+        for x, value, low, high in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
+            rows.append([count(round(x)), title, _number(value), f"{_number(low)}–{_number(high)}"])
+    values = [v for s in series for v in (*s.value, *s.low, *s.high)]
+    if all(value is None for value in values):
+        return None
+    across = figures.round_axis(entry.curves["distance-members"].x, "round")
+    y = figures.linear_axis(values, "distance to the boundary", percent=False, include=[0.0], most=float("inf"))
+    title = "Distance to the decision boundary over the rounds"
+    svg = figures.lines(title, "Medians with intervals, for members and non-members.", series, across, y, [])
+    caption = f"{entry.attack}: {entry.curves['distance-members'].method}."
+    table = Table(("round", "records", "distance", "interval"), rows)
+    return Figure(svg, [(s.colour, s.name) for s in series], caption, table, title)
+
+
+def _accuracy(entry: AuditResult) -> Figure | None:
+    """The accuracy after each round over the labels that were asked for until then."""
+    accuracy, queries = entry.curves.get("accuracy"), entry.curves.get("queries")
+    if accuracy is None or queries is None:
+        return None
+    spent = dict(zip(queries.x, queries.value, strict=True))
+    points = [
+        (float(spent[x] or 0.0), v, low, high)
+        for x, v, low, high in zip(accuracy.x, accuracy.value, accuracy.low, accuracy.high, strict=True)
+        if x in spent
+    ]
+    if len(points) < 2 or all(v is None for _, v, _, _ in points):
+        return None
+    xs, values, lows, highs = zip(*points, strict=True)
+    tips = [f"{x:,.0f} labels a record: accuracy {_number(v)}" for x, v in zip(xs, values, strict=True)]
+    series = [PlottedSeries(entry.attack, "s1", xs, values, lows, highs, tips, None)]
+    x_axis = figures.linear_axis(list(xs), "labels asked per record", percent=False, include=[0.0], most=float("inf"))
+    y_axis = figures.linear_axis([*values, *lows, *highs], "accuracy, balanced", percent=True, include=[0.5], most=1.0)
+    chance = [(x_axis.low, 0.5), (x_axis.high, 0.5)]
+    title = "Accuracy against queries"
+    svg = figures.lines(title, "One point for each round, with its interval.", series, x_axis, y_axis, chance)
+    rows = [[f"{x:,.0f}", _number(v), f"{_number(a)}–{_number(b)}"] for x, v, a, b in points]
+    caption = f"After each round; {accuracy.method}. Later points have seen more rounds as well as more labels."
+    return Figure(
+        svg, [("s1", entry.attack), ("chance", "guessing")], caption,
+        Table(("labels a record", "accuracy", "interval"), rows), title,
+    )  # fmt: skip
+
+
+def _labels(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3g}"

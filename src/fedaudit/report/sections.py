@@ -1,18 +1,19 @@
 """The content of the page, section by section. A section without data is None, and the page leaves it out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from fedaudit.questions import Question, every, metric, of
+from fedaudit.questions import MINUS, Question, every, metric, of
 from fedaudit.report import words
-from fedaudit.report.adversaries import ADVERSARIES, Adversary, adversary
 from fedaudit.report.shapes import Matrix, MatrixCell, PageSection, Panel, Recipe, Table, Tile
 from fedaudit.report.values import Results
-from fedaudit.report.words import Finding
+from fedaudit.report.words import ADVERSARIES, Adversary, Finding, ValueText, adversary
 from fedaudit.stats.wording import (
     NONE,
     confidence,
     count,
     fpr_of,
+    full_text,
     interval_text,
     number_text,
     rate,
@@ -261,3 +262,89 @@ def recipe(results: Results) -> Recipe | None:
         return None
     command = "fedaudit run audit.toml" + (f" --repeats {len(run.repeats)}" if len(run.repeats) > 1 else "")
     return Recipe(written(run.config), command if run.config else "", shown, list(run.versions.items()))
+
+
+# ------------------------------------------------------------------ every attack minus the primary one of its vantage
+
+
+SAME_RECORDS = (
+    "Each interval holds for the difference, because both attacks are judged on the same records; those of one vantage "
+    "and kind of models hold together. The primary attack was fixed before looking, whatever is quoted."
+)
+
+
+def beside(results: Results, name: str | None) -> Table | None:
+    metric = (name or "auc") + MINUS
+    rows = []
+    for entry in words.pooled(results):
+        found = entry.beside.get(metric)
+        if found is not None and found.value is not None:
+            who = adversary(entry.vantage).title
+            rows.append([entry.attack, f"{who}, {entry.model} models", full_text(metric, found), _verdict(found)])
+    measure = "picked out, in percentage points" if name else "AUC"
+    return (
+        Table(("attack", "seen by", f"minus the primary attack: {measure}", ""), rows, SAME_RECORDS) if rows else None
+    )
+
+
+def _verdict(found: Estimate) -> str:
+    if found.low is not None and found.low > 0:
+        return "stronger"
+    return "weaker" if found.high is not None and found.high < 0 else NONE
+
+
+# ------------------------------------------------------------------ every attack over repeated training runs
+
+
+OVER_RUNS = (
+    "Pooled over the parties. The interval of a mean includes how much training runs differ. It holds for its own row, "
+    "not for all rows at once."
+)
+
+
+@dataclass(frozen=True)
+class RepeatedMeasure:
+    """One measure of one attack. `main`: the measure that everything quotes, or the first that this attack has."""
+
+    attack: str
+    vantage: str
+    model: str
+    measure: str
+    mean: ValueText
+    smallest: str
+    largest: str
+    runs: str
+    main: bool
+
+
+def repeated(results: Results) -> Iterator[RepeatedMeasure]:
+    """Of each attack the TPR that is quoted, and AUC; where it has neither, everything it has."""
+    quoted = [name for name in (words.main_tpr(results), "auc") if name]
+    for entry in results.run.attacks_over_runs:
+        names = [name for name in quoted if name in entry.estimates] or list(entry.estimates)
+        blind = entry.attack == "blind"
+        for place, name in enumerate(names):
+            yield RepeatedMeasure(
+                entry.attack,
+                NONE if blind else entry.vantage,
+                NONE if blind else entry.model,
+                _measure(name),
+                ValueText.of(name, entry.estimates[name]),
+                number_text(name, entry.smallest.get(name)),
+                number_text(name, entry.largest.get(name)),
+                count(entry.runs),
+                place == 0,
+            )
+
+
+def every_attack(results: Results) -> Table | None:
+    head = ("attack", "vantage", "model", "measure", "mean over runs", "smallest", "largest", "runs")
+    shown = [
+        [r.attack, r.vantage, r.model, r.measure, str(r.mean), r.smallest, r.largest, r.runs] for r in repeated(results)
+    ]
+    return Table(head, shown, OVER_RUNS) if shown else None
+
+
+def _measure(name: str) -> str:
+    fpr = fpr_of(name)
+    return f"TPR at {rate(fpr)} FPR" if fpr else name.replace("auc", "AUC")

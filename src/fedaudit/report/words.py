@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.questions import metric, of, of_membership
-from fedaudit.report import withheld
 from fedaudit.report.values import Results
+from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
 from fedaudit.stats.wording import (
     NONE,
@@ -191,7 +191,7 @@ def _figure(headline: Headline, name: str) -> tuple[str, str]:
 
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
-    parts = withheld.sentences(results.run.withheld)
+    parts = withheld_updates(results.run.withheld)
     leaked = "what had leaked by then" + (", and what the withheld update would have" if parts else "")
     ending = results.run.ending
     if ending == "degraded":
@@ -375,3 +375,125 @@ def spread(results: Results) -> list[str]:
         over += f"; {mixed}" if mixed else ""
         lines.append(f"{len(found)} training runs, {headline.vantage}, {measure(name)}: {values}{over}")
     return [*lines, QUOTED.format(runs[0].seed)] if lines else []
+
+
+# ------------------------------------------------------------------ what a party that audits itself did not send
+
+
+def withheld_updates(withheld: Sequence[Withheld]) -> list[str]:
+    """One for each rule that stopped this party, and one for all updates that could not be audited."""
+    told = [_stopped(update) for update in withheld if update.because != "not audited"]
+    alone = sorted({update.round for update in withheld if update.because == "not audited"})
+    if alone:
+        told.append(f"This party withheld its {_updates(alone)}, which could not be audited; the warnings say why.")
+    return told
+
+
+def _stopped(update: Withheld) -> str:
+    since = f"This party has sent nothing from round {update.round} on"
+    if update.because == "limit undecidable":
+        return f"{since}: no attack can decide its limit {update.rule}. {_sentence(update.reason)}"
+    figures = "; ".join(_withheld_figure(name, found) for name, found in update.estimates.items())
+    return (
+        f"{since}: what was about to leave then crosses its limit {update.rule} (found by {update.attack}: {figures})."
+    )
+
+
+def _withheld_figure(name: str, found: Estimate) -> str:
+    fpr = fpr_of(name)
+    what = f"TPR {value_text(name, found)} at {rate(fpr)} FPR" if fpr else f"AUC {value_text(name, found)}"
+    proved = f", at least {number_text(name, found.guaranteed[0])} guaranteed" if found.guaranteed and fpr else ""
+    return f"{what}, {confidence(found)} interval {interval_text(name, found)}{proved}"
+
+
+def _updates(rounds: Sequence[int]) -> str:
+    """`update of round 3`, or `updates of rounds 1 to 4, 7 and 8`"""
+    runs: list[list[int]] = []
+    for number in rounds:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    told = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"update of round {told}" if len(rounds) == 1 else f"updates of rounds {told}"
+
+
+def _sentence(reason: str) -> str:
+    return reason[:1].upper() + reason[1:].rstrip(".") + "."
+
+
+# ------------------------------------------------------------------ the adversaries
+
+
+@dataclass(frozen=True)
+class Adversary:
+    title: str  # as a label
+    sees: str
+    knows: str
+    hidden: str
+    colour: str  # the class its marks carry in every chart
+
+
+CANDIDATE = "The candidate itself: the complete data and label of the record it asks about."
+PERSON = "Records of the person it asks about, as said above, with their labels."
+
+
+def _adversaries(candidate: str, lies: str) -> dict[str, Adversary]:
+    """`candidate`: what it has of the one it asks about. `lies`: what is hidden where parties are."""
+    return {
+        "client": Adversary(
+            "Any party",
+            "The global model of every round, weights included, exactly as the federation sends it to its members.",
+            f"{candidate} It also knows the model's architecture and can compute any output of the models it received.",
+            f"The other parties' own updates, their data, and {lies}.",
+            "s1",
+        ),
+        "server": Adversary(
+            "The server",
+            "Every party's own model in every round, as it arrives before averaging, and the global models as well.",
+            f"{candidate} It also knows which party sent which update, so whatever it finds is about that party.",
+            "The data themselves, and what happens inside a party between two rounds.",
+            "s2",
+        ),
+        "outsider": Adversary(
+            "An outsider",
+            "The outputs (scores for every class) of the final model only.",
+            candidate,
+            "The models of earlier rounds, any weights, any update, and who took part.",
+            "s3",
+        ),
+        "label-only-client": Adversary(
+            "A party that sees labels only",
+            "The predicted label, without scores, of every round's global model.",
+            f"{candidate} It also knows which of its own records were trained on. It learns from these, and is not "
+            "judged on them.",
+            "Scores, weights, the other parties' updates and data.",
+            "s4",
+        ),
+        "secagg-server": Adversary(
+            "The server under secure aggregation",
+            "The sum of the parties' updates in every round, with whatever noise was added before summing.",
+            f"{candidate} It also knows who took part in which round.",
+            f"Any single party's update, and so {lies}.",
+            "s5",
+        ),
+    }
+
+
+ADVERSARIES = _adversaries(CANDIDATE, "in which party a record lies")
+# Where it asks about people, it need not have any record that was trained on.
+OF_PEOPLE = _adversaries(PERSON, "in which party a person's records lie")
+
+
+def adversary(vantage: str, people: bool = False) -> Adversary:
+    known = (OF_PEOPLE if people else ADVERSARIES).get(vantage)
+    if known is not None:
+        return known
+    return Adversary(
+        f"Vantage “{vantage}”",
+        "As this audit's configuration defines it.",
+        PERSON if people else CANDIDATE,
+        "Everything its vantage does not grant.",
+        "s6",
+    )

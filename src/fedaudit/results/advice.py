@@ -8,6 +8,7 @@ from typing import Any
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.statement import Statement
+from fedaudit.results.compare import in_points
 from fedaudit.results.gate import Rule
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats.wording import number_text, span_text
@@ -213,11 +214,3 @@ def _accuracy(one: Confirmed) -> str:
 
 def _span(metric: str, found: Risk | Estimate) -> str:
     return f"{number_text(metric, found.value)} ({span_text(metric, found.low, found.high)})"
-
-
-def in_points(metric: str, difference: Estimate) -> str:
-    """A difference of shares in percentage points."""
-    known = [end for end in (difference.value, difference.low, difference.high) if end is not None]
-    scale, unit = (1.0, "") if metric == "auc" else (100.0, " points")
-    value, low, high = (f"{scale * end:+.3g}" for end in known)
-    return f"{value}{unit} ({low} to {high})"

@@ -26,7 +26,7 @@ from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
 from fedaudit.stats.roc import able
 from fedaudit.stats.strongest import allowed
-from fedaudit.stats.wording import fpr_of
+from fedaudit.stats.wording import fpr_of, is_share
 from fedaudit.trace.journal import unchecked
 from fedaudit.types import AuditResult, Estimate, Headline, ModelKind, Notice, notice
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
@@ -375,6 +375,14 @@ def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk:
     if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
         return []
     return list(blocks) if fpr is None else able(blocks, fpr)
+
+
+def in_points(metric: str, difference: Estimate | Difference) -> str:
+    """A difference of shares in percentage points, of AUCs as it is."""
+    scale, unit = (100.0, " points") if is_share(metric) else (1.0, "")
+    ends = (difference.value, difference.low, difference.high)
+    value, low, high = (f"{scale * end:+.3g}" for end in ends if end is not None)
+    return f"{value}{unit} ({low} to {high})"
 
 
 def accuracy_difference(first: Document, second: Document) -> Estimate | None:

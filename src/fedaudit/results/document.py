@@ -348,6 +348,6 @@ def with_sentences(document: Document) -> Document:
         name = main_tpr([headline.estimates for headline in document.headlines]) or ""
         graded = [replace(h, grade=h.grade or grade(h.tone, h.estimates.get(name))) for h in document.headlines]
         return replace(document, headlines=graded)
-    from fedaudit.audit.sentences import of_former_version
+    from fedaudit.words.headlines import of_former_version
 
     return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))

@@ -1,9 +1,9 @@
 """The panel of fair coins: what one run proved about epsilon, beside what the accountant says."""
 
 from fedaudit.questions.coins.claims import Held, flipped, held
-from fedaudit.report.adversaries import adversary
 from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
+from fedaudit.report.words import adversary
 from fedaudit.stats.wording import NONE, confidence, count
 
 HEAD = ("seen from", "attack", "models", "proved: epsilon at least", "most provable", "claimed", "coins", "confidence")

@@ -3,9 +3,9 @@
 import re
 
 from fedaudit.report import words
-from fedaudit.report.adversaries import adversary
 from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
+from fedaudit.report.words import adversary
 from fedaudit.stats.wording import count, full_text
 
 ACCURACY = re.compile(r"balanced-accuracy@(\d+)")

@@ -1,0 +1,340 @@
+"""The pages of a comparison, a study and an advice. Each is one HTML string with nothing to fetch; none needs torch."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedaudit.files import write_atomically
+from fedaudit.questions import metric
+from fedaudit.report import figures
+from fedaudit.report.charts import value_axis
+from fedaudit.report.figures import Point
+from fedaudit.report.html import page
+from fedaudit.report.shapes import Figure, Table
+from fedaudit.report.values import clean
+from fedaudit.report.words import adversary
+from fedaudit.results import study as results
+from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier
+from fedaudit.results.compare import ComparedRun, Comparison, Difference, Like, Span, in_points
+from fedaudit.results.document import REPORT
+from fedaudit.results.study import Configuration, Factor, Level, Outcome, outcomes
+from fedaudit.stats.wording import NONE, count, fpr_of, full_text, is_share, number_text, point_text, rate
+from fedaudit.types import Estimate
+
+# ------------------------------------------------------------------ a comparison: the runs, and like beside like
+
+RUNS = ("run", "verdict", "defences", "accuracy", "TPR at 1 % FPR", "by", "epsilon", "most it allows")
+STAR = "A star: no other run is better in both accuracy and risk. Intervals are conditional on one training run each."
+
+
+def comparison_page(found: Comparison) -> str:
+    """Names come from outside; the template engine escapes them."""
+    return page(
+        "comparison.html",
+        runs=found.rows,
+        overview=Table(RUNS, [_run_cells(row) for row in found.rows], STAR),
+        alike=[
+            (f"{like.attack}, {like.vantage}, {like.model} models", _beside(found, like))
+            for like in sorted(found.alike, key=lambda like: (like.vantage, like.attack, like.model))
+        ],
+        notes=found.notes,
+    )
+
+
+def _beside(found: Comparison, like: Like) -> Table:
+    rows = [(run, full_text(estimate.name, estimate), "") for run, estimate in like.risks.items()]
+    rows += [(f"{gap.first} minus {gap.second}", *_gap_cells(gap)) for gap in found.differences if concerns(gap, like)]
+    return Table(("run", metric(like.metric).title, ""), rows)
+
+
+def concerns(gap: Difference, like: Like) -> bool:
+    return (gap.vantage, gap.attack, gap.model, gap.metric) == (like.vantage, like.attack, like.model, like.metric)
+
+
+def _run_cells(row: ComparedRun) -> tuple[str, ...]:
+    most = NONE if row.allowed is None else f"{row.allowed:.3g} (TPR)"
+    epsilon = NONE if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
+    epsilon += f"; per person: {row.per_person.text}" if row.per_person else ""
+    star = "* " if row.best else ""
+    verdict = ", ".join(f"{who}: {grade}" for who, grade in row.grades.items())
+    return (star + row.run, verdict, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
+
+
+def _span(span: Span | None) -> str:
+    return span.text() if span else NONE
+
+
+def _gap_cells(gap: Difference) -> tuple[str, str]:
+    return in_points(gap.metric, gap), f"{safer(gap)}; {gap.shared:,} of {gap.records:,} records in common"
+
+
+def safer(gap: Difference) -> str:
+    return f"{gap.safer} is safer" if gap.safer else "it is not settled which is safer"
+
+
+# ------------------------------------------------------------------ a study
+
+
+Part = tuple[str, str, str, Sequence[Figure], Sequence[Table]]  # id, heading, lead, figures, tables
+
+
+def write_study(directory: Path) -> Path:
+    write_atomically(directory / REPORT, study_page(directory))
+    return directory / REPORT
+
+
+def study_page(directory: Path) -> str:
+    found = outcomes(directory)
+    parts = [_by_factor(results.factors(found, directory)), _configurations(found), _cells(found)]
+    done = sum(outcome.complete for outcome in found)
+    facts = [("cells", count(len(found))), ("complete", count(done))]
+    return page(
+        "study.html",
+        title="study of federations",
+        name=clean(directory.resolve().name),
+        facts=facts,
+        verdict="",
+        sentences=[],
+        parts=[part for part in parts if part],
+    )
+
+
+def level_text(value: Any) -> str:
+    """A value of the grid, short: defences by their names and numbers."""
+    if isinstance(value, list):
+        if not value:
+            return "none"
+        return " | ".join(level_text(item) for item in value)
+    if isinstance(value, dict):
+        told = [f"{key} {item}" for key, item in value.items() if key != "name"]
+        return clean(f"{value.get('name', '')} {', '.join(told)}".strip())
+    return clean(value if isinstance(value, str) else json.dumps(value))
+
+
+def measure(metric: str) -> str:
+    fpr = fpr_of(metric)
+    return f"picked out at {rate(fpr)} false accusations" if fpr else "AUC"
+
+
+def _by_factor(found: Sequence[Factor]) -> Part | None:
+    if not found:
+        return None
+    lead = (
+        "The risk at each value of a factor: the mean over the cells that have it, for the quoted attack of each "
+        "vantage. A difference is taken between cells that are equal in everything else, on the same records. The "
+        "table has them all, each minus the first value of its factor."
+    )
+    keys = dict.fromkeys(factor.key for factor in found)
+    drawn = [_factor(key, [factor for factor in found if factor.key == key]) for key in keys]
+    head = ("factor", "value", "minus", "seen by", "difference in risk", "pairs of cells")
+    rows = [
+        [clean(f.key), level_text(level.value), level_text(f.levels[0].value), adversary(f.vantage).title, *told]
+        for f in found
+        for level in f.levels[1:]
+        if (told := _level_difference(f.metric, level))[0] != NONE
+    ]
+    return "factors", "Risk by factor", lead, drawn, [Table(head, rows)] if rows else []
+
+
+def _factor(key: str, views: Sequence[Factor]) -> Figure:
+    metric, rows, cells = views[0].metric, [], []
+    legend = {}
+    for number, first in enumerate(views[0].levels):
+        label, points = level_text(first.value), []
+        for view in views:
+            who, level = adversary(view.vantage), view.levels[number]
+            legend[who.colour] = who.title
+            text = full_text(metric, level.risk)
+            tip = f"{label} · {who.title}: {text}, mean of {level.cells} cells"
+            e = level.risk
+            value, low, high = (e.value, e.low, e.high) if e else (None, None, None)
+            points.append(Point(label, who.colour, value, None, low, high, tip))
+            cells.append([label, who.title, text, count(level.cells), *_level_difference(metric, level)])
+        rows.append((label, points))
+    x = value_axis([point for _, points in rows for point in points], metric)
+    title = f"Risk by {clean(key)}"
+    svg = figures.intervals(title, "A dot with its interval per value.", rows, x, fpr_of(metric) or 0.5)
+    head = (clean(key), "seen by", measure(metric), "cells", "minus the first value, same records", "pairs")
+    caption = "Each interval is about the mean over cells, and includes how much these differ."
+    return Figure(svg, [*legend.items(), ("chance", "chance")], caption, Table(head, cells), title)
+
+
+def _level_difference(metric: str, level: Level) -> tuple[str, str]:
+    e = level.difference
+    if e is None or e.value is None or e.low is None or e.high is None:
+        return NONE, count(level.pairs)
+    scale, digits, unit = (1.0, 3, "") if metric == "auc" else (100.0, 1, " points")
+    value, low, high = (f"{scale * end:+.{digits}f}" for end in (e.value, e.low, e.high))
+    return f"{value}{unit} ({low} to {high})", count(level.pairs)
+
+
+def _configurations(found: Sequence[Outcome]) -> Part | None:
+    known = [one for one in results.frontier(found) if one.row.accuracy and one.row.risk]
+    if len(known) < 2:
+        return None
+    lead = (
+        "Up is more risk, right is a more useful model. A configuration on the frontier has no other that is better in "
+        "both. Which ones are on it is read off the values; their intervals may overlap."
+    )
+    if any(one.cells > 1 for one in known):
+        lead += (
+            " Cells that differ in their seeds alone are one configuration: it is shown by the means over them, whose "
+            "intervals include how much they differ."
+        )
+    return "frontier", "Usefulness against risk", lead, [scatter(known, results.metric_of(found))], []
+
+
+def scatter(known: Sequence[Configuration], metric: str) -> Figure:
+    """Accuracy across, risk upwards, a dot with its interval for each; the frontier has a colour of its own."""
+    points, cells = [], []
+    for one in known:
+        row, label = one.row, ", ".join(f"{k} {level_text(v)}" for k, v in one.overrides.items())
+        assert row.accuracy
+        assert row.risk
+        risk = row.risk.text(percent=is_share(metric))
+        tip = f"{label}: accuracy {row.accuracy.text()}, risk {risk} ({row.whose})"
+        points.append(_point(clean(label), row.best, row.accuracy, row.risk, tip))
+        told = [row.accuracy.text(), risk, clean(row.whose), count(one.cells)]
+        cells.append([clean(label), "yes" if row.best else "", *told])
+    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
+    fpr, ends = fpr_of(metric), [end for p in points for end in (p.y, p.low, p.high)]
+    what, chance = (f"picked out at {rate(fpr)} FPR", fpr) if fpr else ("AUC", 0.5)
+    include = (0.0, chance) if fpr else (chance,)
+    y = figures.linear_axis(ends, what, percent=is_share(metric), include=include, most=1.0)
+    svg = figures.scatter("Accuracy against risk", "One dot with its interval per configuration.", points, x, y, chance)
+    guess = f"chance ({number_text(metric, chance)})"
+    legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", guess)]
+    risk_is = f"risk: TPR at {rate(fpr)} FPR" if fpr else "risk: AUC"
+    head = ("configuration", "on the frontier", "accuracy", risk_is, "of", "cells")
+    caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see what it is."
+    return Figure(svg, legend, caption, Table(head, cells))
+
+
+def _point(label: str, best: bool, accuracy: Span, risk: Span, tip: str) -> Point:
+    return Point(label if best else "", "s1" if best else "s2", accuracy.value, risk.value, risk.low, risk.high, tip)
+
+
+def _cells(found: Sequence[Outcome]) -> Part:
+    keys = list(found[0].overrides) if found else []
+    head = ("cell", *map(clean, keys), "status")
+    rows = [[o.cell, *(level_text(o.overrides[key]) for key in keys), clean(o.status, 600)] for o in found]
+    lead = "Every cell is a run of its own, in cells/NAME; study.parquet holds all estimates of all of them."
+    return "cells", "The cells", lead, [], [Table(head, rows)]
+
+
+# ------------------------------------------------------------------ an advice
+
+
+LONG = 600
+
+
+def write_advice(advice: Advice, directory: Path) -> Path:
+    write_atomically(directory / PAGE, advice_page(advice, directory.resolve().name))
+    return directory / PAGE
+
+
+def advice_page(advice: Advice, name: str) -> str:
+    metric = advice.limit.partition("<")[0].partition("[")[0].strip()
+    parts = [
+        ("confirmed", "With another seed", CONFIRMED, [], [_confirmed(advice.confirmed, metric)]),
+        ("tried", "What was tried", TRIED, _frontier(advice, metric), [_tried(advice.tried, metric)]),
+    ]
+    cost = NONE if advice.cost is None else f"{advice.cost:.3g} audits of the federation as it is"
+    facts = [("limit", clean(advice.limit)), ("cost of the search", cost)]
+    verdict = "Advice" if advice.recommended else "No change was confirmed to meet the limit"
+    sentences = [clean(line, LONG) for line in advice.sentences]
+    return page(
+        "study.html", title="advice", name=clean(name), facts=facts, verdict=verdict, sentences=sentences, parts=parts
+    )
+
+
+CONFIRMED = (
+    "Trained again with another seed and attacked with everything, beside the unchanged federation with that seed. "
+    "These runs were not used for choosing; theirs are the intervals to quote."
+)
+TRIED = (
+    "All changes were trained for a quarter of the rounds. Those whose lower end was then above the limit were left; "
+    "at most half of all went on to the half, and at most half of those to the end. "
+    "These figures were used for choosing, so the best of them look a little better than they are."
+)
+
+
+def _confirmed(found: Sequence[Confirmed], metric: str) -> Table:
+    """A column for each change that was trained again."""
+    columns = [_told(one, metric) for one in found]
+    rows = [[what, *(column[what] for column in columns)] for what in (columns[0] if columns else ())]
+    return Table(("", *(clean(one.name) for one in found)), rows)
+
+
+def _told(one: Confirmed, metric: str) -> dict[str, str]:
+    why = f": {one.why_not}" if one.why_not else ""
+    return {
+        "verdict": "below the limit" if one.meets else clean(f"not confirmed{why}", LONG),
+        "largest risk": _whose(one.risk, metric),
+        "the same attack without the change": _risk(one.risk_before, metric),
+        "difference in risk": _signed(metric, one.risk_difference),
+        "largest risk without the change": _whose(one.largest_before, metric),
+        "most by any attack": _whose(one.strongest, metric),
+        "accuracy": full_text("accuracy", one.accuracy),
+        "accuracy without the change": full_text("accuracy", one.accuracy_before),
+        "difference in accuracy": _signed("accuracy", one.accuracy_difference),
+    }
+
+
+def _signed(metric: str, e: Estimate | None) -> str:
+    return NONE if e is None or e.value is None or e.low is None else in_points(metric, e)
+
+
+def _whose(risk: Risk | None, metric: str) -> str:
+    return NONE if risk is None else clean(f"{_risk(risk, metric)}, {risk.whose}", LONG)
+
+
+def _risk(risk: Risk | None, metric: str) -> str:
+    return NONE if risk is None else point_text(metric, risk.value, risk.low, risk.high)
+
+
+def _tried(found: Sequence[Tried], metric: str) -> Table:
+    head = ("change", "rounds", "risk so far", "by", "accuracy so far", "what became of it")
+    rows = [
+        [
+            clean(one.name),
+            f"{one.rounds} of {one.of}",
+            _risk(one.risk, metric),
+            clean(one.risk.whose) if one.risk else NONE,
+            full_text("accuracy", one.accuracy),
+            clean(one.status, LONG),
+        ]
+        for one in found
+    ]
+    return Table(head, rows)
+
+
+def _frontier(advice: Advice, metric: str) -> list[Figure]:
+    """Accuracy against risk of everything that was trained, each as far as it came."""
+    known = [(one, one.risk, one.accuracy) for one in advice.tried if one.risk and one.accuracy]
+    points, rows, best = [], [], frontier(advice.tried)
+    for one, risk, accuracy in known:
+        ended = one.rounds == one.of
+        colour = "s1" if one.name in best else "s2" if ended else "s3"
+        tip = f"{one.name}, {one.rounds} rounds: accuracy {full_text('accuracy', accuracy)}, risk {_risk(risk, metric)}"
+        label = clean(one.name) if ended else ""
+        points.append(Point(label, colour, accuracy.value, risk.value, risk.low, risk.high, clean(tip)))
+        shown = (full_text("accuracy", accuracy), _risk(risk, metric), "yes" if one.name in best else "")
+        rows.append([clean(one.name), f"{one.rounds} of {one.of}", *shown])
+    if len(points) < 2:
+        return []
+    percent = fpr_of(metric) is not None
+    chance = fpr_of(metric) or 0.5
+    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
+    ends = [end for p in points for end in (p.y, p.low, p.high)]
+    y = figures.linear_axis(ends, clean(metric), percent=percent, include=(chance,), most=1.0)
+    svg = figures.scatter("Accuracy against risk", "One dot with its interval per change.", points, x, y, chance)
+    colours = [("s1", "on the frontier"), ("s2", "another is better in both"), ("s3", "left before its end")]
+    caption = (
+        "Lower right is better. The frontier is drawn among changes that were trained to their end, by their values; "
+        "intervals may overlap. Point at an unlabelled dot to see its name."
+    )
+    legend = [*colours, ("chance", "chance")]
+    table = Table(("change", "rounds", "accuracy", "risk", "on the frontier"), rows)
+    return [Figure(svg, legend, caption, table)]
