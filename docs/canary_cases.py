@@ -15,8 +15,8 @@ from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.questions.canary.parties import Canaries, Design
 from fedaudit.questions.canary.watch import CRAFTED
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats.canary import one_shot_bound, one_shot_epsilon, probes_needed
 from fedaudit.stats.gaussian import gaussian_mu
 from fedaudit.types import Audit, Floats

@@ -22,8 +22,8 @@ from fedaudit.audit.quoted import headlines
 from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.privacy.accounting import stated
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import clopper_pearson
 
 RECORDS, ROUNDS, EPSILON = 2_000, 3, 8.0

@@ -21,8 +21,8 @@ from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.vantage import look
 from fedaudit.audit.settings import reference_half
 from fedaudit.config.schema import parse
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import Block, auc, random_half, tpr_at_fpr, tpr_difference
 from fedaudit.types import Bools, Estimate, Floats, Role, Vantage
 

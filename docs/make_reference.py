@@ -18,8 +18,8 @@ from fedaudit.adversary.vantage import look
 from fedaudit.audit.collect import Sight
 from fedaudit.config.schema import parse
 from fedaudit.files import write_atomically
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import Block, tpr_at_fpr
 from fedaudit.types import Estimate, Role, Vantage
 

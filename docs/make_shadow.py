@@ -18,8 +18,8 @@ import numpy as np
 from torch import nn
 
 from fedaudit.config.schema import parse
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Audit
 from fedaudit.words import all_words
 

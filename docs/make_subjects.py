@@ -28,8 +28,8 @@ from fedaudit.audit import Auditor
 from fedaudit.config.schema import parse
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.results.scores import Scores, blocks_of
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import auc_difference, over_runs
 from fedaudit.types import Audit, Estimate, Plan, Round
 

@@ -25,8 +25,8 @@ from fedaudit.adversary.attacks.tear import best_threshold, boosted
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.files import write_atomically
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import Block, accuracy_difference, auc, auc_difference, decisions, hash_order, over_runs, tpr_at_fpr
 from fedaudit.types import Candidates, Estimate, Game, Role, Round, Truth
 

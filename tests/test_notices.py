@@ -23,10 +23,9 @@ from fedaudit.report.words import ValueText
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Failure
 from fedaudit.results.gate import _hidden, parse_rules
-from fedaudit.session import label_only
-from fedaudit.session.engines import rounds
+from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.replay import recorded_notices, replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.session.session import TOLD, Session, some
 from fedaudit.stats.wording import since_round
 from fedaudit.types import Curve, as_notices, former, gap, notice, once, warning
@@ -270,7 +269,7 @@ def test_the_time_of_a_search_is_told_and_not_repeated_whatever_its_words(tmp_pa
     run(Config.model_validate(plain), tmp_path / "run", silent, tell=lines.append, engine=two)
     assert lines == ["other words"]
     again = replay(tmp_path / "run", [], tmp_path / "again", silent)  # which measures the stored models again
-    assert [one.code for one in again.told].count(label_only.TIME) == 1
+    assert [one.code for one in again.told].count(SEARCH_TIME) == 1
 
 
 def test_what_took_too_long_is_known_by_its_code() -> None:
@@ -343,10 +342,10 @@ def test_a_fault_is_a_gap_whatever_its_words() -> None:
 def test_an_error_that_was_told_is_known_again_whatever_its_words() -> None:
     pytest.importorskip("flwr")
     from fedaudit.errors import FedauditError
-    from fedaudit.integrations.flower import unaudited
+    from fedaudit.integrations.flower.server import is_about, tell_unaudited
 
     error = FedauditError("party-game", "the game is about 2 parties", "Give one.")
-    told = unaudited.say(3, error)
-    assert unaudited.is_about(told, error)
-    assert not unaudited.is_about(told, FedauditError("party-game", "the game is about 3 parties", "Give one."))
-    assert not unaudited.is_about(gap("line", text="the game is about 2 parties"), error)
+    told = tell_unaudited(3, error)
+    assert is_about(told, error)
+    assert not is_about(told, FedauditError("party-game", "the game is about 3 parties", "Give one."))
+    assert not is_about(gap("line", text="the game is about 2 parties"), error)

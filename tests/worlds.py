@@ -14,8 +14,8 @@ from fedaudit.adversary.attacks import every, made
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.session.workers import Kind, News, Work, reason
 from fedaudit.stats import random_half
 from fedaudit.types import Audit, Candidates, Game, Role, Truth

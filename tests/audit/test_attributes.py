@@ -15,8 +15,8 @@ from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, 
 from fedaudit.questions.attribute.prepare import one_hot
 from fedaudit.report.html import render
 from fedaudit.results import document as results
-from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare
+from fedaudit.session.recording import About
 from fedaudit.types import Audit, Estimate, Records
 from fedaudit.words import all_words, words
 from tests.worlds import config, null_world, watch

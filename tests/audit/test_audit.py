@@ -14,8 +14,8 @@ from fedaudit.config.schema import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import Block, auc
 from fedaudit.types import Audit, AuditResult, Estimate, Round, Trained, Vantage
 from fedaudit.words import all_words, words

@@ -19,10 +19,9 @@ from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render
 from fedaudit.results.document import load
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.types import Audit, AuditResult, Estimate
 from fedaudit.words import all_words
 from tests.worlds import plays, silent

@@ -15,10 +15,9 @@ from fedaudit.questions.coins.claims import refuted
 from fedaudit.questions.coins.judge import NAME, _played
 from fedaudit.results.document import load
 from fedaudit.results.scores import estimate
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.stats import one_run_epsilon
 from fedaudit.types import Game, Role, Truth, notice
 from tests.audit.test_subjects import people

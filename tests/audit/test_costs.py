@@ -15,8 +15,8 @@ from fedaudit.config.schema import Config
 from fedaudit.federation.simulate import federate
 from fedaudit.questions.canary.parties import Canaries
 from fedaudit.session import isolation
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import APART, UNDIVIDED, AuditResult, Measured, Round
 from tests.audit.test_canaries import asking as crafted
 from tests.audit.test_states import thawed

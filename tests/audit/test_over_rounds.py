@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import choose
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import Block, auc, auc_difference, band_confidences, tpr_at_fpr
 from fedaudit.stats.bands import Band
 from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence

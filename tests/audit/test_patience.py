@@ -11,7 +11,7 @@ from fedaudit.adversary.signals import Family, searching
 from fedaudit.audit import patience
 from fedaudit.audit.collect import Attempt
 from fedaudit.audit.patience import TooLongError, limit
-from fedaudit.session import label_only
+from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import prepare
 from fedaudit.words import words
 from tests.adversary.signals.nets import rounds_of_training, seen
@@ -62,7 +62,7 @@ def test_the_limit_follows_from_the_time_that_was_told() -> None:
     assert limit() == limit(60) == 3600
     assert limit(10_000) == 20_000
     prepared = prepare(asking(["tear"]))
-    (told,) = [one for one in prepared.settings.notices if one.code == label_only.TIME]
+    (told,) = [one for one in prepared.settings.notices if one.code == SEARCH_TIME]
     assert told.data["given_up"] == limit(prepared.settings.search.seconds) == 3600
     assert "given up after 60 minutes" in words(told)
     assert prepared.settings.search.seconds > 0

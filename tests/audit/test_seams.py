@@ -20,8 +20,8 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import NotGrantedError
 from fedaudit.federation import START
 from fedaudit.federation.simulate import federate
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import (
     Bools,
     Candidates,

@@ -14,11 +14,10 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate
 from fedaudit.session import isolation
-from fedaudit.session.adversaries import SERIES
-from fedaudit.session.engines import rounds
+from fedaudit.session.assemble import SERIES
 from fedaudit.session.isolation import Isolation
 from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.types import Audit, Moment, Role
 from fedaudit.words import all_words
 from tests.worlds import config, null_world, silent, watch

@@ -13,9 +13,9 @@ from fedaudit.adversary.attacks import every
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
-from fedaudit.session.adversaries import SERIES
-from fedaudit.session.engines import rounds
+from fedaudit.session.assemble import SERIES
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Audit, Floats
 from tests.audit.test_attributes import world
 from tests.audit.test_people import people

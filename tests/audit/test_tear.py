@@ -20,9 +20,8 @@ from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results.exposure import most_exposed
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.types import Audit, AuditResult, Game, Records, Role, Truth
 from tests.worlds import config, null_world, silent, watch
 

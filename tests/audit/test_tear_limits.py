@@ -12,8 +12,8 @@ from fedaudit.adversary.attacks.base import Evidence, Own
 from fedaudit.adversary.attacks.tear import Boundary, Tear
 from fedaudit.adversary.signals.searching import DISTANCE, QUERIES, RIGHT
 from fedaudit.adversary.vantage import view
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Moment, Vantage
 from tests.audit.test_tear import LABEL_ONLY, asking, pooled
 

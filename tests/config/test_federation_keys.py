@@ -8,8 +8,8 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Moment, Records
 from fedaudit.words import all_words
 from tests.worlds import config, watch

@@ -11,10 +11,9 @@ from fedaudit.privacy.accounting import promise_from, stated
 from fedaudit.privacy.statement import Process
 from fedaudit.report.html import write
 from fedaudit.results.document import Document
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from tests.worlds import silent
 
 

@@ -8,8 +8,8 @@ from fedaudit.config.schema import parse
 from fedaudit.defences import Guarded
 from fedaudit.defences.memguard import MemGuard
 from fedaudit.federation.simulate import Trainer
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Round
 from fedaudit.words import all_words
 

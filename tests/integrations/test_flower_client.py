@@ -370,7 +370,7 @@ def test_F2_a_full_disk_costs_the_files_only(tmp_path: Path) -> None:
 
 
 def test_B6_arrays_without_names_are_taken_in_order() -> None:
-    from fedaudit.integrations.states import matched
+    from fedaudit.integrations.plain import matched
 
     like: dict[str, np.ndarray] = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32), "n": np.array(1)}
     given: dict[str, np.ndarray] = {"0": np.ones((2, 3), np.float16), "1": np.ones(3), "2": np.array(7)}

@@ -19,9 +19,8 @@ from fedaudit.errors import FedauditError
 from fedaudit.federation import START
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
-from fedaudit.session.engines import engine_named, rounds
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.run import run
+from fedaudit.session.run import engine_named, rounds, run
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment, Plan, Round, State, Vantage
 from fedaudit.words import all_words

@@ -22,8 +22,8 @@ from fedaudit.integrations.flower import record_sum
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.options import checked, make_auditor, open_session
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Plan
 from fedaudit.words import all_words

@@ -73,7 +73,7 @@ def test_the_audit_equals_one_of_the_same_rounds(tmp_path: Path) -> None:
     """The obvious twin: the same states as Rounds through the Auditor, by hand."""
     from fedaudit.data.set_aside import joined
     from fedaudit.integrations.options import checked, make_auditor
-    from fedaudit.integrations.states import numpy_state
+    from fedaudit.integrations.plain import numpy_state
 
     model, by_hand = seeded(), make_auditor(seeded(), joined(*games()), checked(2))
     with record(model, games(), out=tmp_path, rounds=2) as audit:

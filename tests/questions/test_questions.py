@@ -13,8 +13,8 @@ from fedaudit.audit.settings import of_membership
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Metric, OfRounds, Verdict, metric
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import proportion
 from fedaudit.stats.wording import full_text, number_text, span_text
 from fedaudit.types import Grant, Round, Vantage

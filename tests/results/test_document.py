@@ -22,8 +22,8 @@ from fedaudit.results.document import SCHEMA_FILE, DataInfo, Document, Exposed, 
 from fedaudit.results.schema import UnreadableError, as_text, plain, read
 from fedaudit.results.scores import Scored
 from fedaudit.results.study import ListedCell, StudyFile
-from fedaudit.session.about import About
 from fedaudit.session.prepare import prepare
+from fedaudit.session.recording import About
 from fedaudit.session.run import run
 from fedaudit.types import Cost, Curve, Estimate
 from fedaudit.types.stored import if_known

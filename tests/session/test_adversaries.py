@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.session.adversaries import chosen
+from fedaudit.session.assemble import chosen
 from fedaudit.session.prepare import prepare
 from fedaudit.words import all_words
 from tests.worlds import config, watch

@@ -17,11 +17,24 @@ from fedaudit.results import advice as results
 from fedaudit.results.advice import Risk
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
-from fedaudit.session import trials
-from fedaudit.session.advise import Contender, _looked_at, advise, compared, halved
-from fedaudit.session.candidates import NO_CHANGE, Change, changed, changes
+from fedaudit.session import advise as searching
+from fedaudit.session.advise import (
+    NO_CHANGE,
+    TRIALS,
+    Bench,
+    Change,
+    Contender,
+    Trial,
+    _looked_at,
+    advise,
+    changed,
+    changes,
+    compared,
+    halved,
+    seconds,
+    train_until,
+)
 from fedaudit.session.run import run
-from fedaudit.session.trials import TRIALS, Bench, Trial, seconds, train_until
 from fedaudit.session.workers import News
 from fedaudit.toml import written
 from fedaudit.trace.store import Store
@@ -282,7 +295,7 @@ def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
-    monkeypatch.setattr(trials, "work", in_turn)
+    monkeypatch.setattr(searching, "work", in_turn)
     given, said = leaking(tmp_path), list[str]()
     bench = Bench(tmp_path, 1, lambda: None, said.append)
     limit = parse_limit("auc < 0.6")

@@ -13,7 +13,7 @@ from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import PartyAudit, record_strategy
-from fedaudit.session import label_only
+from fedaudit.session import assemble
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
@@ -55,7 +55,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
         found.append((game, settings))
 
     monkeypatch.setattr(Auditor, "__init__", begun)
-    monkeypatch.setattr(label_only, "speed", lambda *_: 1e4)
+    monkeypatch.setattr(assemble, "speed", lambda *_: 1e4)
     return found
 
 

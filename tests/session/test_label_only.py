@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.session import label_only
+from fedaudit.session.assemble import speed
 from fedaudit.session.prepare import prepare
 from tests.audit.test_tear import asking
 
@@ -52,5 +52,5 @@ def test_the_speed_is_that_of_the_search_which_loads_the_model_once(monkeypatch:
 
     monkeypatch.setattr(prepared.task, "asking", counted)
     monkeypatch.setattr(prepared.task, "outputs", None)
-    assert np.isfinite(label_only.speed(prepared.task, prepared.game, 0))
+    assert np.isfinite(speed(prepared.task, prepared.game, 0))
     assert loaded == [1]

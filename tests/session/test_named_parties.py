@@ -15,10 +15,9 @@ from fedaudit.report.values import redacted
 from fedaudit.results import document as results
 from fedaudit.results.gate import judge, parse_rules
 from fedaudit.session import run as session_run
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from fedaudit.trace.store import RUN
 from tests.data.test_ids import visits, written
 from tests.worlds import silent

@@ -11,10 +11,9 @@ from fedaudit.config.schema import Config
 from fedaudit.defences import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import Document
-from fedaudit.session import label_only
-from fedaudit.session.engines import rounds
+from fedaudit.session import assemble
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from tests.audit.test_tear import asking
 from tests.worlds import silent
 
@@ -62,7 +61,7 @@ def test_a_search_of_stored_models_is_told_and_given_as_much_time_as_a_live_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained(tmp_path / "run", ["gap", "boundary"])
-    monkeypatch.setattr(label_only, "speed", lambda *_: 0.5)
+    monkeypatch.setattr(assemble, "speed", lambda *_: 0.5)
     given: list[float] = []
     made = Auditor.__init__
 

@@ -21,7 +21,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.study import CELLS, TABLE, Outcome, load_file, outcomes
 from fedaudit.session import study as studies
-from fedaudit.session.prepare import Prepared
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import run
 from fedaudit.session.study import Piece, audit_piece, run_study
 from fedaudit.trace import journal
@@ -330,14 +330,14 @@ def test_the_pieces_of_a_group_fail_one_by_one(tmp_path: Path) -> None:
 
 def test_a_cell_of_a_group_ends_as_any_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be done for it is in its results, whether it was trained alone or with others."""
-    study, prepared = load_study(write(tmp_path)), studies._prepared
+    study, prepared = load_study(write(tmp_path)), prepare
 
     def lacking(config: Config) -> Prepared:
         made = prepared(config)
         made.gaps.append(gap("line", text=f"seed {config.federation.seed} lacks something"))
         return made
 
-    monkeypatch.setattr(studies, "_prepared", lacking)
+    monkeypatch.setattr(studies, "prepare", lacking)
     audit_piece(Piece([(cell.name, cell.config) for cell in study.cells], tmp_path), lambda *_: None)
     for cell in study.cells:
         found = results.load(tmp_path / CELLS / cell.name)

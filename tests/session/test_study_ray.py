@@ -14,8 +14,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.results.document import RESULTS, load
 from fedaudit.results.study import CELLS
 from fedaudit.session.run import run
-from fedaudit.session.study import run_study
-from fedaudit.session.study_ray import KEPT, keep
+from fedaudit.session.study import KEPT, keep, run_study
 from fedaudit.trace.journal import unchecked
 from tests.session.test_study import BASE, audited, table, write
 from tests.worlds import silent

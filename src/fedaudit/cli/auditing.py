@@ -121,8 +121,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     from functools import partial
 
     from fedaudit.results.document import save
-    from fedaudit.session.engines import engine_named
-    from fedaudit.session.run import run
+    from fedaudit.session.run import engine_named, run
     from fedaudit.types import gap
 
     trains = engine_named(engine)

@@ -91,8 +91,8 @@ def advise(
     from fedaudit.files import refuse_foreign, writing
     from fedaudit.results.advice import ADVICE
     from fedaudit.results.gate import parse_limit
+    from fedaudit.session.advise import TRIALS
     from fedaudit.session.advise import advise as search
-    from fedaudit.session.trials import TRIALS
 
     wanted = parse_limit(limit)
     loaded = load_config(config, set_ or ())

@@ -26,7 +26,7 @@ from fedaudit.data.game_file import load_game
 from fedaudit.data.records import classes_of
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.integrations.options import open_session, refuse_ours
-from fedaudit.integrations.states import matched, numpy_state
+from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.learn.models.own import forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document

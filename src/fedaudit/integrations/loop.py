@@ -9,19 +9,24 @@
 When the block ends, results.json, scores.parquet and report.html are in `out`.
 """
 
+import random
+import signal
+import threading
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
 
+import numpy as np
+import torch
 from torch import nn
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.apart import apart
-from fedaudit.integrations.in_python import in_python
-from fedaudit.integrations.options import AuditOptions, Model, audited, not_audited
-from fedaudit.integrations.states import matched, numpy_state
+from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
+from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
 from fedaudit.session.session import Session
@@ -127,3 +132,73 @@ class Recording:
 
 def _state(model: nn.Module | Mapping[str, Any]) -> Mapping[str, Any]:
     return model.state_dict() if isinstance(model, nn.Module) else model
+
+
+# ------------------------------------------------------------------ leaving everything as it was found
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """An audit beside somebody's training, in the same process, leaves everything as it found it.
+
+    - Random numbers (Python's, numpy's, torch's) go on as if nothing had been drawn, and torch has as many threads.
+    - Warnings, floating-point settings and modes of torch are the audit's own: a training that turns warnings into
+      errors, or calls the audit where gradients are switched off, neither breaks it nor hears of it.
+    - Signals belong to the training. Its handlers are called, and what they raise leaves the block, even if somebody in
+      the audit caught it.
+    """
+    with _randomness(), _signals(), _modes():
+        yield
+
+
+@contextmanager
+def _randomness() -> Iterator[None]:
+    plain, tensors, threads = random.getstate(), torch.get_rng_state(), torch.get_num_threads()
+    arrays = np.random.get_state()  # noqa: NPY002 (the training's generator, not ours)
+    try:
+        yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(arrays)  # noqa: NPY002
+        torch.set_rng_state(tensors)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _modes() -> Iterator[None]:
+    usual = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+    with warnings.catch_warnings(), usual, torch.inference_mode(False), torch.enable_grad():
+        warnings.simplefilter("ignore")
+        with torch.autocast("cpu", enabled=False):
+            yield
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    raised: list[BaseException] = []
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = {number: _noted(handler, raised) for number, handler in former.items() if callable(handler)}
+    for number, handler in heard.items():
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, former[number])
+    if raised:  # somebody caught it on its way out
+        raise raised[0]
+
+
+def _noted(handler: Callable[[int, FrameType | None], Any], raised: list[BaseException]) -> Callable[..., None]:
+    def noting(number: int, frame: FrameType | None) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return noting

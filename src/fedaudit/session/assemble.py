@@ -2,7 +2,7 @@
 
 A `Request` holds what is asked for, and what is known of the training. The steps and their order are the same for all:
 
-1. The attacks are chosen (`session.adversaries.choose`).
+1. The attacks are chosen (`choose`).
 2. All that is asked for and known becomes settings (`Request.settings`).
 3. What no vantage can feed is refused, or left out (`Request.checked`). That needs no model.
 4. What the model cannot give is refused, or left out, and what the audit must know of the model is added (`settled`).
@@ -11,6 +11,7 @@ A `Request` holds what is asked for, and what is known of the training. The step
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,32 +19,36 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
+from fedaudit.adversary import attacks
+from fedaudit.adversary.attacks.attribute import ATTRIBUTE, AttributeGuess
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.matched import MatchedFilter
+from fedaudit.adversary.attacks.tear import FEWEST as FEWEST_OWN
+from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
-from fedaudit.adversary.signals.searching import SearchOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
-from fedaudit.audit.settings import calibrating, reference_half
+from fedaudit.audit.observer import Asked
+from fedaudit.audit.settings import calibrating, own_records, reference_half
+from fedaudit.audit.shadows import PLACES, Shadow
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import MatchedSection
-from fedaudit.config.schema import Config, explain
+from fedaudit.config.schema import AuditSection, Config, explain
 from fedaudit.config.section import Section
 from fedaudit.config.tear import TearSection
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
-from fedaudit.session import label_only
-from fedaudit.session.adversaries import choose, looking
+from fedaudit.questions import asked_by, every
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Notice, Records, Role, State, Task, Vantage, as_notices, notice, once
+from fedaudit.types import Game, Ints, Notice, Records, Role, State, Task, Vantage, as_notices, notice, once
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
-    from fedaudit.audit.shadows import Shadow
     from fedaudit.defences.slots import Defence
 
 
@@ -171,7 +176,7 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     if request.ours is None:  # nobody has looked at this model before
         task.check(initial, game.candidates.rows)
     settings = settings.suited_to(task, initial, game.candidates.rows, request.named)
-    told, seconds = label_only.told(settings, task, game)
+    told, seconds = told_of_searches(settings, task, game)
     told += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
         told += as_notices(request.defence.notices if request.defence else ())
@@ -315,3 +320,195 @@ def filter_share(task: Task, layer: str | None) -> float:
     weights = filtered_weights(task, layer)
     module = getattr(task, "architecture", None)
     return weights / sum(p.numel() for p in module.parameters()) if module is not None and weights else 1.0
+
+
+# ------------------------------------------------------------------ which attacks are asked for
+
+
+SERIES = ("gradient-series", "logit-series", "cs-mia")  # what an adversary with a shadow model does unless told
+
+
+def choose(audit: AuditSection, names: Sequence[str] | None) -> list[BaseAttack]:
+    """The named attacks (None: the default ones), with the options that [audit] gives them. Attacks on people are
+    refused in a game about records, and the other way round."""
+    guessing = ATTRIBUTE in (names or ())
+    if guessing and audit.attribute is None:
+        raise FedauditError(
+            "no-attribute",
+            "the attack 'attribute' guesses a hidden attribute, but the configuration names none",
+            'Set [audit.attribute] name, and audit.adversary to "agg-sh" or "do-sh".',
+        )
+    no_attacks = {ATTRIBUTE, *asked_by()}
+    others = None if names is None else [_asked(audit, name) for name in names if name not in no_attacks]
+    found = attacks.choose(others, audit)
+    check_unit(audit, found)
+    return [*found, AttributeGuess()] if guessing else found
+
+
+def _asked(audit: AuditSection, name: str) -> str:
+    """An attack as the configuration names it: the user's own as "package.module:name". A trace has just the names."""
+    own = [asked for asked in audit.attacks or () if ":" in asked and asked != name]
+    return next((asked for asked in own if attacks.made(asked).name == name), name)
+
+
+def looking(audit: AuditSection, names: Sequence[str] | None) -> dict[str, Asked]:
+    """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
+    found: dict[str, Asked] = {}
+    for question in every().values():
+        by_name = [name for name in names or () if name in question.asked_by]
+        given = (audit.questions or {}).get(question.name)
+        if by_name or given is not None:
+            asked = question.ask(by_name, given or {})
+            found |= {} if asked is None else {question.name: asked}
+    return found
+
+
+def chosen(config: Config, recorded: Sequence[str] = ()) -> list[BaseAttack]:
+    """The attacks asked for. An adversary brings attacks of its own, and series attacks need an adversary; all others
+    are kept beside them."""
+    audit = config.audit
+    asked = choose(audit, audit.attacks if audit.attacks is not None else list(recorded) or None)
+    check(audit, asked)
+    if audit.adversary is None:
+        return asked
+    series = [attack for attack in asked if "shadow" in attack.fitted_on and not isinstance(attack, AttributeGuess)]
+    others = [attack for attack in asked if "shadow" not in attack.fitted_on]
+    if not series and not (audit.attacks and audit.attribute):
+        series = attacks.choose(SERIES, audit)
+    return [*others, *series, *([AttributeGuess()] if audit.attribute else [])]
+
+
+def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
+    """Refuses attacks on records in a game about people, and the other way round."""
+    people = audit.unit == "subject"
+    for attack in asked:
+        if (attack.question == "subject") == people:
+            continue
+        if people:
+            suited = ", ".join(attacks.every("subject"))
+            todo = f'Use {suited}; or set audit.unit = "record".'
+            raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
+        todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
+        raise FedauditError("attack-unit", f"{attack.name} asks about people, and this game about records", todo)
+    if people and (audit.adversary or audit.attribute):
+        what = "audit.adversary and [audit.attribute] are about records, and this game is about people"
+        raise FedauditError("attack-unit", what, 'Remove them, or set audit.unit = "record".')
+
+
+def check(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
+    """Refuses attacks without the adversary they need, and an adversary without its vantage."""
+    if audit.attribute and audit.adversary not in ("agg-sh", "do-sh"):
+        raise FedauditError(
+            "no-adversary",
+            "guessing an attribute needs a semi-honest adversary with a shadow model, but none is set",
+            'Set audit.adversary to "agg-sh" or "do-sh".',
+        )
+    if audit.adversary is None:
+        if learning := [attack.name for attack in asked if "shadow" in attack.fitted_on]:
+            raise FedauditError(
+                "no-adversary",
+                f"{learning[0]} needs an adversary with a shadow model, but none is set",
+                'Set audit.adversary to "agg-sh", "agg-mal" or "do-sh".',
+            )
+        return
+    vantage, _ = PLACES[audit.adversary]
+    if vantage not in audit.vantages:
+        raise FedauditError(
+            "adversary-vantage",
+            f"the adversary {audit.adversary!r} needs the vantage {vantage.value!r}",
+            f"Add {vantage.value!r} to audit.vantages.",
+        )
+
+
+# ------------------------------------------------------------------ an adversary who asks for labels
+
+
+TRIAL, SEARCHED, BUDGET = 1024, 64, 150  # records that are asked about and searched, to see how long it takes
+SEARCH_TIME = "search-time"  # the code of the notice that says how long it takes
+
+
+def told_of_searches(settings: Settings, task: Task, game: Game) -> tuple[list[Notice], dict[str, float]]:
+    """Refuses a first party with too few records of its own, and options under which it would find nothing. Says how
+    long the search will take, and what a distance means where inputs are binary. Returns these notices, and the seconds
+    of each search, by variant."""
+    everyone = np.arange(len(game.candidates))
+    for attack in settings.attacks:
+        if "own" in attack.fitted_on:
+            own = own_records(game, everyone, attack.own or settings.search.own)
+            check_own(attack.name, int((own & game.truth.mask(Role.MEMBER)).sum()), game)
+    if not variants(settings.signals, (DISTANCE, DEEPFOOL)):
+        return [], {}
+    searches = {variant: settings.search_of(variant) for variant in variants(settings.signals, [DISTANCE])}
+    for variant, options in searches.items():
+        distance = f"{DISTANCE}{variant}"
+        every_round = any(distance in attack.signals and not attack.deferred for attack in settings.attacks)
+        check_queries(options, settings.rounds if every_round else 1, task.classes)
+        check_bounds(options.bounds, game)
+    per_second = speed(task, game, settings.seed) if searches else 0.0
+    notices, seconds = list[Notice](), dict[str, float]()
+    for variant, options in searches.items():
+        asked = own_records(game, everyone, options.own) | ~game.of_first()
+        records = int(asked[game.candidates.owner].sum())
+        seconds[variant] = records * options.queries / per_second
+        known = {"records": records, "queries": options.queries, "per_second": per_second}
+        notices.append(notice(SEARCH_TIME, **known, given_up=patience.limit(seconds[variant])))
+    kind = inputs_are(game.candidates.rows.x)
+    return [*notices, *([] if kind == "continuous" else [notice("inputs-binary", kind=kind)])], seconds
+
+
+def check_own(name: str, members: int, game: Game) -> None:
+    if members < FEWEST_OWN:
+        raise FedauditError(
+            "few-own",
+            f"{name} learns from the first party's own records, and {game.first!r} has {members} members with as "
+            f"many non-members; {FEWEST_OWN} of each are needed",
+            "Share the records among fewer parties, raise federation.members, or raise audit.tear.own.",
+        )
+
+
+def check_queries(options: SearchOptions, rounds: int, classes: int) -> None:
+    """Refuses a budget that leaves a boundary without a single label in a round."""
+    many = width(options.targets, classes)
+    needed = classes if options.targets == "all" else 2 * many - 1 if many > 1 else 2
+    if options.queries // rounds < needed:
+        raise FedauditError(
+            "few-queries",
+            f"audit.tear.queries = {options.queries} leaves {options.queries // rounds} labels for a record in each of "
+            f"{rounds} rounds, and a search with audit.tear.targets = {options.targets!r} needs {needed}",
+            f"Set audit.tear.queries to at least {rounds * needed}, better to ten times that.",
+        )
+
+
+def check_bounds(bounds: Box | None, game: Game) -> None:
+    x = game.candidates.rows.x
+    low, high = float(x.min()), float(x.max())
+    if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
+        raise FedauditError(
+            "bounds",
+            f"the records' values run from {low:g} to {high:g}, and audit.tear.bounds = [{bounds[0]:g}, {bounds[1]:g}] "
+            "would keep the search away from some of them",
+            "Set audit.tear.bounds to a range that holds them all, or remove it.",
+        )
+
+
+def speed(task: Task, game: Game, seed: int) -> float:
+    """Labels a second in a short search under the initial model. That model may give all records the same label. Then
+    there is no boundary to search for, and the speed of its answers is taken instead."""
+    rows, state = game.candidates.rows, task.initial(seed)
+    x = rows.x[np.resize(np.arange(len(rows)), TRIAL)]
+    flat = x.reshape(TRIAL, -1)
+
+    ask = task.asking(state)
+
+    def labels(points: Points) -> Ints:
+        return np.asarray(ask(points.reshape(-1, *x.shape[1:])).argmax(axis=1), np.int64)
+
+    started = time.perf_counter()
+    label = labels(flat)
+    answering = TRIAL / max(time.perf_counter() - started, 1e-6)
+    some = flat[:SEARCHED]
+    allowed = ~np.eye(task.classes, dtype=bool)[label[:SEARCHED]]
+    starts = any_starts(flat, label, allowed, 8, 0)
+    started = time.perf_counter()
+    asked = int(search(labels, some, allowed, starts, Rays.none(*some.shape), BUDGET, 0, None).queries.sum())
+    return asked / max(time.perf_counter() - started, 1e-6) if asked > TRIAL else answering

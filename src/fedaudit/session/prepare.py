@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit import data
+from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import References
+from fedaudit.adversary.signals.references import is_outside
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.shadows import Shadow, own_of_party, split_own
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions.attribute import prepare as attributes
 from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions.canary.options import CanarySection
 from fedaudit.questions.coins import Flipped
-from fedaudit.session import adversaries
-from fedaudit.session.assemble import Ours, Request, settled
+from fedaudit.session.assemble import Ours, Request, chosen, settled
 from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.slots import Defence
     from fedaudit.learn.tasks import TorchTask
     from fedaudit.session.isolation import Isolation
+
+
+LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
 
 
 @dataclass(frozen=True)
@@ -79,18 +85,18 @@ def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) ->
     """`recorded`: the attacks of a run that is resumed, if its configuration names none. `former`: it is from before
     parties bore the names of their column and tables were searched for ids, and stays as it was."""
     config = config.decided()
-    attacks = adversaries.chosen(config, recorded)
+    attacks = chosen(config, recorded)
     dataset, asked = data.load(data.as_before(config.data) if former else config.data), config.audit.attribute
     config = decided(config, dataset)
     federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
-    dataset, own = adversaries.reserved(dataset, attacks, config)
+    dataset, own = reserved(dataset, attacks, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng, config.audit.unit or "record", named=not former)
     coins, implied = fair_coins(config)
     how = training(config, len(dataset.records))
-    shadow = adversaries.shadow(config, game, own, how)
+    shadow = shadow_of(config, game, own, how)
     prepared: dict[str, Any] = {**coins}
     if asked and shadow:
         prepared["attribute"] = attributes.probe(dataset, shadow.game, asked.name, asked.column)
@@ -217,3 +223,42 @@ def planned(prepared: Prepared) -> list[Plan]:
     names = [party.name for party in prepared.parties]
     sampling = federation.sampling or "uniform"
     return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
+
+
+# ------------------------------------------------------------------ adversaries with data and models of their own
+
+
+def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
+    """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
+    outside = any(is_outside(signal) for attack in using for signal in attack.signals)
+    crafting = "canife" in (config.audit.attacks or ())
+    if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
+        return dataset, None
+    federation = config.federation
+    rng = np.random.default_rng([federation.seed, 1])
+    share = 1 / (federation.parties + 1)
+    records, own = partition.reserve(dataset.records, max(share, design_share(config)) if crafting else share, rng)
+    return replace(dataset, records=records), own
+
+
+def design_share(config: Config) -> float:
+    """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
+    that is too much, mock parties have records in common."""
+    from fedaudit.questions.canary.parties import OUTSIDE
+
+    federation, asked = config.federation, config.audit.canary or CanarySection()
+    mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
+    return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
+
+
+def shadow_of(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:
+    """The adversary's shadow: the first party's model for do-sh, otherwise one trained on the reserved data."""
+    adversary, federation = config.audit.adversary, config.federation
+    if adversary is None:
+        return None
+    if adversary == "do-sh":
+        return Shadow(adversary, own_of_party(game, game.first), game.first)
+    assert own is not None
+    share = federation.member_subjects or federation.members
+    own_game = split_own(own, share, federation.seed, bool(federation.split_subjects))
+    return Shadow(adversary, own_game, None, training, federation.seed)

@@ -1,27 +1,40 @@
 """A run and its trace: start or resume it, and record while training. A full disk does not stop the training."""
 
+from __future__ import annotations
+
 import hashlib
 import json
+import platform
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
+from fedaudit import __version__
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import REFUSED, FedauditError, say
 from fedaudit.federation import START
+from fedaudit.privacy import accounting
+from fedaudit.privacy.statement import Promise
 from fedaudit.results import document as results
 from fedaudit.results.advice import ADVICE
+from fedaudit.results.document import DataInfo, PartyInfo, RunInfo
 from fedaudit.results.exposure import SALT
 from fedaudit.results.study import STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import RUN, Store, load_manifest
-from fedaudit.types import Bools, Game, Moment, Notice, Observation, Round, State, gap, notice
+from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, State, gap, notice
+from fedaudit.words import all_words
 
 Tell = Callable[[str], None]  # shows the user a message
 # What to do about a folder that is taken. It is intact, so this is wrong use and no stored file that was refused.
@@ -84,24 +97,24 @@ def check_config(directory: Path, config: Config) -> None:
     """Refuses a directory that holds a run of another configuration, before any data is read."""
     if not (directory / RUN).exists():
         return
-    for field, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
-        what = f"{directory} holds a run with another configuration: {field} was {there!r} and is now {here!r}"
+    for key, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
+        what = f"{directory} holds a run with another configuration: {key} was {there!r} and is now {here!r}"
         raise FedauditError("other-run", what, ELSEWHERE)
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """The keys in which two configurations differ, with both values."""
     one, two = _flat(there), _flat(here)
-    for field in sorted(one.keys() | two.keys()):
-        if one.get(field) != two.get(field):
-            yield field, one.get(field, "not set"), two.get(field, "not set")
+    for key in sorted(one.keys() | two.keys()):
+        if one.get(key) != two.get(key):
+            yield key, one.get(key, "not set"), two.get(key, "not set")
 
 
 def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any], todo: str = ELSEWHERE) -> None:
     """Refuses to continue a run with other records or another initial model, or to look at it with these."""
-    for field, what in (("data", "the records"), ("start", "the model to start from")):
-        if field in here and there.get(field) != here[field]:
-            before, now = str(there.get(field))[:12], str(here[field])[:12]
+    for key, what in (("data", "the records"), ("start", "the model to start from")):
+        if key in here and there.get(key) != here[key]:
+            before, now = str(there.get(key))[:12], str(here[key])[:12]
             told = f"{directory} holds a run with other data: the hash of {what} was {before} and is now {now}"
             raise FedauditError("other-run", told, todo)
 
@@ -249,3 +262,94 @@ def unbroken() -> Iterator[None]:
         for number, handler in former.items():
             if number in caught:
                 handler(number, None) if callable(handler) else signal.raise_signal(number)
+
+
+# ------------------------------------------------------------------ what results.json and run.json say of a run
+
+
+# The keys of run.json that are also in results.json.
+SHARED_KEYS = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What is known about the audited federation: its configuration if fedaudit trains it, otherwise little."""
+
+    name: str
+    dataset: Dataset
+    seed: int
+    config: Mapping[str, Any] = field(default_factory=dict)
+    config_hash: str = ""
+    promises: tuple[Promise, ...] = ()
+
+    @classmethod
+    def configured(cls, name: str, config: Config, dataset: Dataset, promises: tuple[Promise, ...]) -> About:
+        return cls(
+            name=name,
+            dataset=dataset,
+            seed=config.federation.seed,
+            config=config.as_dict(),
+            config_hash=config.hash(),
+            promises=promises,
+        )
+
+    @classmethod
+    def foreign(cls, name: str, auditor: Auditor) -> About:
+        """A training that no fedaudit configuration describes."""
+        classes = auditor.task.classes if auditor.task else 0
+        dataset = Dataset(name, auditor.game.candidates.rows, classes)
+        return cls(name=name, dataset=dataset, seed=auditor.settings.seed)
+
+    @property
+    def is_ours(self) -> bool:
+        return bool(self.config)
+
+    def info(self, auditor: Auditor, status: str, seconds: float) -> RunInfo:
+        dataset, game = self.dataset, auditor.game
+        subjects = dataset.records.subject
+        return RunInfo(
+            name=self.name,
+            fedaudit=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            status=status,
+            config=self.config,
+            config_hash=self.config_hash,
+            seed=self.seed,
+            versions={"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
+            rounds=auditor.last_round,
+            seconds=float(f"{seconds:.3g}"),
+            data=DataInfo(
+                dataset.name,
+                len(dataset.records),
+                dataset.classes,
+                None if subjects is None else len(np.unique(subjects)),
+                dataset.input_shape,
+            ),
+            parties=[party_info(game, party) for party in game.parties],
+            guarantee=accounting.stated(self.promises, auditor.last_round),
+            weights_per_member=dict(auditor.settings.weights_per_member),
+            filter_share=auditor.settings.filter_share,
+        )
+
+    def manifest(self, auditor: Auditor, keep: str) -> dict[str, Any]:
+        """run.json: what is needed to resume a trace or to attack it again."""
+        info = self.info(auditor, "", 0.0)
+        return {
+            **{key: getattr(info, key) for key in SHARED_KEYS},
+            "keep": keep,
+            "attacks": [attack.name for attack in auditor.settings.attacks],
+            "notices": all_words(auditor.settings.notices),
+            "told": [notice.stored() for notice in auditor.settings.notices],
+            "data": fingerprint(auditor.game),
+            "parties": auditor.game.parties,
+            "weights_per_member": info.weights_per_member,
+            "filter_share": info.filter_share,
+        }
+
+
+def party_info(game: Game, party: str) -> PartyInfo:
+    own = game.truth.role[game.candidates.of_party(party)]
+    members, evaluation, calibration = (
+        int((own == role.value).sum()) for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+    )
+    return PartyInfo(party, members, evaluation, calibration)

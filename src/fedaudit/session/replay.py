@@ -17,12 +17,9 @@ from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
 from fedaudit.questions.canary import plan as canaries
 from fedaudit.results.document import Document
-from fedaudit.session import label_only
-from fedaudit.session.about import About
-from fedaudit.session.adversaries import check, choose
-from fedaudit.session.assemble import Recorded, Request, assemble
+from fedaudit.session.assemble import SEARCH_TIME, Recorded, Request, assemble, check, choose
 from fedaudit.session.prepare import Staged, build, defend, stage
-from fedaudit.session.recording import check_same, config_of, fingerprint
+from fedaudit.session.recording import About, check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import RecordedRound
@@ -125,7 +122,7 @@ def recorded_notices(manifest: Manifest) -> Sequence[Notice]:
 def measuring(staged: Staged, task: TorchTask) -> Request:
     """The request of an audit that asks the stored models again, through the defence that served them. The time that
     the run was told for its search says nothing about this one."""
-    told = tuple(told for told in staged.request.notices if told.code != label_only.TIME)
+    told = tuple(told for told in staged.request.notices if told.code != SEARCH_TIME)
     return replace(staged.request, notices=told).under(defend(staged, task))
 
 

@@ -2,26 +2,30 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError, suggest
+from fedaudit.federation import START, up_to
 from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
-from fedaudit.session import label_only
-from fedaudit.session.about import About
-from fedaudit.session.engines import Engine, rounds
-from fedaudit.session.events import Event, Listener, Note, RoundDone
-from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.recording import Tell, TraceWriter, check_config, continued
-from fedaudit.session.session import Session, nobody
+from fedaudit.session.assemble import SEARCH_TIME
+from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.recording import About, Tell, TraceWriter, check_config, continued
+from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, is_former, load_manifest
+from fedaudit.types import Moment, Round, State, Trained
 from fedaudit.words import words
 
+# (prepared, moment, model) -> the rounds after that moment, starting from that model
+Engine = Callable[[Prepared, Moment, State | None], Iterator[Round]]
 # (what is being done, in how many rounds; 0 if that is not known) -> a context that gives a function to call after each
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
@@ -56,7 +60,7 @@ def run(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
             )
         for told in prepared.settings.notices:
-            if told.code == label_only.TIME:
+            if told.code == SEARCH_TIME:
                 tell(words(told))
         after, model = session.resume()
         with progress("Training and auditing", config.federation.rounds - after.round) as step:
@@ -106,3 +110,54 @@ def manifest(prepared: Prepared, about: About) -> dict[str, Any]:
         "guarantee": [asdict(promise) for promise in prepared.promises],
         "start": digest(prepared.task.initial(prepared.config.federation.seed)),
     }
+
+
+# ------------------------------------------------------------------ engines: all of them produce the same rounds
+
+ENGINES = ("local", "flower-simulation")
+
+
+def engine_named(name: str) -> Engine:
+    if name not in ENGINES:
+        raise FedauditError("unknown-engine", f"unknown engine {name!r}", suggest(name, ENGINES))
+    if name == "local":
+        return rounds
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        what = "the engine flower-simulation needs Flower and Ray, which are not installed"
+        raise FedauditError("no-flower", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
+    # Imported by name, because session may not import from integrations.
+    engine: Engine = import_module("fedaudit.integrations.flower.engine").rounds
+    return engine
+
+
+def rounds(
+    prepared: Prepared, after: Moment = START, model: State | None = None, until: int | None = None
+) -> Iterator[Round]:
+    """The local engine: the plain loop, in this process; if told so, only up to a round, with the probes after it."""
+    from fedaudit.federation.simulate import federate
+
+    federation = prepared.config.federation
+    plans = planned(prepared) if until is None else up_to(planned(prepared), until)
+    made = federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
+    return (as_sent(prepared, round) for round in made)
+
+
+def as_sent(prepared: Prepared, round: Round) -> Round:
+    """A round as it was trained, in the form in which it is sent: masked, if updates are."""
+    if not prepared.config.federation.secagg:
+        return round
+    return masked(round, prepared.settings.shadow.party if prepared.settings.shadow else None)
+
+
+def masked(round: Round, own: str | None = None) -> Round:
+    """The round under secure aggregation, as the server sees it: who took part, but none of their models. A party still
+    sees its `own`.
+
+    Masks cancel in the sum, so training is the same; what a server is left with is the aggregate. The number of
+    examples stays readable, as in Flower's SecAgg+.
+    """
+    sent = {
+        name: trained if name == own else Trained({}, trained.examples, trained.epoch_seconds)
+        for name, trained in round.sent.items()
+    }
+    return replace(round, sent=sent)

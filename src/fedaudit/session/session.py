@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,7 @@ from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
 from fedaudit.results.schema import plain, read
 from fedaudit.results.scores import COINS_TOLD, save_scores
-from fedaudit.session.about import About
-from fedaudit.session.events import Event, Finished, Gap, Listener, Note, RoundDone, RoundFinding
-from fedaudit.session.recording import TraceWriter, feed, unbroken
+from fedaudit.session.recording import About, TraceWriter, feed, unbroken
 from fedaudit.trace import journal
 from fedaudit.trace.journal import unchecked
 from fedaudit.trace.lineage import Place
@@ -54,6 +52,31 @@ from fedaudit.types import (
 )
 from fedaudit.types.former import Ending
 from fedaudit.words import line
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """A round, or a probe, was observed."""
+
+    moment: Moment
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something happened, but nothing is missing because of it."""
+
+    what: Notice
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The results are complete, and written if there is a folder for them."""
+
+    document: Document
+
+
+Event = RoundDone | Note | Finished
+Listener = Callable[[Event], None]
 
 log = logging.getLogger("fedaudit")
 
@@ -114,9 +137,8 @@ class Session:
 
     def gap(self, what: Notice) -> None:
         self.gaps.append(what)
-        with suppress(Exception):  # a handler of the training's log, or a listener, that fails
+        with suppress(Exception):  # a handler of the training's log that fails
             log.warning("fedaudit: %s", printable(line(what)))
-            self.listen(Gap(what))
 
     def note(self, what: Notice) -> None:
         log.info("fedaudit: %s", printable(line(what)))
@@ -220,7 +242,8 @@ class Session:
                 self._record(round, seen)
             if self.auditor and place.opens:
                 self._start_over(self.auditor)
-            self._tell(round)
+            if self.auditor:
+                self.listen(RoundDone(round.moment))
 
     def _is_repeated(self, round: Round, place: Place, start: str, made: str) -> bool:
         """Was this round delivered before? The first delivery counts; the trace also keeps what a later one changes."""
@@ -249,7 +272,6 @@ class Session:
             self.trace.append(round, seen)
             if self.trace.trouble and not before:
                 log.warning("fedaudit: %s", line(self.trace.trouble))
-                self.listen(Gap(self.trace.trouble))
 
     def _start_over(self, former: Auditor) -> None:
         """The server went back to an older model: rebuilds the audit from the rounds that lead to the newest one."""
@@ -257,16 +279,6 @@ class Session:
         self.auditor = former.fresh()
         for damaged in feed(self.trace.store, self.auditor):
             self.gap(damaged)
-
-    def _tell(self, round: Round) -> None:
-        if self.auditor is None:
-            return
-        if not round.probe:
-            for vantage, model in self.auditor.settings.watched():
-                for said in self.auditor.after(round.index, vantage, model)[:1]:
-                    if said.primary:
-                        self.listen(RoundFinding(round.index, vantage, said.attack, model, said.estimates))
-        self.listen(RoundDone(round.moment, self.auditor.settings.rounds))
 
     # ------------------------------------------------------------------ the end
 

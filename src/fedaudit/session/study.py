@@ -1,10 +1,10 @@
 """`fedaudit study`: audits every cell of a grid, on all cores or on Ray, and goes on where it was stopped.
 
-Cells whose federations are small and alike are trained together, as one piece of work; every other cell is
-a piece of its own. A piece of one cell goes on from its last complete round after a kill; one of several
-begins again, because the last bits of its training depend on who is trained together. The groups are fixed when
-a study is begun, and stored. A cell that is complete is trained again with the others of its group if one of them is
-not, but it is not watched, and nothing of it is touched.
+Cells whose federations are small and alike are trained together, as one piece of work; every other cell is a piece of
+its own. A piece of one cell goes on from its last complete round after a kill; one of several begins again, because the
+last bits of its training depend on who is trained together. The groups are fixed when a study is begun, and stored. A
+cell that is complete is trained again with the others of its group if one of them is not, but it is not watched, and
+nothing of it is touched.
 """
 
 from __future__ import annotations
@@ -12,29 +12,37 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedaudit.config import code
 from fedaudit.config.schema import Config
 from fedaudit.config.study import Cell, Study
 from fedaudit.errors import FedauditError
-from fedaudit.files import refuse_foreign, refuse_links, writing
+from fedaudit.files import refuse_foreign, refuse_links, write_atomically, writing
 from fedaudit.results import study as results
-from fedaudit.results.document import RESULTS, SCORES
+from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
+from fedaudit.results.exposure import SALT
 from fedaudit.results.schema import SCHEMA
 from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
+from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.session.recording import differing
-from fedaudit.session.run import Progress, ended, opened, run
+from fedaudit.session.run import Progress, as_sent, ended, opened, run
+from fedaudit.session.session import Session
 from fedaudit.session.workers import News, Tell, reason, work
+from fedaudit.trace import journal
+from fedaudit.trace.segments import checksum
+from fedaudit.trace.store import RUN, clear
 
 if TYPE_CHECKING:
     from fedaudit.federation.simulate import World
-    from fedaudit.session.prepare import Prepared
-    from fedaudit.session.session import Session
+
 
 TOGETHER = 16  # cells in a group at most
 MOST_BYTES = 2**30  # records of the federations that are held in memory together
@@ -107,8 +115,6 @@ def _kind(cell: Cell) -> str:
 
 def _engine(study: Study, workers: int) -> Pieces:
     if study.engine == "ray":
-        from fedaudit.session.study_ray import on_ray
-
         return lambda pieces: on_ray(pieces, study.address)
     return lambda pieces: work(pieces, audit_piece, workers)
 
@@ -168,7 +174,7 @@ def audit_piece(piece: Piece, tell: Tell) -> None:
     size = 0
     for name, config in piece.cells:
         try:
-            prepared = _prepared(config)
+            prepared = prepare(config)
         except Exception as error:
             tell("failed", name, reason(error))
             continue
@@ -178,12 +184,6 @@ def audit_piece(piece: Piece, tell: Tell) -> None:
             _audit_waiting(waiting, piece, tell)
             waiting, size = [], 0
     _audit_waiting(waiting, piece, tell)
-
-
-def _prepared(config: Config) -> Prepared:
-    from fedaudit.session.prepare import prepare
-
-    return prepare(config)
 
 
 def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
@@ -202,7 +202,6 @@ def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
 def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece, tell: Tell) -> None:
     """Trains those together that fit together, and the others one after another. What is complete is left alone."""
     from fedaudit.federation.simulate import MIN_PARTIES, World, alike
-    from fedaudit.session.prepare import planned
 
     kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
     for name, config, prepared in waiting:
@@ -225,7 +224,6 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
 def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell: Tell) -> None:
     """Several federations, one round of all at a time, each watched by a session of its own, unless it is complete."""
     from fedaudit.federation.simulate import federate_together
-    from fedaudit.session.engines import as_sent
 
     unwatched = set(piece.done)
     watched = {name: prepared for name, prepared, _ in members if name not in piece.done}
@@ -254,3 +252,102 @@ def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell:
             if name not in unwatched:
                 with guard(name):
                     ended(watched[name], session, piece.out / CELLS / name, lambda *_: nullcontext(lambda: None))
+
+
+# ------------------------------------------------------------------ on Ray, beyond one machine
+#
+# A piece of work runs in a temporary folder on whatever node has a free core, and its results come back as bytes: the
+# nodes share no file system, only an installed fedaudit and the data that the configurations name. Where a node is
+# lost, Ray gives its pieces to another, which begins them again; they end in the same results.
+
+KEPT = (RUN, SCORES, RESULTS)  # of each cell; the results come last, because a cell that has them is finished
+Files = dict[str, dict[str, bytes]]  # by cell and by name
+
+
+def on_ray(pieces: Sequence[Piece], address: str | None) -> Generator[News, None, None]:
+    """Like `workers.work`, but on a Ray cluster; without an address, on one that is started here and now."""
+    if find_spec("ray") is None:
+        what = 'engine = "ray" needs Ray, which is not installed'
+        raise FedauditError("no-ray", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
+    import ray
+
+    with _connected(address):
+        # A piece is begun again as often as nodes are lost; an error of its own ends it.
+        remote: Any = ray.remote(num_cpus=1, max_retries=-1)(audit_remotely)
+        waiting: dict[Any, int] = {
+            remote.remote(list(piece.cells), piece.done, code.folders()): i for i, piece in enumerate(pieces)
+        }
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1)
+            number = waiting.pop(ready[0])
+            try:
+                files, failed = ray.get(ready[0])
+            except ray.exceptions.RayError as error:
+                yield News(number, "failed", "", reason(error))
+                continue
+            for cell, parts in files.items():
+                keep(pieces[number].out / CELLS / cell, parts)
+            for cell, why in failed.items():
+                yield News(number, "failed", cell, why)
+            yield News(number, "done")
+
+
+def keep(folder: Path, parts: dict[str, bytes]) -> None:
+    """Writes what came back, with its checksums in a journal. The journal of the run stayed on the node, with the
+    rounds that it lists; one that an earlier attempt left here would not vouch for these files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (RESULTS, SCORES, REPORT, REDACTED, SALT):
+        (folder / name).unlink(missing_ok=True)
+    clear(folder)
+    journal.append(folder, {name: checksum(content) for name, content in parts.items()})
+    for name, content in parts.items():
+        write_atomically(folder / name, content)
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    import ray
+
+    if ray.is_initialized():  # by whoever called us, who also ends it
+        yield
+        return
+    try:
+        if address is None:
+            ray.init(include_dashboard=False, log_to_driver=False)
+        else:
+            ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        what = f"there is no Ray cluster at {address!r}: {str(error).splitlines()[0]}"
+        raise FedauditError("ray-address", what, "Start one with `ray start --head`, or correct address.") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def audit_remotely(
+    cells: Sequence[tuple[str, Config]], done: frozenset[str] = frozenset(), folders: Sequence[str] = ()
+) -> tuple[Files, dict[str, str]]:
+    """On a node: the files of every cell that was audited, and why the others were not. Those that are done already
+    are not on the node, and do not come back."""
+    import torch
+
+    torch.set_num_threads(1)
+    code.found_in(*folders)  # where this node has them
+    failed: dict[str, str] = {}
+
+    def tell(kind: str, what: str, why: str) -> None:
+        if kind == "failed":
+            failed[what] = why
+
+    with tempfile.TemporaryDirectory(prefix="fedaudit-") as folder:
+        try:
+            audit_piece(Piece(cells, Path(folder), done), tell)
+        except Exception as error:  # a piece of one cell raises what went wrong
+            failed |= {name: reason(error) for name, _ in cells}
+        found: Files = {}
+        for name, _ in cells:
+            own = Path(folder) / CELLS / name
+            if name not in failed and (own / RESULTS).is_file():
+                found[name] = {part: (own / part).read_bytes() for part in KEPT}
+    return found, failed

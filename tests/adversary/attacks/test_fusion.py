@@ -11,7 +11,7 @@ from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.reductions import Mean
 from fedaudit.config.schema import AuditSection, parse
 from fedaudit.errors import FedauditError
-from fedaudit.session import adversaries as adversary
+from fedaudit.session import assemble
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Floats, Grant, Moment
 from tests.worlds import config, watch
@@ -100,7 +100,7 @@ def test_fusion_beside_a_lone_server_with_a_part_that_sees_local_models_only() -
 def test_the_spread_of_references_reaches_the_parts() -> None:
     fusion = {"attacks": ["kta-confidence", "loss"]}
     audit = parse({"audit": {"attacks": ["fusion"], "reference": {"variance": "record"}, "fusion": fusion}}).audit
-    (attack,) = adversary.choose(audit, audit.attacks)
+    (attack,) = assemble.choose(audit, audit.attacks)
     assert isinstance(attack, Fusion)
     assert attack.parts[0] == KTA(spread="record")
 

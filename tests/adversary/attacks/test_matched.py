@@ -8,8 +8,8 @@ import pytest
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.errors import FedauditError
 from fedaudit.session.assemble import filter_options
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Audit
 from fedaudit.words import all_words
 from tests.worlds import config, null_world, watch

@@ -20,7 +20,7 @@ from fedaudit.config.attack_registry import ATTACKS, option, read_word, written
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.results.gate import parse_limit, parse_rule
-from fedaudit.session.adversaries import SERIES
+from fedaudit.session.assemble import SERIES
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Moment
 from tests.worlds import config, of_records, watch

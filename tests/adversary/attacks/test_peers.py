@@ -12,9 +12,9 @@ from fedaudit.adversary.attacks.peers import CosineMargin, FedMIA
 from fedaudit.errors import FedauditError
 from fedaudit.questions.source.judge import naming
 from fedaudit.results.document import SCHEMA_FILE, Document
-from fedaudit.session.about import About
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.recording import About
+from fedaudit.session.run import rounds
 from fedaudit.types import Audit, Estimate, Floats, Moment, Role
 from fedaudit.words import all_words
 from tests.views import local_views, signals

@@ -15,7 +15,7 @@ from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.attack_registry import BLIND
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.adversaries import choose as of_trace
+from fedaudit.session.assemble import choose as of_trace
 from fedaudit.types import Floats, Moment
 
 # attack -> the signals it reads

@@ -13,8 +13,8 @@ from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.vantage import View
 from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.types import Records
 from tests.views import banks as made_banks
 from tests.views import global_view

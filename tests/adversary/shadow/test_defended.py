@@ -10,10 +10,9 @@ from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import Document
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
-from fedaudit.session.run import run
+from fedaudit.session.run import rounds, run
 from tests.views import banks as made_banks
 from tests.views import global_view
 from tests.worlds import config, silent

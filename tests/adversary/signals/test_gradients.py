@@ -14,8 +14,8 @@ from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.adversary.vantage import GRANTS
 from fedaudit.errors import FedauditError, NotGrantedError
 from fedaudit.learn.tasks import TorchTask, Training, build_task
-from fedaudit.session.engines import rounds
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
 from fedaudit.stats import auc
 from fedaudit.stats.blocks import Block
 from fedaudit.types import Floats, Grant, Records, Vantage

@@ -16,8 +16,7 @@ from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import federate
-from fedaudit.session.engines import masked
-from fedaudit.session.run import run
+from fedaudit.session.run import masked, run
 from fedaudit.session.verify import Check, verify, verify_rounds
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.trace.store import Store

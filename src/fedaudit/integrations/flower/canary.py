@@ -31,7 +31,7 @@ from fedaudit.defences.dp_fedavg import difference
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.server import BANNER as MARK
 from fedaudit.integrations.flower.server import EXAMPLES
-from fedaudit.integrations.states import matched
+from fedaudit.integrations.plain import matched
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.questions.canary.crafting import CraftingRecipe, flat
 from fedaudit.questions.canary.parties import Canaries, CanaryParty, Design

@@ -29,12 +29,10 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 
 from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.flower.memory import Memory, node_folder
-from fedaudit.integrations.flower.server import EPOCH_SECONDS
-from fedaudit.integrations.flower.watch import AS_SENT, INSIDE, Watch
+from fedaudit.integrations.flower.server import EPOCH_SECONDS, is_about, report_unaudited, tell_unaudited
+from fedaudit.integrations.flower.watch import AS_SENT, INSIDE, Memory, Watch, node_folder
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked
-from fedaudit.integrations.states import matched
+from fedaudit.integrations.plain import matched
 from fedaudit.results.document import Withheld
 from fedaudit.results.gate import Rule
 from fedaudit.results.limits import UndecidableError, left_out, party_rule, rates
@@ -217,9 +215,9 @@ class PartyAudit:
         """Said in the log now, and in the report of every later round; if there is none, this makes one. A limit that
         no attack can decide is said once: if it withholds an update, it withholds all."""
         told, updates = _told(context)
-        again, for_good = any(unaudited.is_about(one, error) for one in told), isinstance(error, UndecidableError)
+        again, for_good = any(is_about(one, error) for one in told), isinstance(error, UndecidableError)
         if not (again and for_good):
-            told.append(unaudited.say(None if for_good else index, error, withheld, again))
+            told.append(tell_unaudited(None if for_good else index, error, withheld, again))
         if _code(error) == WITHHELD_CODE:
             return  # its audit keeps it
         if isinstance(error, UndecidableError) and withheld:
@@ -237,7 +235,7 @@ class PartyAudit:
                 watch.save(write=True)
         elif not _begun(context):
             name = self._name(context)
-            unaudited.write(self._folder(context, name), name, told, index, updates)
+            report_unaudited(self._folder(context, name), name, told, index, updates)
 
     def _name(self, context: Context) -> str:
         with suppress(Exception):  # the game may be what is wrong

@@ -31,7 +31,7 @@ from fedaudit.federation import START, scheduled
 from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
-from fedaudit.integrations.states import matched
+from fedaudit.integrations.plain import matched
 from fedaudit.session.prepare import Prepared, planned, prepare
 from fedaudit.session.session import Session, some
 from fedaudit.types import Moment, Plan, Round, State, Trained

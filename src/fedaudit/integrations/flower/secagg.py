@@ -40,7 +40,7 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower import unaudited
+from fedaudit.integrations.flower.server import log, report_unaudited, tell_unaudited
 from fedaudit.integrations.options import AuditOptions, Model, audited
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Notice, Plan, Round, State, Trained, Vantage, gap
@@ -74,7 +74,7 @@ def record_sum(
     except Exception as error:
         if strict:
             raise
-        wrong = unaudited.say(None, error)
+        wrong = tell_unaudited(None, error)
         return RecordedSum(strategy, Session(None), (), party=party, out=Path(out), wrong=wrong)
 
 
@@ -117,8 +117,8 @@ class RecordedSum(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         if self._wrong:
-            unaudited.log.error("fedaudit: round %d: %s", server_round, line(self._wrong))
-            unaudited.write(self.out, self.out.name if self.out else "", [self._wrong], server_round)
+            log.error("fedaudit: round %d: %s", server_round, line(self._wrong))
+            report_unaudited(self.out, self.out.name if self.out else "", [self._wrong], server_round)
             return self.strategy.configure_fit(server_round, parameters, client_manager)
         self.tell_if_halted()
         self._waiting = self._after + server_round

@@ -6,22 +6,27 @@
 Put it outermost, around Flower's differential-privacy wrappers, too: it then sees what arrives, as the server does.
 """
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from queue import Queue
 from typing import Any, Unpack
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedaudit.integrations.background import Behind
-from fedaudit.integrations.flower import unaudited
-from fedaudit.integrations.options import AuditOptions, Model, audited, open_session
-from fedaudit.integrations.states import matched
-from fedaudit.session.session import Session
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.options import AuditOptions, Model, audited, not_audited, open_session
+from fedaudit.integrations.plain import matched
+from fedaudit.results import document as results
+from fedaudit.results.document import Withheld
+from fedaudit.session.session import Session, code_of, in_words
 from fedaudit.trace.segments import digest
 from fedaudit.types import Game, Moment, Notice, Round, State, Trained, gap, notice, once
 from fedaudit.words import line
@@ -110,15 +115,15 @@ class RecordedStrategy(Strategy):
         except Exception as error:
             if self.strict:
                 raise
-            self._wrong = [unaudited.say(None, error)]
+            self._wrong = [tell_unaudited(None, error)]
             return Session(None)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         if self._wrong:
-            unaudited.log.error("fedaudit: round %d: %s", server_round, line(self._wrong[0]))
-            unaudited.write(self.out, self.out.name if self.out else "", self._wrong, server_round)
+            log.error("fedaudit: round %d: %s", server_round, line(self._wrong[0]))
+            report_unaudited(self.out, self.out.name if self.out else "", self._wrong, server_round)
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         sent_out = next((record for m in messages for record in m.content.array_records.values()), arrays)
         self._broadcast = dict(sent_out.items())
@@ -276,3 +281,99 @@ def _banner(message: Message) -> str:
     if message.has_error() or BANNER not in message.content.config_records:
         return ""
     return str(message.content.config_records[BANNER].get("banner", ""))
+
+
+# ------------------------------------------------------------------ in the background
+
+
+Job = Callable[[], None]
+
+
+class Behind:
+    """At most one job waits while another runs; adding a third blocks, so that memory stays bounded.
+
+    An exception in a job is raised at the next call, in the caller's thread.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: Queue[Job] = Queue(maxsize=1)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def do(self, job: Job) -> None:
+        self._raise()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="fedaudit-recording", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def wait(self) -> None:
+        """Waits until all jobs are done."""
+        self._jobs.join()
+        self._raise()
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                if self._error is None:
+                    job()
+            except BaseException as error:
+                self._error = error
+            finally:
+                self._jobs.task_done()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+
+# ------------------------------------------------------------------ a training that goes on although its audit cannot
+
+
+log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
+NOT_AUDITED = "not-audited"  # the code of what is told then
+
+
+def tell_unaudited(round: int | None, error: Exception, withheld: bool = False, again: bool = False) -> Notice:
+    """Tells the owner of this app in one line, and returns what the report is to say. Nothing of it leaves the node.
+
+    `round`: None if it is the whole run, 0 if it is not known which. Only a fault that nobody foresaw has a traceback,
+    and only the first time (`again`: it was told before).
+    """
+    foreseen = isinstance(error, FedauditError | OSError)
+    todo = error.todo if isinstance(error, FedauditError) else ""
+    told = gap(NOT_AUDITED, round=round, withheld=withheld, error=code_of(error), why=in_words(error), todo=todo)
+    log.error("fedaudit: %s", line(told), exc_info=None if foreseen or again else error)
+    return told
+
+
+def is_about(told: Notice, error: Exception) -> bool:
+    """Was this error told?"""
+    return (told.data.get("error"), told.data.get("why")) == (code_of(error), in_words(error))
+
+
+def report_unaudited(
+    out: Path | None, name: str, told: Sequence[Notice], rounds: int, withheld: Sequence[Withheld] = ()
+) -> None:
+    """A report that says so. Results of another audit in the same folder are kept under another name: nobody must take
+    them for results of this one. A disk that refuses is not the training's business."""
+    if out is None:
+        return
+    with suppress(OSError):
+        _set_aside(out / results.RESULTS)
+        from fedaudit.report.html import write as write_page
+
+        document = not_audited(name, told, rounds, withheld)
+        results.save(document, out)
+        write_page(document, out / results.REPORT)
+
+
+def _set_aside(found: Path) -> None:
+    try:
+        ours = not found.exists() or results.load(found.parent).run.ending == "not-audited"
+    except FedauditError:  # damaged: nobody knows whose they are
+        ours = False
+    if not ours:
+        found.replace(found.with_name("results-before.json"))
