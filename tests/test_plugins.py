@@ -104,6 +104,7 @@ def results(path: Path) -> dict[str, dict[str, float]]:
 
 def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> None:
     names = {"attacks": "lowest-loss", "data": "half-digits", "defences": "rounding", "models": "two-towers"}
+    names |= {"questions": "class-shares"}
     options = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
     changes = [f'audit.attacks=[{{ name = "lowest-loss", {option} }}]' for option in options]
     *listed, _, done, again, wrong, unknown, negative = fedaudit(
@@ -118,7 +119,18 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     )
     for said, name in zip(listed, names.values(), strict=True):
         assert re.search(rf"^{name}$", said.out, re.MULTILINE), name
-    assert "the distance between two values that may be sent" in (installed / "all.toml").read_text()
+    written = (installed / "all.toml").read_text()
+    assert "the distance between two values that may be sent" in written
+    for lines in (
+        '# name = "lowest-loss"  # the lowest loss of the record in any round\n'
+        "# skip = 0  # rounds at the beginning that do not count; at least 0\n",
+        "# A question: of which classes has a party more records than the other parties?\n"
+        "# [audit.questions.class-shares]\n"
+        "# least = 2  # rounds that a party must have taken part in",
+    ):
+        assert lines in written
+    for part in ("least = 2  # rounds that a party must", "[audit.questions.class-shares]", "gate`: rightly-told"):
+        assert part in listed[-1].out
     assert done.code == 0, done
     found = results(installed / "runs" / "halves")
     assert "rounds at the beginning that do not count" in listed[0].out
@@ -135,7 +147,7 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
 def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:
     """One folder and one entry point: nothing in fedaudit names it."""
     config = str(installed / "source" / "halves.toml")
-    ran, other, again, within, beyond, percent, compared = fedaudit(
+    ran, other, again, within, beyond, percent, misspelt, compared = fedaudit(
         installed / "site",
         ["run", config, "--out", "one"],
         ["run", config, "--out", "two", "--set", "federation.seed=1"],
@@ -143,6 +155,7 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
         ["gate", "one", "--fail-if", "rightly-told > 0.9999"],
         ["gate", "one", "--fail-if", "rightly-told > 0.1"],
         ["gate", "one", "--fail-if", "rightly-told > 60"],
+        ["gate", "one", "--fail-if", "rightly-tld > 0.5"],
         ["compare", "one", "two"],
         cwd=tmp_path,
     )
@@ -159,6 +172,7 @@ def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_pat
     )
     assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
     assert "lies between 0 and 1" in percent.err
+    assert "Did you mean 'rightly-told'?" in " ".join(misspelt.err.split())
     assert "class-shares, server, local models: classes told rightly" in compared.out
     assert 'id="question-class-shares"' in (tmp_path / "one" / "report.html").read_text()
     lost, gated = fedaudit(None, ["report", "one"], ["gate", "one", "--fail-if", "rightly-told > 0.1"], cwd=tmp_path)

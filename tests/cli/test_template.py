@@ -13,6 +13,7 @@ from fedaudit.cli.template import _model_in, _section, template, write
 from fedaudit.config.registry import DEFENCES, REGISTRIES, Registry
 from fedaudit.config.schema import AuditSection, Config, FederationSection, load_config, parse
 from fedaudit.errors import FedauditError
+from tests.command import fedaudit
 
 
 def test_what_is_written_is_the_default_configuration(tmp_path: Path) -> None:
@@ -53,6 +54,19 @@ def part(registry: Registry) -> list[str]:
     lines = template().splitlines()
     start = lines.index(f"# {registry.about}")
     return lines[start : next((at for at in range(start, len(lines)) if not lines[at]), len(lines))]
+
+
+@pytest.mark.parametrize("arguments", [["list", "--help"], ["gate", "--help"]])
+def test_help_names_questions(arguments: list[str], tmp_path: Path) -> None:
+    assert "questions" in fedaudit(*arguments, cwd=tmp_path).stdout
+
+
+def test_the_options_of_attacks_are_there_and_can_be_set() -> None:
+    """What is commented out is read as it stands, once a reader has chosen it."""
+    lines = template().splitlines()
+    at = lines.index('# name = "fta"  # slope of a signal of the record over the rounds')
+    chosen = "\n".join(line.removeprefix("# ") for line in lines[at - 1 : at + 4])
+    assert parse(tomllib.loads(chosen)).audit.attacks == ("fta-confidence",)
 
 
 @pytest.mark.parametrize("plural", REGISTRIES)

@@ -33,9 +33,9 @@ def gate(
     primary attack of a vantage, which was fixed before looking, has half of the error; the others share the rest.
     "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects single results; * means all of them.
 
-    A rule compares a risk (auc, tpr@FPR), the accuracy, or the epsilon that the run claims with a limit, by > or >=;
-    accuracy also by < or <=. "tpr@0.01 > 0.05 and accuracy < 0.8" is violated when both parts are. Several --fail-if
-    are checked one by one.
+    A rule compares a risk (auc, tpr@FPR, or a figure of another question: fedaudit list questions), the accuracy, or
+    the epsilon that the run claims with a limit, by > or >=; accuracy also by < or <=. "tpr@0.01 > 0.05 and
+    accuracy < 0.8" is violated when both parts are. Several --fail-if are checked one by one.
 
     If several results are checked, their lower ends share the error. A run is never called safe if its audit
     understates the risk (people or twins on both sides, a part that is missing), and a risk is never called violated if

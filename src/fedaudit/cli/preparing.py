@@ -13,8 +13,10 @@ from fedaudit.cli.terminal import console, show_table
 from fedaudit.errors import FedauditError
 
 
-def list_(what: Annotated[str, typer.Argument(help="attacks, data, defences or models")]) -> None:
-    """List what a configuration can name: attacks, data, defences or models."""
+def list_(
+    what: Annotated[str, typer.Argument(help="attacks, questions, data, defences or models")],
+) -> None:
+    """List what a configuration can name: attacks, questions, data, defences or models."""
     from fedaudit.cli.catalogue import catalogue
 
     for name, lines in catalogue(what):

@@ -1,7 +1,7 @@
 """A commented configuration with every key, its meaning and its default, generated from schema and registry."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -9,9 +9,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.registry import REGISTRIES, Entry, Options, Registry
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
+from fedaudit.questions import OfRounds, every
 from fedaudit.toml import toml
 
 HEAD = """\
@@ -45,6 +47,9 @@ def _section(kind: type[BaseModel], path: tuple[str, ...], values: BaseModel | N
         value = getattr(values, name) if values is not None else _default(field)
         if not path and name in NAMING:
             sections.append(_naming(NAMING[name]))
+        elif (*path, name) in CHOSEN:
+            yield _key(name, field, value, commented)
+            sections.append(CHOSEN[*path, name]())
         elif inner := _model_in(field.annotation):
             sections.append(_table(inner, (*path, name), value, commented))
         else:
@@ -67,7 +72,7 @@ def _naming(registry: Registry) -> Iterator[str]:
     yield ""
     yield f"# {registry.about}"
     if registry.default is None:
-        yield from _each(registry)
+        yield from _each(registry, [*registry.entries.values()])
         return
     names = " | ".join(toml(name) for name in registry.entries)
     yield f"[{registry.section}]"
@@ -83,13 +88,36 @@ def _naming(registry: Registry) -> Iterator[str]:
         yield from (_key(name, field, _default(field), commented=True) for name, field in entries[0].keys.items())
 
 
-def _each(registry: Registry) -> Iterator[str]:
+def _each(registry: Registry, entries: Sequence[Entry]) -> Iterator[str]:
     """A commented section for every entry, to choose from."""
-    for number, entry in enumerate(registry.entries.values()):
+    for number, entry in enumerate(entries):
         yield from ["#"] * (number > 0)
         yield f"# [[{registry.section}]]"
         yield f"# name = {toml(entry.name)}  # {entry.about}"
         yield from (_key(name, field, _default(field), commented=True) for name, field in entry.keys.items())
+
+
+def _attacks() -> Iterator[str]:
+    """The attacks that have options, and these."""
+    yield ""
+    yield "# Attacks with options of their own: such sections instead of audit.attacks, one for each attack."
+    yield from _each(ATTACKS, [entry for entry in ATTACKS.entries.values() if entry.keys])
+
+
+def _questions() -> Iterator[str]:
+    """The questions that a section asks, with their options."""
+    for name, question in every().items():
+        if isinstance(question, OfRounds):
+            yield from ("", f"# A question: {question.about}", f"# [audit.questions.{name}]")
+            fields = question.keys.model_fields.items()
+            yield from (_key(key, field, _default(field), commented=True) for key, field in fields)
+
+
+# Keys of [audit] under which something is chosen, each with options of its own.
+CHOSEN: dict[tuple[str, ...], Callable[[], Iterator[str]]] = {
+    ("audit", "attacks"): _attacks,
+    ("audit", "questions"): _questions,
+}
 
 
 def _about(kind: type[BaseModel]) -> list[str]:

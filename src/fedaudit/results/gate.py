@@ -278,7 +278,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
-    """Rules about an attack that has no result because it failed: nobody knows, which is not wrong use."""
+    """Rules about an attack or a question that failed and so has no result: nobody knows, which is not wrong use."""
     return [
         Judged(
             rule,
@@ -290,8 +290,16 @@ def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
         )
         for rule in rules
         for failure in document.failed
-        if rule.attack == failure.attack
+        if _about(rule, failure.attack)
     ]
+
+
+def _about(rule: Rule, failed: str) -> bool:
+    """Is the rule about what has results of this name, because it says so, or because its figure is that question's?"""
+    if rule.attack is not None:
+        return rule.attack == failed
+    asked = [question for question in every_question().values() if failed in (question.name, *question.asked_by)]
+    return any(rule.metric.partition("@")[0] == one.name for question in asked for one in question.metrics)
 
 
 @dataclass(frozen=True)
@@ -405,8 +413,11 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     # Rates that were asked for belong to this run, whether or not it was large enough to measure them.
     rates = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
     expected = [*measured, "auc", *(f"tpr@{rate:g}" for rate in rates)]
-    if rule.metric not in expected and rule.attack not in failed:
-        raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, measured))
+    if rule.metric not in expected and not any(_about(rule, name) for name in failed):
+        # Whoever names a figure of another question need not name that question.
+        others = [] if rule.attack else [entry for entry in entries if not of_membership(entry)]
+        limited = {name for entry in (*of_those, *others) for name in entry.estimates if described(name).gated}
+        raise FedauditError("gate-metric", f"--fail-if {rule.text!r}: not measured", suggest(rule.metric, limited))
     return list(found.values())
 
 
