@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.adversary.signals.gradients import statistics
+from fedaudit.adversary.signals.updates import statistics
 from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.types import Records, State
 

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.ghost import train, updates, world
 from benchmarks.measuring import Case, interleaved, verdict
-from fedaudit.adversary.signals.gradients import statistics
+from fedaudit.adversary.signals.updates import statistics
 
 GOALS = {"MLP 1.3M": 3.5, "ResNet-20": 1.5}  # in local epochs over the same records
 

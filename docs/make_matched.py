@@ -26,9 +26,9 @@ from matched_cells import OURS, Cell, Way, cells
 from scipy import special, stats
 from torch import Tensor, nn
 
-from fedaudit.adversary.signals import matched, relatives
-from fedaudit.adversary.signals.gradients import cosine, statistics, with_all
+from fedaudit.adversary.signals import matched
 from fedaudit.adversary.signals.outputs import rescaled_logit
+from fedaudit.adversary.signals.updates import cosine, statistics, with_all
 from fedaudit.config.registry import Options
 from fedaudit.data import baskets
 from fedaudit.defences.dp_sgd import DPSGD
@@ -209,7 +209,7 @@ class Target:
         self.rivals.setdefault("cosine", []).append(cosine(product, g2, u2))
         self.rivals.setdefault("logit", []).append(after)
         self.rivals.setdefault("gain", []).append(np.logaddexp(0, -before) - np.logaddexp(0, -after))
-        projected = relatives.projection(module, torch.from_numpy(self.rows.x), weight, layer)
+        projected = matched.projection(module, torch.from_numpy(self.rows.x), weight, layer)
         self.rivals.setdefault("projres", []).append(projected.numpy())
 
     def scores(self) -> Iterator[tuple[str, Floats]]:

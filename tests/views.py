@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.adversary.shadow.references import References, metrics_by_bank
+from fedaudit.adversary.shadow import References, metrics_by_bank
 from fedaudit.adversary.signals import measure
 from fedaudit.adversary.vantage import View, look, view
 from fedaudit.types import Floats, Moment, Records, Round, State, Strings, Task, Vantage

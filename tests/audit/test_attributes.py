@@ -8,7 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from fedaudit.adversary.signals.attribute import Probe
+from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, told_apart

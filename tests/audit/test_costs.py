@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedaudit.adversary.attacks import made
-from fedaudit.adversary.shadow.banks import Banks
+from fedaudit.adversary.shadow import Banks
 from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
 from fedaudit.audit.shadows import SHADOW, Shadow

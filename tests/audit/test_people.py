@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from fedaudit.adversary.attacks import every
-from fedaudit.adversary.attacks.subjects_beyond import SubjectFTA
+from fedaudit.adversary.attacks.subjects import SubjectFTA
 from fedaudit.audit import Auditor
 from fedaudit.audit.known import KNOWN, known, possible, usual
 from fedaudit.audit.settings import own_records

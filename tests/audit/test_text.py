@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.adversary.shadow import References
-from fedaudit.adversary.signals import gradients
-from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.adversary.shadow import INSIDE, References
+from fedaudit.adversary.signals import updates
 from fedaudit.audit.accuracy import share_right
 from fedaudit.audit.blind import blind_block, blind_scores
 from fedaudit.data.partition import game, iid
@@ -63,7 +62,7 @@ def test_token_sequences_through_records_task_reference_bank_and_ghost() -> None
         assert trained[name] == pytest.approx(state[name] - 0.1 * parameter.grad.numpy(), abs=1e-12)
 
     # ghost statistics: the gradient of every text, one backward pass each, in float64
-    found = gradients.statistics(task, state, [trained], rows)
+    found = updates.statistics(task, state, [trained], rows)
     assert found.layers == ("embedding", "lstm", "head")
     names = [name for name, _ in module.named_parameters()]
     for i in range(len(rows)):
@@ -76,7 +75,7 @@ def test_token_sequences_through_records_task_reference_bank_and_ghost() -> None
             inner = sum(float((grads[name] * (state[name] - trained[name])).sum()) for name in own)
             assert float(found.norm2[i, column]) == pytest.approx(norm2, rel=1e-9, abs=1e-15)
             assert float(found.inner[i, column, 0]) == pytest.approx(inner, rel=1e-9, abs=1e-15)
-    assert "'lstm'" in str(gradients.check(task, state, rows))  # slow there, and said
+    assert "'lstm'" in str(updates.check(task, state, rows))  # slow there, and said
 
     # references: two had each text, two had not, and it shows
     party = np.full(len(rows), "party-0")

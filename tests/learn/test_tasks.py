@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.adversary.signals.trial import SignalTrial
+from fedaudit.adversary.signals import SignalTrial
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training, build_task

@@ -3,8 +3,7 @@
 import pytest
 
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.accounting import rdp_epsilon
-from fedaudit.privacy.composition import composed, noise_of
+from fedaudit.privacy.accounting import composed, noise_of, rdp_epsilon
 from fedaudit.privacy.statement import Process
 from fedaudit.stats.gaussian import gaussian_epsilon
 

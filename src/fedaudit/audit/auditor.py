@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
 from fedaudit.audit.blind import Blind
 from fedaudit.audit.case import Case, Estimates

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
-from fedaudit.adversary.shadow.banks import Banks
-from fedaudit.adversary.signals import Family, measure, searching, updates
-from fedaudit.adversary.signals.variants import of_variant, variants
+from fedaudit.adversary.shadow import Banks
+from fedaudit.adversary.signals import Family, measure, of_variant, searching, updates, variants
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import HANGS, TooLongError, failure, patience

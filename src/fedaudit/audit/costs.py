@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.shadow import BANKS, SIGNALS
 from fedaudit.adversary.signals import DEAR, Family, searching
-from fedaudit.adversary.signals.references import BANKS, SIGNALS
 from fedaudit.config.attack_registry import plain
 from fedaudit.types import APART, UNDIVIDED, Stored
 

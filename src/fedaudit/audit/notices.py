@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals.references import is_outside
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.shadow import is_outside
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import Scores
 from fedaudit.stats import Block, auc, needed_for_value, tied_share

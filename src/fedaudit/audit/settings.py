@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.signals import FAMILIES, Family, searching, updates
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals import FAMILIES, Family, SignalTrial, family_of, searching, updates, variants
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
-from fedaudit.adversary.signals.trial import SignalTrial
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions
-from fedaudit.adversary.signals.variants import family_of, variants
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.audit.observer import Asked
 from fedaudit.config.attack_registry import plain

@@ -20,18 +20,18 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedaudit.adversary import attacks
-from fedaudit.adversary.attacks.attribute import ATTRIBUTE, AttributeGuess
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.attacks.matched import MatchedFilter
+from fedaudit.adversary.attacks.series import ATTRIBUTE, AttributeGuess
 from fedaudit.adversary.attacks.tear import FEWEST as FEWEST_OWN
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.signals import options_of, variants
 from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
-from fedaudit.adversary.signals.variants import options_of, variants
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.settings import calibrating, own_records, reference_half

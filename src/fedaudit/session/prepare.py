@@ -11,8 +11,7 @@ import numpy as np
 
 from fedaudit import data
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.adversary.shadow import References
-from fedaudit.adversary.signals.references import is_outside
+from fedaudit.adversary.shadow import References, is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.shadows import Shadow, own_of_party, split_own
 from fedaudit.config.schema import Config

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.adversary.signals.references import is_outside
+from fedaudit.adversary.shadow import is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.code import received

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.federation import START, up_to

@@ -13,9 +13,9 @@ from fedaudit.adversary.attacks import choose, every, made
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
 from fedaudit.adversary.attacks.fusion import Fusion
 from fedaudit.adversary.reductions import Kept, Last
+from fedaudit.adversary.shadow import INSIDE
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
-from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.attack_registry import ATTACKS, option, read_word, written
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks.base import Evidence
-from fedaudit.adversary.attacks.peers import CosineMargin, FedMIA
+from fedaudit.adversary.attacks.gradients import CosineMargin, FedMIA
 from fedaudit.errors import FedauditError
 from fedaudit.questions.source.judge import naming
 from fedaudit.results.document import SCHEMA_FILE, Document

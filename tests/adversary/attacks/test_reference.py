@@ -13,7 +13,7 @@ from fedaudit.adversary.attacks.reference import (
     Variance,
 )
 from fedaudit.adversary.attacks.trajectory import Followed
-from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.adversary.shadow import INSIDE
 from fedaudit.types import Bools, Floats, Moment
 
 N = 8

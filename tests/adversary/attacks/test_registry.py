@@ -8,10 +8,10 @@ import pytest
 from fedaudit.adversary.attacks import DEFAULTS, choose, every, made
 from fedaudit.adversary.attacks.base import Evidence, Own
 from fedaudit.adversary.attacks.trajectory import FTA
+from fedaudit.adversary.shadow import INSIDE
+from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals import NEEDS
 from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
-from fedaudit.adversary.signals.references import INSIDE
-from fedaudit.adversary.signals.references import SIGNALS as OF_REFERENCES
 from fedaudit.config.attack_registry import BLIND
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError

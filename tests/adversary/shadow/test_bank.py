@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from fedaudit.adversary.shadow import References
+from fedaudit.adversary.shadow import INSIDE, References
 from fedaudit.adversary.shadow.bank import ReferenceModels, draw_inside, soft_targets
 from fedaudit.adversary.signals.outputs import rescaled_logit
-from fedaudit.adversary.signals.references import INSIDE
 from fedaudit.adversary.vantage import View
 from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.adversary.shadow import INSIDE
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import Document

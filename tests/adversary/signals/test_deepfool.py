@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedaudit.adversary.signals.deepfool import distances
+from fedaudit.adversary.signals.searching import distances
 from fedaudit.types import Floats, Records, State
 from tests.adversary.signals.nets import Net, trained
 

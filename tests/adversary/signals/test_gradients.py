@@ -8,9 +8,8 @@ import torch
 from scipy import stats
 from torch import nn
 
-from fedaudit.adversary.signals import ghost
-from fedaudit.adversary.signals.gradients import statistics
-from fedaudit.adversary.signals.trial import SignalTrial
+from fedaudit.adversary.signals import SignalTrial, ghost
+from fedaudit.adversary.signals.updates import statistics
 from fedaudit.adversary.vantage import GRANTS
 from fedaudit.errors import FedauditError, NotGrantedError
 from fedaudit.learn.tasks import TorchTask, Training, build_task

@@ -8,9 +8,8 @@ import torch
 from scipy.special import log_softmax, softmax
 from torch import nn
 
-from fedaudit.adversary.signals.merlin import COPIES, SIGMA
-from fedaudit.adversary.signals.outputs import SIGNALS, from_outputs
-from fedaudit.adversary.signals.trial import SignalTrial
+from fedaudit.adversary.signals import SignalTrial
+from fedaudit.adversary.signals.outputs import MERLIN_COPIES, MERLIN_SIGMA, SIGNALS, from_outputs
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask
@@ -233,11 +232,11 @@ def test_merlin_counts_how_often_noise_makes_the_loss_rise() -> None:
     rows = Records(given.x.astype(np.float32), given.y, given.id)
     state = task.initial(0)
     found = signals(["merlin"], view(task, state, round=7), rows)["merlin"]
-    rng = np.random.default_rng([7, COPIES])
+    rng = np.random.default_rng([7, MERLIN_COPIES])
     before = signals(["loss"], view(task, state), rows)["loss"]
     rises = np.zeros(40)
     for _ in range(100):
-        noisy = rows.x + np.float32(SIGMA) * rng.standard_normal((40, 6), dtype=np.float32)
+        noisy = rows.x + np.float32(MERLIN_SIGMA) * rng.standard_normal((40, 6), dtype=np.float32)
         rises += signals(["loss"], view(task, state), Records(noisy, rows.y, rows.id))["loss"] > before
     assert np.array_equal(found, rises / 100)
     assert 0 < found.std() < 0.5

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedaudit.adversary.signals import ghost, matched, relatives
+from fedaudit.adversary.signals import ghost, matched
 from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import Records
 from tests.adversary.signals.test_ghost import Then, losses
@@ -24,7 +24,7 @@ def test_the_loss_under_a_model_received_is_that_of_the_model() -> None:
             out = task.fresh(state)(torch.from_numpy(rows.x)).double()
         return nn.functional.cross_entropy(out, torch.from_numpy(rows.y), reduction="none").numpy()
 
-    before, after = (relatives.loss(task, state, rows) for state in (received, sent))
+    before, after = (matched.loss(task, state, rows) for state in (received, sent))
     assert before == pytest.approx(loss(dict(received)), abs=1e-6)
     assert after == pytest.approx(loss(dict(sent)), abs=1e-6)
     assert before.mean() > after.mean()
@@ -39,13 +39,13 @@ def test_projection_is_zero_in_the_row_space_and_one_outside(shape: tuple[int, .
     update = torch.zeros(4, 6).double()
     update[0, :2] = torch.tensor([1.0, 1.0])
     update[1, :2] = torch.tensor([1.0, -1.0])  # the row space: the first two coordinates
-    found = relatives.projection(module, x, update, "layer")
+    found = matched.projection(module, x, update, "layer")
     h = x.reshape(13, -1, 6)
     expected = -(h[..., 2:].norm(dim=2) / h.norm(dim=2)).mean(1)
     assert torch.allclose(found, expected, rtol=1e-9)
     weak = update.clone()
     weak[2, 2] = 1e-6  # below the cut
-    assert torch.allclose(relatives.projection(module, x, weak, "layer"), expected, rtol=1e-6)
+    assert torch.allclose(matched.projection(module, x, weak, "layer"), expected, rtol=1e-6)
 
 
 def test_inverse_hessian_adds_loss_and_curvature_weighted_gradient() -> None:
@@ -65,4 +65,4 @@ def test_inverse_hessian_adds_loss_and_curvature_weighted_gradient() -> None:
     def z(values: torch.Tensor) -> torch.Tensor:
         return (values - values[fitting].mean()) / values[fitting].std()
 
-    assert torch.allclose(relatives.inverse_hessian(prepared, module), -(z(loss) + z(size)), rtol=1e-8)
+    assert torch.allclose(matched.inverse_hessian(prepared, module), -(z(loss) + z(size)), rtol=1e-8)

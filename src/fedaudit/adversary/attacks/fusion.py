@@ -16,8 +16,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from fedaudit.adversary.attacks import made
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
-from fedaudit.adversary.attacks.making import made
 from fedaudit.adversary.attacks.reference import ReferenceAttack
 from fedaudit.adversary.reductions import Joined
 from fedaudit.config import schema

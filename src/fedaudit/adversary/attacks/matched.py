@@ -26,8 +26,8 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack, FittedOn, OneSignal
 from fedaudit.adversary.reductions import Kept, Last, Mean, Weighted
+from fedaudit.adversary.signals import variant_of
 from fedaudit.adversary.signals.updates import BEFORE, FILTER, HESSIAN, PEER, PROJECTION, STRENGTH, Fit
-from fedaudit.adversary.signals.variants import variant_of
 from fedaudit.config.attack_registry import ATTACKS, option_of
 from fedaudit.config.attacks import MatchedSection
 from fedaudit.config.schema import AuditSection

@@ -39,7 +39,7 @@ import numpy as np
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.attacks.trajectory import SIGN, Followed, Slope
 from fedaudit.adversary.reductions import Kept, Last
-from fedaudit.adversary.signals.references import INSIDE
+from fedaudit.adversary.shadow import INSIDE
 from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of
 from fedaudit.config.attacks import ReferenceSection
 from fedaudit.config.schema import AuditSection

@@ -18,7 +18,7 @@ gap            Is the label right under the last model? One query: what anybody 
 gap-rounds     In how many rounds it was right, and for how many it has been right for good: one query a round (ours).
 boundary       The distance under the last model.
 tear-last      Steps 2-4 on the last round alone.
-tear-deepfool  Steps 2-4 on distances found with the weights in hand (`adversary.signals.deepfool`).
+tear-deepfool  Steps 2-4 on distances found with the weights in hand (`adversary.signals.searching`).
 
 Deviations. The paper leaves open the distance of a misclassified record (here 0), the radius of its probes and its step
 (see `adversary.signals.boundary`). Its matrix of labels by rounds needs a distance for every class; sorting the nearest
@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.reductions import Kept
+from fedaudit.adversary.signals import variant, variant_of
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, QUERIES, RIGHT
-from fedaudit.adversary.signals.variants import variant, variant_of
 from fedaudit.config import tear
 from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of, plain
 from fedaudit.errors import FedauditError

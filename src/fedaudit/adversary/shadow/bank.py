@@ -34,9 +34,8 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import nn
 
-from fedaudit.adversary.shadow.references import References
+from fedaudit.adversary.shadow import BANKS, INSIDE, SIGNALS, References, is_outside
 from fedaudit.adversary.signals import outputs
-from fedaudit.adversary.signals.references import BANKS, INSIDE, SIGNALS, is_outside
 from fedaudit.adversary.vantage import View
 from fedaudit.defences.slots import Gradient
 from fedaudit.errors import FedauditError

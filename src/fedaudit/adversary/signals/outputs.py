@@ -11,7 +11,7 @@ exp(-loss / positions); and the norm of the sum of their gradients, which is no 
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Floats, Grant, Records
+from fedaudit.types import Bools, Floats, Grant, Ints, Records
 
 TINY = np.finfo(np.float64).tiny
 VALUES = 2**21  # outputs in float64 that are held at a time, where records have many of them
@@ -184,3 +184,92 @@ def _of_regression(name: str, z: Floats, y: NDArray[Any], last_input: Floats | N
         "the task is a regression, which has a loss and gradients but no logit, confidence or entropy",
         "In audit.attacks, name attacks on the loss or on gradients only.",
     )
+
+
+# ------------------------------------------------------------------ the loss of noisy copies of a record
+
+# The noise depends on the round only, so that scoring twice gives identical values.
+
+MERLIN, NEIGHBOURHOOD = "merlin", "neighbourhood-loss"
+MERLIN_COPIES, MERLIN_SIGMA = 100, 0.01
+MERLIN_ROWS = 4096  # number of records for which noise is drawn at a time
+NEIGHBOURS, NEIGHBOURS_SHARE = 10, 0.1  # the noise, as a share of the features' spread
+
+
+def measure_merlin(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """Merlin's signal (Jayaraman et al. 2021): how often a little noise on the record makes its loss rise. For a
+    record that the model has learnt, the loss is near a local minimum."""
+    _check_noise_fits(rows, "merlin")
+    starts = range(0, len(rows), MERLIN_ROWS)
+    parts = [rows.take(np.arange(i, min(i + MERLIN_ROWS, len(rows)))) for i in starts]
+    found = np.concatenate([_rises(view, part, rng) for part in parts]) / MERLIN_COPIES
+    return dict.fromkeys(names, found)
+
+
+def _rises(view: View, rows: Records, rng: np.random.Generator) -> Ints:
+    before = _loss_at(rows.x, view, rows)
+    rises = np.zeros(len(rows), np.int64)
+    for _ in range(MERLIN_COPIES):
+        noise = rng.standard_normal(rows.x.shape, dtype=np.float32)
+        rises += _loss_at(rows.x + np.float32(MERLIN_SIGMA) * noise, view, rows) > before
+    return rises
+
+
+def measure_neighbourhood(
+    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+) -> dict[str, Floats]:
+    """The mean loss of a few noisy copies: a model that has learnt a person's records, and not just one of them, is
+    sure of itself around them, too."""
+    _check_noise_fits(rows, "subject-neighbourhood")
+    scale, total = np.float32(NEIGHBOURS_SHARE * rows.x.std()), np.zeros(len(rows))
+    for _ in range(NEIGHBOURS):
+        total += _loss_at(rows.x + scale * rng.standard_normal(rows.x.shape, dtype=np.float32), view, rows)
+    return dict.fromkeys(names, total / NEIGHBOURS)
+
+
+def _loss_at(x: NDArray[Any], view: View, rows: Records) -> Floats:
+    return of_view(["loss"], view, Records(x, rows.y, rows.id))["loss"]
+
+
+def _check_noise_fits(rows: Records, attack: str) -> None:
+    if rows.x.dtype.kind != "f":
+        what = "the records hold tokens, to which no noise can be added"
+        raise FedauditError("tokens", what, f"Take {attack} out of audit.attacks.")
+
+
+# ---------------------- a record with a hidden attribute set to each of its values
+
+ATTRIBUTE = "attribute-gradient-norm"  # records x values of the attribute
+ATTRIBUTE_NEEDS: dict[str, frozenset[Grant]] = {ATTRIBUTE: NEEDS["gradient-norm"]}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Which inputs of a record hold the attribute, and what they are for each of its values."""
+
+    name: str
+    columns: Ints
+    settings: NDArray[np.float32]  # values x columns
+
+    @property
+    def values(self) -> int:
+        return len(self.settings)
+
+    def measure(
+        self, names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+    ) -> dict[str, Floats]:
+        """records x values: the gradient norm with the attribute set to each value in turn."""
+        norms = []
+        for setting in self.settings:
+            x = rows.x.copy()
+            x[:, self.columns] = setting
+            norms.append(of_view(["gradient-norm"], view, replace(rows, x=x))["gradient-norm"])
+        return {name: np.column_stack(norms) for name in names}
+
+    def rest(self, rows: Records, classes: int) -> Floats:
+        """Everything about a record except the attribute: the other inputs, and the label."""
+        inputs = np.delete(rows.x.reshape(len(rows), -1), self.columns, axis=1).astype(np.float64)
+        label = np.eye(classes)[rows.y] if classes else rows.y[:, None].astype(np.float64)
+        return np.column_stack([inputs, label])

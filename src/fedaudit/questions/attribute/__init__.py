@@ -33,9 +33,9 @@ class Attribute(Question):
 
     def signals(self, asked: Any) -> tuple[Family, ...]:
         from fedaudit.adversary.signals import Family
-        from fedaudit.adversary.signals.attribute import NEEDS
+        from fedaudit.adversary.signals.outputs import ATTRIBUTE_NEEDS
 
-        return (Family(NEEDS, asked.measure),)
+        return (Family(ATTRIBUTE_NEEDS, asked.measure),)
 
     def judge(self, case: Case, attack: Any, vantage: Vantage, model: ModelKind) -> Verdict:
         from fedaudit.questions.attribute.judge import judge

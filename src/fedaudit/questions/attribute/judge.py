@@ -14,8 +14,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedaudit.adversary.attacks.attribute import Classifier
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence, Own
+from fedaudit.adversary.attacks.series import Classifier
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.notices import figure

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedaudit.adversary.signals.attribute import Probe
+from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset, Floats, Game, Ints, Role
 

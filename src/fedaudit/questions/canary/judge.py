@@ -19,7 +19,7 @@ from scipy import stats
 
 from fedaudit.audit.case import Case
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.composition import Inversion
+from fedaudit.privacy.accounting import Inversion
 from fedaudit.questions import Verdict
 from fedaudit.questions.canary.claims import epsilons, remarks, whole_run_refuted
 from fedaudit.questions.canary.watch import (
@@ -255,7 +255,7 @@ def composed_estimates(seen: Trials, claim: Mechanism, rounds: int, confidence: 
 def _composed(
     epsilons: Sequence[float | None], rounds: Sequence[int], rate: float, delta: float, how: Inversion
 ) -> float | None:
-    from fedaudit.privacy.composition import composed
+    from fedaudit.privacy.accounting import composed
 
     known = [epsilon for epsilon in epsilons if epsilon is not None]
     return composed(known, rounds, rate, delta, how) if len(known) == len(epsilons) else None

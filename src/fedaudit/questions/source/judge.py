@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence
-from fedaudit.adversary.attacks.peers import margin
+from fedaudit.adversary.attacks.gradients import margin
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.notices import figure
