@@ -10,7 +10,7 @@ search cost counts them.
 import argparse
 from pathlib import Path
 
-from fedaudit.cli.studying import write_advice
+from fedaudit.cli.auditing import write_advice
 from fedaudit.config.schema import parse
 from fedaudit.results.advice import Advice, Risk, frontier
 from fedaudit.results.gate import parse_limit

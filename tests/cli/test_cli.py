@@ -172,7 +172,7 @@ def with_a_broken(function: str, *arguments: str, cwd: Path) -> subprocess.Compl
 
 
 def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
-    done = with_a_broken("fedaudit.cli.catalogue.catalogue", "list", "data", cwd=tmp_path)
+    done = with_a_broken("fedaudit.cli.template.catalogue", "list", "data", cwd=tmp_path)
     assert done.returncode == 6
     assert "[fault] ValueError" in done.stderr
     assert "secret" not in done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedaudit.cli import stopping, terminal
+from fedaudit.cli import terminal
 from tests.cli.test_cli import SMALL
 
 
@@ -36,7 +36,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Watched:
     text = Watched()
     console = Console(file=text, width=200)
     monkeypatch.setattr(terminal, "errors", console)
-    monkeypatch.setattr(stopping, "errors", console)
+    monkeypatch.setattr(terminal, "errors", console)
     return text
 
 
@@ -56,14 +56,14 @@ def test_F14_ctrl_c_is_answered_while_the_main_thread_still_computes(log: Watche
             raise
 
     threading.Thread(target=press).start()
-    with pytest.raises(KeyboardInterrupt), stopping.heard("Stopping."):
+    with pytest.raises(KeyboardInterrupt), terminal.heard("Stopping."):
         compute()
     assert log.lines == [("Stopping.", False)]
     assert signal.set_wakeup_fd(-1) == -1  # as it was before
 
 
 def test_the_second_ctrl_c_is_answered_too(log: Watched) -> None:
-    with stopping.heard("Stopping."):
+    with terminal.heard("Stopping."):
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)

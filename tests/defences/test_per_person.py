@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.cli.comparing import say
+from fedaudit.cli.judging import say_comparison
 from fedaudit.cli.terminal import console
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences import build
@@ -150,7 +150,7 @@ def test_compare_says_it(runs: tuple[Path, Path]) -> None:
     found = compare(runs)
     assert [row.per_person for row in found.rows] == [stated(folder) for folder in runs]
     with console.capture() as printed:
-        say(found)
+        say_comparison(found)
     shown: list[Any] = [printed.get(), comparison_page(found)]
     for text in shown:
         assert f"per person: {stated(runs[0]).text}" in text

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.cli import studying
+from fedaudit.cli import auditing
 from fedaudit.config.schema import Config, load_config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.files import writing
@@ -335,6 +335,6 @@ def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_agai
 def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "given.toml").write_text(written(config().as_dict()))
     with writing(tmp_path / "out"), pytest.raises(FedauditError, match="another fedaudit") as error:
-        studying.advise(tmp_path / "given.toml", "auc < 0.6", tmp_path / "out")
+        auditing.advise(tmp_path / "given.toml", "auc < 0.6", tmp_path / "out")
     assert error.value.code == "locked"
     assert not (tmp_path / "out" / results.ADVICE).exists()

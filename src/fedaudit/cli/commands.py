@@ -12,9 +12,8 @@ import typer
 from rich.markup import escape
 
 from fedaudit import __version__
-from fedaudit.cli import auditing, comparing, gating, judging, preparing, studying
-from fedaudit.cli.options import JsonCommand
-from fedaudit.cli.plain_help import PlainCommand, PlainGroup
+from fedaudit.cli import auditing, judging, preparing
+from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
 from fedaudit.learn import tune_process
@@ -69,12 +68,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "list": (preparing.list_, "List attacks, questions, data, defences, models."),
     "score": (judging.score, "The statistics alone, on scores of your own."),
     "init": (preparing.init, "Write a configuration with every key explained."),
-    "gate": (gating.gate, "Check a finished run against limits."),
+    "gate": (judging.gate, "Check a finished run against limits."),
     "plan": (preparing.plan, "Before training: what an audit of this size can show."),
     "verify": (judging.verify, "Is a claim of differential privacy kept?"),
-    "compare": (comparing.compare, "Compare several runs."),
-    "study": (studying.study, "Audit every combination of a grid of settings."),
-    "advise": (studying.advise, "What to change to stay below a limit, and its price."),
+    "compare": (judging.compare, "Compare several runs."),
+    "study": (auditing.study, "Audit every combination of a grid of settings."),
+    "advise": (auditing.advise, "What to change to stay below a limit, and its price."),
     "version": (version, "Print the version number."),
 }
 KINDS = dict.fromkeys(("score", "gate", "plan", "compare"), JsonCommand)
@@ -91,42 +90,31 @@ def main() -> None:
             app()
         finally:
             flush()
-    except FedauditError as error:
-        errors.print(f"[bold red]Error[/bold red] {escape(str(error))}")
-        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         stop_at_once()
     except SystemExit as end:
         if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
             stop_at_once()
         raise
-    except OSError as error:
-        if (refused := _refused_by_the_system(error)) is None:
-            errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
-            sys.exit(FAULT)
-        errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
-        sys.exit(refused.exit_code)
     except Exception as error:
-        if (refused := _out_of_memory(error)) is not None:
-            errors.print(f"[bold red]Error[/bold red] {escape(str(refused))}")
-            sys.exit(refused.exit_code)
-        errors.print(f"[bold red]Error[/bold red] {escape(_fault(error))}")
-        sys.exit(FAULT)
+        known = _known(error)
+        errors.print(f"[bold red]Error[/bold red] {escape(str(known) if known else _fault(error))}")
+        sys.exit(known.exit_code if known else FAULT)
 
 
 # What the system refuses because of a file's name or permissions; fedaudit cannot do anything about it.
 OF_FILES = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
-def _out_of_memory(error: Exception) -> FedauditError | None:
-    """torch has no error of its own for it."""
-    if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+def _known(error: Exception) -> FedauditError | None:
+    """What is said of an error that is no fault of fedaudit."""
+    if isinstance(error, FedauditError):
+        return error
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch has no error of its own for it
+        what = "there is not enough memory for this"
+        return FedauditError("memory", what, "Give fewer records, parties or attacks, or a larger machine.")
+    if not isinstance(error, OSError):
         return None
-    what = "there is not enough memory for this"
-    return FedauditError("memory", what, "Give fewer records, parties or attacks, or a larger machine.")
-
-
-def _refused_by_the_system(error: OSError) -> FedauditError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
         return unwritten(error)
     if error.errno not in OF_FILES or not isinstance(error.filename, str):

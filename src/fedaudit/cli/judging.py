@@ -1,16 +1,21 @@
-"""The commands that read existing files: a finished run, a claim, a file of scores."""
+"""The commands that read existing files: finished runs, a claim, a file of scores."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree import ElementTree as Xml
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from fedaudit.cli.options import AsJson, Set, as_json, printed_as_json, write_file
-from fedaudit.cli.terminal import console, progress, say, say_scores, write_report
+from fedaudit.cli.options import AsJson, Set, as_json, in_a_folder, printed_as_json, write_file
+from fedaudit.cli.terminal import ABSENT, console, number, progress, say, say_scores, show, write_report
 from fedaudit.errors import DEGRADED, FedauditError
+
+if TYPE_CHECKING:
+    from fedaudit.results.compare import ComparedRun, Comparison
+    from fedaudit.results.gate import Gate, Judged
 
 
 def report(
@@ -41,12 +46,12 @@ def report(
 
 def _of_many(folder: Path) -> Path | None:
     """The page of a study or of an advice; None if the folder holds neither."""
-    from fedaudit.report.pages import write_advice, write_study
+    from fedaudit.report.pages import write_advice_page, write_study_page
     from fedaudit.results import advice, study
 
     if study.is_study(folder):
-        return write_study(folder)
-    return write_advice(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
+        return write_study_page(folder)
+    return write_advice_page(advice.load(folder), folder) if (folder / advice.ADVICE).is_file() else None
 
 
 def score(
@@ -120,3 +125,228 @@ def verify(
     write_file(out, as_json({"schema": 1, "checks": [asdict(check) for check in found]}))
     outcomes = {check.outcome for check in found}
     raise typer.Exit(1 if "FAIL" in outcomes else 3 if "CANNOT TELL" in outcomes else 0)
+
+
+# ------------------------------------------------------------------ gate: for people, for scripts and for pipelines
+
+
+COLOURS = {"safe": "green", "violated": "red", "undecided": "yellow"}
+
+
+def gate(
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`.")],
+    fail_if: Annotated[
+        list[str],
+        typer.Option(help='What is not allowed, for example "tpr@0.01 > 0.05". Repeatable.', show_default=False),
+    ],
+    junit: Annotated[
+        Path | None, typer.Option(help="Also write the verdicts to this file, as JUnit XML.", callback=in_a_folder)
+    ] = None,
+) -> None:
+    """Check a finished run against limits, for use in scripts and pipelines.
+
+    A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
+    otherwise undecided. By default a rule looks at every attack from every vantage, pooled over the parties. The
+    primary attack of a vantage, which was fixed before looking, has half of the error; the others share the rest.
+    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects single results; * means all of them.
+
+    A rule compares a risk (auc, tpr@FPR, or a figure of another question: fedaudit list questions), the accuracy, or
+    the epsilon that the run claims with a limit, by > or >=; accuracy also by < or <=. "tpr@0.01 > 0.05 and
+    accuracy < 0.8" is violated when both parts are. Several --fail-if are checked one by one.
+
+    If several results are checked, their lower ends share the error. A run is never called safe if its audit
+    understates the risk (people or twins on both sides, a part that is missing), and a risk is never called violated if
+    a blind guess, which sees no model, beats chance.
+
+    Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused. In JUnit XML a violated rule
+    is a failure, and an undecided one an error.
+    """
+    from fedaudit.results.document import results_file
+    from fedaudit.results.gate import judge, parse_rules
+    from fedaudit.trace.journal import unchecked
+    from fedaudit.words import words
+
+    found = judge(run_dir, [rule for text in fail_if for rule in parse_rules(text)])
+    if not printed_as_json(_gate_as_json(found)):
+        for told in unchecked(results_file(run_dir)):
+            console.print(f"[yellow]![/yellow] {escape(words(told))}")
+        say_gate(found)
+    write_file(junit, _as_junit(found, run_dir) if junit else "")
+    raise typer.Exit(found.exit_code)
+
+
+def say_gate(found: "Gate") -> None:
+    """Two lines for each result: what was found, and where. No line is longer than a narrow terminal."""
+    for text, verdict in found.rules.items():
+        console.print(f"\n[{COLOURS[verdict]}]{verdict}[/{COLOURS[verdict]}]  not allowed: {escape(text)}")
+        shown, left_out = _chosen([f for f in found.findings if f.rule.text == text])
+        for f in shown:
+            show(f"  {f.verdict}: {f.rule.metric} {_finding_span(f)}")
+            console.print(f"    {escape(_place(f))}")
+            if f.note:
+                console.print(f"    {escape(f.note)}")
+        if left_out:
+            console.print(f"  and {left_out} more, none of them worse (--json lists all)")
+    console.print()
+    for line in _remarks(found):
+        console.print(escape(line))
+    console.print(f"[{COLOURS[found.verdict]}]{found.verdict}[/{COLOURS[found.verdict]}]")
+
+
+MOST_FINDINGS = 6  # results of a rule that are shown to a reader
+
+
+def _chosen(found: list["Judged"]) -> tuple[list["Judged"], int]:
+    """What a reader needs: what was fixed before looking, then the worst of the rest. And how many are left out."""
+    order = {"violated": 0, "undecided": 1, "safe": 2}
+    ranked = sorted(found, key=lambda f: (not f.named, order[f.verdict], -(f.low or 0.0)))
+    named = [f for f in ranked if f.named]
+    shown = [*named[:MOST_FINDINGS], *(f for f in ranked if not f.named and f.verdict != "safe")][:MOST_FINDINGS]
+    return shown, len(found) - len(shown)
+
+
+def _place(f: "Judged") -> str:
+    if f.vantage:
+        return f"{f.attack}, {f.vantage}, {f.model} models, {f.party or 'all parties'}"
+    return f"{f.attack}, for each {f.model}" if f.attack else "the run"
+
+
+def _remarks(found: "Gate") -> list[str]:
+    told = []
+    if found.primary:
+        quoted = ", ".join(f"{attack} ({vantage})" for vantage, attack in found.primary.items())
+        told.append(f"The primary attack of each vantage, fixed before looking: {quoted}.")
+    if found.looked_at > 1:
+        told.append(f"Lower ends above a limit are corrected for the {found.looked_at} results checked.")
+    if found.silent:
+        told.append(f"Not judged, because they have no interval for the rule: {', '.join(found.silent)}.")
+    return told
+
+
+def _gate_as_json(found: "Gate") -> dict[str, Any]:
+    """For programs: the verdict, that on each rule, and every result that it rests on."""
+    return {
+        "schema": 1,
+        "verdict": found.verdict.value,
+        "exit_code": found.exit_code,
+        "rules": [{"fail_if": text, "verdict": verdict.value} for text, verdict in found.rules.items()],
+        "findings": [
+            {
+                "fail_if": f.rule.text,
+                "condition": f.rule.condition,
+                "attack": f.attack or None,
+                "vantage": f.vantage or None,
+                "model": f.model or None,
+                "party": f.party,
+                "value": f.value,
+                "low": f.low,
+                "high": f.high,
+                "verdict": f.verdict.value,
+                "note": f.note,
+            }
+            for f in found.findings
+        ],
+        "remarks": _remarks(found),
+    }
+
+
+def _as_junit(found: "Gate", run_dir: Path) -> str:
+    """One test case for each rule. One that is undecided is an error, so that no pipeline takes it for a pass."""
+    verdicts = [verdict.value for verdict in found.rules.values()]
+    counts = {"tests": len(verdicts), "failures": verdicts.count("violated"), "errors": verdicts.count("undecided")}
+    made = Xml.TreeBuilder()
+    name = f"fedaudit gate {run_dir.resolve().name}"
+    made.start("testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}})
+    for text, verdict in found.rules.items():
+        own = [f for f in found.findings if f.rule.text == text]
+        lines = [_finding_line(f) for f in own]
+        made.start("testcase", {"classname": "fedaudit.gate", "name": text})
+        if verdict != "safe":
+            kind = "failure" if verdict == "violated" else "error"
+            decisive = next((_finding_line(f) for f in own if f.verdict == verdict), lines[0])
+            made.start(kind, {"type": verdict.value, "message": decisive})
+            made.end(kind)
+        made.start("system-out", {})
+        made.data("\n".join(lines))
+        made.end("system-out")
+        made.end("testcase")
+    made.end("testsuite")
+    suite = made.close()
+    Xml.indent(suite)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _finding_line(f: "Judged") -> str:
+    return f"{f.verdict}: {f.rule.condition}: {_finding_span(f)}, {_place(f)}{f': {f.note}' if f.note else ''}"
+
+
+def _finding_span(f: "Judged") -> str:
+    return "has no value" if f.value is None else f"{number(f.value)} ({number(f.low)} to {number(f.high)})"
+
+
+# ------------------------------------------------------------------ compare: several runs side by side
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders written by `fedaudit run`.")],
+    out: AsJson = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write the comparison to this HTML file.", callback=in_a_folder)
+    ] = None,
+) -> None:
+    """Compare the accuracy and risk of several runs, and the epsilon each claims.
+
+    Risks are compared like with like: the same attack, from the same vantage, on the same kind of model; and on the
+    same records where the runs share them, which shows smaller differences than two intervals side by side. A star
+    marks a run that no other run beats in both accuracy and risk.
+    """
+    from fedaudit.results.compare import compare as compared
+    from fedaudit.results.schema import plain
+
+    found = compared(runs)
+    if not printed_as_json(plain(found)):
+        say_comparison(found)
+    write_file(out, as_json(plain(found)))
+    if page:
+        from fedaudit.report.pages import comparison_page
+
+        write_file(page, comparison_page(found))
+
+
+def say_comparison(found: "Comparison") -> None:
+    """A few short lines for each run, and then like beside like."""
+    from fedaudit.questions import metric
+    from fedaudit.report.pages import concerns, safer
+    from fedaudit.results.compare import in_points
+    from fedaudit.stats.wording import full_text
+
+    for row in found.rows:
+        console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
+        show(f"    verdict              {', '.join(f'{who}: {grade}' for who, grade in row.grades.items()) or ABSENT}")
+        show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
+        show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
+        if row.whose:
+            show(f"      of {row.whose}")
+        show(f"    epsilon              {_epsilon(row)}")
+        if row.per_person:
+            show(f"      per person: {row.per_person.text}")
+    for like in found.alike:
+        console.print(escape(f"\n{like.attack}, {like.vantage}, {like.model} models: {metric(like.metric).title}"))
+        for run, estimate in like.risks.items():
+            show(f"    {full_text(like.metric, estimate)}  {run}")
+        for gap in found.differences:
+            if concerns(gap, like):
+                show(f"    {in_points(gap.metric, gap)}  {gap.first} minus {gap.second}")
+                show(f"      {safer(gap)}; {gap.shared:,} of {gap.records:,} records in common")
+    if found.differences:
+        console.print("\nThe intervals of all differences hold together, with 95 % confidence.")
+    console.print()
+    for line in found.notes:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+
+
+def _epsilon(row: "ComparedRun") -> str:
+    if row.epsilon is None:
+        return ABSENT
+    most = "" if row.allowed is None else f"; it allows a TPR of {row.allowed:.3g}"
+    return f"{row.epsilon:.3g} ({row.unit}){most}"

@@ -17,7 +17,7 @@ def list_(
     what: Annotated[str, typer.Argument(help="attacks, questions, data, defences or models")],
 ) -> None:
     """List what a configuration can name: attacks, questions, data, defences or models."""
-    from fedaudit.cli.catalogue import catalogue
+    from fedaudit.cli.template import catalogue
 
     for name, lines in catalogue(what):
         console.print(f"[bold]{escape(name)}[/bold]")

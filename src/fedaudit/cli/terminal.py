@@ -1,7 +1,9 @@
-"""How results look in a terminal: tables, warnings, the verdict, and progress with the time left."""
+"""How results look in a terminal: tables, warnings, the verdict, progress with the time left, and the end on Ctrl-C."""
 
 import errno
 import os
+import signal
+import socket
 import sys
 import threading
 import time
@@ -19,8 +21,9 @@ from rich.text import Text
 from fedaudit.errors import DEGRADED, FedauditError, printable
 
 if TYPE_CHECKING:
+    from fedaudit.report.sections import RepeatedMeasure
     from fedaudit.report.values import Results
-    from fedaudit.report.words import ValueText
+    from fedaudit.report.words import ResultRow, ValueText
     from fedaudit.results.document import Document
     from fedaudit.results.scores import Scored
     from fedaudit.types import Estimate
@@ -75,15 +78,7 @@ def write_report(document: "Document", directory: Path, name: str = "report.html
 
 def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.values import cleaned
-    from fedaudit.report.words import (
-        details,
-        figures_of,
-        others,
-        spread,
-        summary,
-        verdict,
-        warnings,
-    )
+    from fedaudit.report.words import details, figures_of, others, spread, summary, verdict, warnings
 
     results, notes = cleaned(document), Notes()
     say_attacks(results, notes)
@@ -117,15 +112,21 @@ def say_repeats(results: "Results") -> None:
     names = [f"  {row.attack}" if row.measure == of else f"  {row.attack}, {row.measure}" for row in shown]
     cells = [(name, notes.short(row.mean), row.smallest, row.largest) for name, row in zip(names, shown, strict=True)]
     head, *lines = aligned([(of, "mean over runs", "smallest", "largest"), *cells])
+    _show_by_place(head, [(row, line, "") for row, line in zip(shown, lines, strict=True)])
+    notes.show()
+
+
+def _show_by_place(head: str, lines: Sequence[tuple["ResultRow | RepeatedMeasure", str, str]]) -> None:
+    """Rows with their lines and styles. Where they were seen is on a line of its own: as a cell it would squeeze the
+    intervals."""
     console.print()
     show(head, "dim")
     place = None
-    for row, line in zip(shown, lines, strict=True):
+    for row, line, style in lines:
         if (row.vantage, row.model) != place:
             place = (row.vantage, row.model)
             show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
-        show(line)
-    notes.show()
+        show(line, style)
 
 
 def say_attacks(results: "Results", notes: "Notes") -> None:
@@ -142,14 +143,8 @@ def say_attacks(results: "Results", notes: "Notes") -> None:
         groups += [[[title, *(notes.short(each) for each, _ in found)], [realised, *(each for _, each in found)]]]
     for columns in side_by_side([attack, *(f"  {r.attack}" for r in rows)], groups):
         head, *lines = aligned(list(zip(*columns, strict=True)))
-        console.print()
-        show(head, "dim")
-        place = None
-        for row, line in zip(rows, lines, strict=True):
-            if (row.vantage, row.model) != place:  # on its own line: as a cell it would squeeze the intervals
-                place = (row.vantage, row.model)
-                show("no model at all" if row.attack == "blind" else f"{row.vantage}, {row.model} models", "dim")
-            show(line, "bold" if row.primary else "")
+        styled = zip(rows, lines, ("bold" if row.primary else "" for row in rows), strict=True)
+        _show_by_place(head, list(styled))
     console.print()
 
 
@@ -311,3 +306,41 @@ def spoken(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+# ------------------------------------------------------------------ Ctrl-C and SIGTERM are answered at once
+
+
+AGAIN = "Stopping without waiting for the work in progress."
+
+
+@contextmanager
+def heard(first: str) -> Iterator[None]:
+    """Says `first` when the user first asks for the end. What the signal itself does is not changed.
+
+    Python calls a signal's handler only when the main thread comes back from whatever it computes. The wake-up socket
+    is written to at once, and a thread listens to it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ears, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    listener = threading.Thread(target=_answer, args=(ears, first), name="fedaudit-stopping", daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        mouth.close()
+        listener.join()
+        ears.close()
+
+
+def _answer(ears: socket.socket, first: str) -> None:
+    said = first
+    while received := ears.recv(1):
+        if received[0] in (signal.SIGINT, signal.SIGTERM):
+            errors.print(escape(said))
+            said = AGAIN

@@ -79,7 +79,7 @@ def safer(gap: Difference) -> str:
 Part = tuple[str, str, str, Sequence[Figure], Sequence[Table]]  # id, heading, lead, figures, tables
 
 
-def write_study(directory: Path) -> Path:
+def write_study_page(directory: Path) -> Path:
     write_atomically(directory / REPORT, study_page(directory))
     return directory / REPORT
 
@@ -229,7 +229,7 @@ def _cells(found: Sequence[Outcome]) -> Part:
 LONG = 600
 
 
-def write_advice(advice: Advice, directory: Path) -> Path:
+def write_advice_page(advice: Advice, directory: Path) -> Path:
     write_atomically(directory / PAGE, advice_page(advice, directory.resolve().name))
     return directory / PAGE
 
