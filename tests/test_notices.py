@@ -45,7 +45,7 @@ LOOKING = {
 }
 ALLOWED = {
     "types/former.py": "what former versions stored as sentences",
-    "integrations/in_python.py": "keys and options inside the text of an error become arguments of Python",
+    "integrations/options.py": "keys and options inside the text of an error become arguments of Python",
     "config/attack_registry.py": "the help of an option, without its default",
     "config/schema.py": "pydantic puts two words of its own before a message",
     "cli/commands.py": "torch has no error of its own for too little memory",
