@@ -1,5 +1,6 @@
 """Errors for users: a stable code, what is wrong, where, and what to do about it. They never quote record values."""
 
+import logging
 import os
 import sys
 import unicodedata
@@ -7,6 +8,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
+
+log = logging.getLogger("fedaudit")
 
 WRONG_USE = 2  # found before training: configuration or input, or a folder that holds another run
 DEGRADED = 4  # training finished, but part of the audit is missing
@@ -63,9 +66,11 @@ def suggest(word: str, known: Iterable[str], beside: Iterable[str] = ()) -> str:
 
 
 def say(error: BaseException) -> str:
-    """Why something failed. Other libraries' errors may quote data, so only their type is given."""
+    """Why something failed. Other libraries' errors may quote data, so only their type is given: results and logs are
+    passed on. Whoever turns debugging on, on a machine of their own, sees all of it."""
     if isinstance(error, FedauditError):
         return error.what
+    log.debug("What was left out of a message, because it may quote data:", exc_info=error)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

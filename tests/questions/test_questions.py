@@ -1,5 +1,6 @@
 """Questions by name, their metrics, and those that look for themselves."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,9 @@ from fedaudit.audit.settings import of_membership
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Metric, OfRounds, Verdict, metric
+from fedaudit.results.document import Document
 from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.recording import About
 from fedaudit.session.run import rounds
 from fedaudit.stats import proportion
 from fedaudit.stats.wording import full_text, number_text, span_text
@@ -104,6 +107,7 @@ def test_one_that_fails_costs_itself_alone(
     "change",
     [
         lambda verdict: None,
+        lambda verdict: Verdict(),  # neither a result nor a word on why there is none
         lambda verdict: Verdict([{"a": 1}]),  # type: ignore[list-item]
         lambda verdict: Verdict([replace(r, attack="loss") for r in verdict.results]),
         lambda verdict: Verdict([replace(r, estimates={"auc": r.estimates["long-updates"]}) for r in verdict.results]),
@@ -121,6 +125,66 @@ def test_what_is_no_result_of_its_own_is_refused(
     found = auditor.snapshot()
     assert "lengths" in found.failed
     assert {r.attack for r in found.results} == {"loss", "blind"}
+
+
+class Anywhere(Lengths):
+    """Asked of whoever sees models, and of use nowhere: it fails at the server."""
+
+    name = "anywhere"
+    needs = frozenset({Grant.WEIGHTS})
+    looking = False
+
+    def look(self, view: Any, options: Any) -> Mapping[str, Any]:
+        if self.looking and view.party == "party-1":
+            raise RuntimeError("broken")
+        return {"length": np.ones(1)}
+
+    def conclude(self, case: Any, seen: Mapping[str | None, Any], options: Any, vantage: Any, model: Any) -> Verdict:
+        if not self.looking and vantage is Vantage.SERVER:
+            raise RuntimeError("broken")
+        return super().conclude(case, seen, options, vantage, model)
+
+
+@pytest.mark.parametrize("looking", [False, True])
+def test_one_that_fails_at_one_vantage_keeps_its_results_at_the_others(
+    looking: bool, world: tuple[Prepared, list[Round]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = Anywhere()
+    monkeypatch.setattr(Anywhere, "looking", looking)
+    monkeypatch.setattr(questions, "_of_others", lambda: ({"anywhere": question}, {}))
+    auditor, resumed = asking(world[0], question), asking(world[0], question)
+    for round in world[1]:
+        auditor.observe(round)
+    resumed.restore(auditor.state())
+    for found in (auditor.snapshot(), resumed.snapshot()):
+        assert [r.vantage for r in found.results if r.attack == "anywhere"] == ["client"]
+        assert found.failed == {}
+        document = Document.of(found, About.foreign("x", auditor).info(auditor, "complete", 0.0))
+        (missing,) = document.degraded
+        assert missing.startswith("anywhere failed from server on local models, and has no result there: RuntimeError")
+        assert missing in document.warnings
+        assert not document.complete
+
+
+def test_what_an_error_says_is_left_out_of_results_and_shown_to_whoever_debugs(
+    lengths: Lengths,
+    world: tuple[Prepared, list[Round]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Lengths, "conclude", lambda *_: dict[str, Any]()["patient 17"])
+    auditor = asking(world[0], lengths)
+    for round in world[1]:
+        auditor.observe(round)
+    with caplog.at_level(logging.INFO, "fedaudit"):
+        assert "patient 17" not in str(auditor.snapshot())
+    assert caplog.text == ""
+    with caplog.at_level(logging.DEBUG, "fedaudit"):
+        found = auditor.snapshot()
+    assert "KeyError: 'patient 17'" in caplog.text
+    assert "Traceback" in caplog.text
+    document = Document.of(found, About.foreign("x", auditor).info(auditor, "complete", 0.0))
+    assert document.degraded == ["question lengths"]
 
 
 def test_whoever_sees_too_little_is_not_asked(lengths: Lengths, world: tuple[Prepared, list[Round]]) -> None:

@@ -179,6 +179,7 @@ class Auditor:
         case = self.case()
         results: list[AuditResult] = []
         concluded: list[Notice] = []
+        lost: list[Notice] = []  # where questions failed that look for themselves
         for vantage, model in case.settings.watched():
             for attack in case.alive(vantage, model):
                 with case.blamed_on(attack.name):
@@ -186,11 +187,18 @@ class Auditor:
                     results += verdict.results
                     concluded += as_notices(verdict.notices)
             for result_name, observer in self._looking(vantage, model):
-                with case.blamed_on(result_name):
+                failed: dict[str, str] = {}
+                with case.blamed_on(result_name, failed):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
                     concluded += as_notices(verdict.notices)
-        warnings: list[Notice] = []
+                where = {"vantage": vantage.value, "model": model}
+                lost += [gap("question-failed-at", question=name, **where, why=why) for name, why in failed.items()]
+        answered = {result.attack for result in results}
+        for one in lost:
+            if one.data["question"] not in answered:  # nowhere
+                case.failed.setdefault(one.data["question"], one.data["why"])
+        warnings = [one for one in lost if one.data["question"] in answered]
         with case.blamed_on(BLIND):
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])

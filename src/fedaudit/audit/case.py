@@ -50,13 +50,14 @@ class Case:
         return self.settings.primary(vantage, self.failed)
 
     @contextmanager
-    def blamed_on(self, name: str) -> Iterator[None]:
-        """If the block raises or hangs, this attack is marked as failed; the others continue."""
+    def blamed_on(self, name: str, failed: dict[str, str] | None = None) -> Iterator[None]:
+        """If the block raises or hangs, this attack is marked as failed; the others continue. `failed`: where that is
+        marked, if not for the whole case."""
         try:
             with patience():
                 yield
         except OF_OTHERS as error:
-            self.failed.setdefault(name, say(error))
+            (self.failed if failed is None else failed).setdefault(name, say(error))
 
     def new_band(self) -> OverRounds:
         names = [AUC, *([TPR] if HEADLINE_FPR in self.fprs else [])]

@@ -101,7 +101,8 @@ class Views:
     def __init__(self, asked: AskedOfViews):
         self.asked = asked
         self.kept: dict[str, Glances] = {}
-        self.failed = ""  # why it could not look, if it failed once: its figures would be about some rounds only
+        # By view: why it could not look, if it failed there once: its figures would be about some rounds only.
+        self.failed: dict[str, str] = {}
 
     def _key(self, vantage: Vantage, party: str | None) -> str:
         return f"({self.asked.question.name}) {vantage.value}" + ("" if party is None else f" {party}")
@@ -144,14 +145,16 @@ class Views:
         mine: dict[Key, Measured] = {key: one for key, one in of.items() if key is not None and key.startswith(own)}
         for key, measured in mine.items():
             self.kept.setdefault(str(key), Glances()).add(moment, measured)
-            self.failed = words(measured.failed[LOOK]) if LOOK in measured.failed else self.failed
+            if LOOK in measured.failed:
+                self.failed.setdefault(str(key), words(measured.failed[LOOK]))
         return mine
 
     def judge(self, case: Case, name: str, vantage: Vantage, model: ModelKind) -> Verdict:
-        if self.failed:
-            raise FedauditError("question-look", self.failed, "The other questions are not affected.")
         parties: Sequence[str | None] = case.game.parties if model == "local" else [None]
-        seen = {party: self.kept[key] for party in parties if (key := self._key(vantage, party)) in self.kept}
+        keys = {party: self._key(vantage, party) for party in parties}
+        if why := next((self.failed[key] for key in keys.values() if key in self.failed), None):
+            raise FedauditError("question-look", why, "The other questions are not affected.")
+        seen = {party: self.kept[key] for party, key in keys.items() if key in self.kept}
         if not seen:
             raise FedauditError("question-blind", f"{name} saw nothing of these rounds", "Ask it from another vantage.")
         return self._checked(self.asked.question.conclude(case, seen, self.asked.options, vantage, model))
@@ -163,6 +166,8 @@ class Views:
         described = {metric.name for metric in question.metrics}
         if not isinstance(verdict, Verdict):
             raise self._wrong(f"conclude returns {type(verdict).__name__}", "Let it return a Verdict.")
+        if not verdict.results and not verdict.notices:
+            raise self._wrong("conclude returns an empty Verdict", "Let a notice say why there is no result.")
         for result in verdict.results:
             if not isinstance(result, AuditResult) or (result.attack, result.question) != (question.name,) * 2:
                 raise self._wrong(
@@ -185,10 +190,13 @@ class Views:
             }
             for key, glances in self.kept.items()
         }
-        return {"kept": kept, "failed": self.failed}
+        return {"kept": kept, "failed": dict(self.failed)}
 
     def restore(self, state: Stored) -> None:
-        self.failed = state["failed"]
+        failed = state["failed"]
+        if isinstance(failed, str):  # as an earlier version kept it: one text for all
+            failed = {key: failed for key in state["kept"] if failed}
+        self.failed = dict(failed)
         self.kept = {
             key: Glances(
                 [Moment(round, probe) for round, probe in kept["moments"]], list(kept["values"]), kept["seconds"]

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.statement import Statement
+from fedaudit.questions import every
 from fedaudit.results.schema import MAX_BYTES, SCHEMA, UnreadableError, plain, read, read_file, save_as
 from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
 from fedaudit.stats.strongest import grade
@@ -223,6 +224,7 @@ class Document:
     ) -> Self:
         """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
+        partly = [told for told in audit.warnings if told.code == "question-failed-at"]
         return cls(
             run=replace(run, accuracy=accuracy),
             headlines=audit.headlines,
@@ -231,7 +233,7 @@ class Document:
             notices=all_words(audit.notices),
             failed=[Failure(attack, reason) for attack, reason in audit.failed.items()],
             exposed=exposed,
-            degraded=[*(f"attack {attack}" for attack in audit.failed), *all_words(missing)],
+            degraded=[*map(_named, audit.failed), *all_words([*partly, *missing])],
             understates=all_words(understates),
             useless=words(audit.useless) if audit.useless else "",
             more_exposed=audit.more_exposed,
@@ -294,6 +296,10 @@ class Document:
 
 
 # ------------------------------------------------------------------ files
+
+
+def _named(failed: str) -> str:
+    return f"question {failed}" if failed in every() else f"attack {failed}"
 
 
 def save(document: Document, directory: Path, seal: Seal | None = None) -> Path:

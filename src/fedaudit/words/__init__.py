@@ -282,6 +282,7 @@ def _agg_mal_stopped(done: int, of: int, attacks: Sequence[str]) -> str:
 
 FOUND: dict[str, Wording] = {
     "attack-failed": "{attack} failed and has no result: {why}",
+    "question-failed-at": "{question} failed from {vantage} on {model} models, and has no result there: {why}",
     "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
