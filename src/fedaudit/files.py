@@ -145,6 +145,11 @@ class Lock:
     def release(self) -> None:
         self.file.close()
 
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
 
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
@@ -155,10 +160,8 @@ def writing(directory: Path) -> Iterator[None]:
     except OSError as error:
         what = f"cannot write to {directory}: {error.strerror}"
         raise FedauditError("not-writable", what, "Choose another folder with --out.") from None
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 if sys.platform == "win32":

@@ -163,21 +163,15 @@ def event(checksums: Checksums) -> Event:
 def seal(directory: Path, checksums: Checksums) -> None:
     """Writes checksums to the journal of a folder, which is created if there is none. The folder must not be locked."""
     directory.mkdir(parents=True, exist_ok=True)
-    lock = Lock(directory)
-    try:
+    with Lock(directory):
         append(directory, checksums)
-    finally:
-        lock.release()
 
 
 def append(directory: Path, checksums: Checksums) -> None:
     """The same for whoever holds the lock."""
     directory.mkdir(parents=True, exist_ok=True)
-    written = Journal(directory / JOURNAL)
-    try:
+    with contextlib.closing(Journal(directory / JOURNAL)) as written:
         written.append(event(checksums))
-    finally:
-        written.close()
 
 
 def checksum_of(path: Path) -> str:

@@ -6,7 +6,7 @@ not start from the last aggregate opens a branch: the server went back to an old
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from fedaudit.trace.segments import UNSEEN_DIGEST, Key, Part
 from fedaudit.types import Moment, Notice, warning
@@ -21,7 +21,7 @@ class Delivered:
     epoch_seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedRound:
     """One recorded round. Models are named by their digests."""
 
@@ -43,6 +43,29 @@ class RecordedRound:
     @property
     def moment(self) -> Moment:
         return Moment(self.round, self.probe)
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> Self:
+        spent = event.get("spent", {})
+        return cls(
+            round=int(event["round"]),
+            branch=int(event["branch"]),
+            commit=event["commit"],
+            broadcast=event["broadcast"],
+            aggregate=event["aggregate"],
+            parties={name: Delivered(**sent) for name, sent in event["parties"].items()},
+            signals=event["signals"],
+            names=tuple(event["names"]),
+            parts=tuple(Part(*part) for part in event["parts"]),
+            kept=event["kept"],
+            probe=_moment(event).probe,
+            unobserved=event.get("unobserved", {}),
+            layers=event.get("layers", {}),
+            spent={
+                part: {on: float(s) for on, s in zip(spent["on"], seconds, strict=True) if s}
+                for part, seconds in spent.get("of", {}).items()
+            },
+        )
 
 
 @dataclass(frozen=True)
@@ -131,12 +154,7 @@ class Lineage:
             self.ended = event
 
     def _round(self, event: Mapping[str, Any]) -> None:
-        entry = RecordedRound(
-            int(event["round"]), int(event["branch"]), event["commit"], event["broadcast"], event["aggregate"],
-            {name: Delivered(**sent) for name, sent in event["parties"].items()},
-            event["signals"], tuple(event["names"]), tuple(Part(*part) for part in event["parts"]), event["kept"],
-            _moment(event).probe, event.get("unobserved", {}), event.get("layers", {}), _spent(event.get("spent", {})),
-        )  # fmt: skip
+        entry = RecordedRound.of(event)
         if event["opens"]:
             self._open(entry, event["origin"])
         self.branch = entry.branch
@@ -161,12 +179,6 @@ class Lineage:
         """The rounds before the newest that are not recorded."""
         known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
-
-
-def _spent(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """By part, from `store.divided`. An earlier version did not write it."""
-    of = found.get("of", {}).items()
-    return {part: {on: float(s) for on, s in zip(found["on"], seconds, strict=True) if s} for part, seconds in of}
 
 
 def _moment(event: Mapping[str, Any]) -> Moment:

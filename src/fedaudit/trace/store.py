@@ -16,11 +16,13 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import Lock, refuse_links, sweep, write_atomically
@@ -48,20 +50,28 @@ MAX_BYTES = 64 * 2**20  # of run.json
 
 Manifest = Mapping[str, Any]
 
-# The kinds of what is read from run.json, wherever it is there. Lists hold text, but for claims and notices.
-KINDS: dict[str, type | tuple[type, ...]] = {
-    "config": dict,
-    "keep": str,
-    "attacks": list,
-    "notices": list,
-    "told": list,
-    "guarantee": (list, type(None)),
-    "data": str,
-    "start": str,
-    "weights_per_member": dict,
-    "filter_share": (float, int),
-    "parties": list,
-}
+
+class _Told(BaseModel, strict=True):
+    code: str
+    level: Level
+    data: dict[str, Any]
+
+
+class _Kinds(BaseModel, strict=True):
+    """The kinds of what is read from run.json, wherever it is there."""
+
+    number: Annotated[int, Field(alias="schema", ge=1)]
+    config: dict[str, Any] = {}
+    keep: str = ""
+    attacks: list[str] = []
+    notices: list[str] = []
+    told: list[_Told] = []
+    guarantee: list[dict[str, Any]] | None = None
+    data: str = ""
+    start: str = ""
+    weights_per_member: dict[str, float] = {}
+    filter_share: float = 1.0
+    parties: list[str] = []
 
 
 SIGNALS, ROUNDS = "signals", "rounds"
@@ -107,13 +117,9 @@ class Store:
         lock = Lock(directory)
         sweep(directory)
         store = cls(directory, manifest, lock)
-        if store.empty:  # killed before the first line was whole
+        if store._journal and store._journal.next == 1:  # killed before the first line was whole
             store.seal({RUN: checksum((directory / RUN).read_bytes())})
         return store
-
-    @property
-    def empty(self) -> bool:
-        return self._journal is not None and self._journal.next == 1
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -143,40 +149,28 @@ class Store:
         place = self.lineage.place(round.moment, broadcast, aggregate)
         if place.known:
             return self._again(place.known, round, sent)
-        entry = RecordedRound(
-            round.index,
-            self.lineage.branch + place.opens,
-            round.commit,
-            broadcast,
-            aggregate,
-            sent,
-            None,
-            (),
-            (),
-            False,
-            round.probe,
-        )
-        parts, names, signals, unobserved, layers, spent = [], set(), None, {}, {}, {}
-        if seen and seen.of:
-            blob = pack_signals(round.index, seen.of)
-            self._write(self._signals_file(entry), blob)
-            signals = checksum(blob)
-            names = {name for of in seen.of.values() for name in of.values}
-            unobserved = {k or "": sorted(of.unobserved) for k, of in seen.of.items() if of.unobserved}
-            layers = {k or "": dict(of.layers) for k, of in seen.of.items() if of.layers}
-            parts = [[k, len(of.id), *map(_finite, (of.seconds, of.epoch_seconds))] for k, of in seen.of.items()]
-            spent = divided(seen.of)
-        self._write_models(entry, round)
-        self._record({
-            "event": "round", "round": round.index, "branch": entry.branch, "opens": place.opens,
+        of = seen.of if seen else {}
+        blob = pack_signals(round.index, of) if of else None
+        unobserved = {key or "": sorted(one.unobserved) for key, one in of.items() if one.unobserved}
+        layers = {key or "": dict(one.layers) for key, one in of.items() if one.layers}
+        spent = divided(of)
+        event = {
+            "event": "round", "round": round.index, "branch": self.lineage.branch + place.opens, "opens": place.opens,
             "origin": place.origin, "commit": round.commit, "broadcast": broadcast, "aggregate": aggregate,
             "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": self.snapshots,
-            "signals": signals, "names": sorted(names), "parts": parts,
+            "signals": None if blob is None else checksum(blob),
+            "names": sorted({name for one in of.values() for name in one.values}),
+            "parts": [[k, len(one.id), *map(_finite, (one.seconds, one.epoch_seconds))] for k, one in of.items()],
             **({"probe": round.probe} if round.probe else {}),
             **({"unobserved": unobserved} if unobserved else {}),
             **({"layers": layers} if layers else {}),
             **({"spent": spent} if spent else {}),
-        })  # fmt: skip
+        }  # fmt: skip
+        entry = RecordedRound.of(event)
+        if blob is not None:
+            self._write(self._signals_file(entry), blob)
+        self._write_models(entry, round)
+        self._record(event)
         self._drop_older_models()
         return "branch" if place.opens else "new"
 
@@ -221,9 +215,7 @@ class Store:
             self._write(self._model_file(entry, name), pack_state(trained.state))
         if round.aggregate:
             self._write(self._round_file(entry, "aggregate"), pack_state(round.aggregate))
-        if (
-            round.broadcast is not None and self._holder_of(entry.broadcast) is None
-        ):  # else it lies there as an earlier round's aggregate
+        if self._holder_of(entry.broadcast) is None:  # else it lies there as an earlier round's aggregate
             self._write(self._round_file(entry, "broadcast"), pack_state(round.broadcast))
 
     def _write(self, path: Path, blob: bytes) -> None:
@@ -368,17 +360,13 @@ class Store:
         return next((e for e in kept if e.aggregate == model), None)
 
 
-class _named:
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
     """Adds the file's name to a DamagedError."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DamagedError):
-            raise DamagedError(f"{self.path.parent.name}/{self.path.name} {error}") from None
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(f"{path.parent.name}/{path.name} {error}") from None
 
 
 def safe_name(name: str) -> str:
@@ -427,14 +415,19 @@ def load_manifest(directory: Path) -> Manifest:
         manifest = json.loads(blob)
     except (ValueError, RecursionError):
         raise _unreadable(path, "it is not JSON") from None
-    if wrong := _wrong(manifest):
-        raise _unreadable(path, wrong)
-    if manifest["schema"] > SCHEMA:
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if type(schema) is int and schema > SCHEMA:  # whatever else it holds
         raise FedauditError(
-            "schema-newer", f"{path} has schema {manifest['schema']}, this fedaudit reads up to {SCHEMA}",
+            "schema-newer", f"{path} has schema {schema}, this fedaudit reads up to {SCHEMA}",
             "Install a newer fedaudit.",
             exit_code=REFUSED,
         )  # fmt: skip
+    try:
+        _Kinds.model_validate(manifest)
+    except ValidationError as error:  # its words would quote what is there
+        key = ".".join(str(part) for part in error.errors()[0]["loc"]) or "all of it"
+        kind = "not a whole number of at least 1" if key == "schema" else "of another kind than a run has"
+        raise _unreadable(path, f"{key} is {kind}") from None
     loaded: Manifest = manifest
     return loaded
 
@@ -442,35 +435,6 @@ def load_manifest(directory: Path) -> Manifest:
 def is_former(manifest: Manifest) -> bool:
     """Is the run from before its parties were written down? They were numbered then, whatever they were formed by."""
     return "parties" not in manifest
-
-
-def _wrong(manifest: Any) -> str:
-    """What in it is not as declared; never quoted."""
-    if not isinstance(manifest, dict):
-        return "an object is needed"
-    schema = manifest.get("schema")
-    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        return "its schema is not a whole number of at least 1"
-    if schema > SCHEMA:
-        return ""  # whatever else it holds, it is newer
-    for key, kind in KINDS.items():
-        value = manifest.get(key)
-        if key in manifest and not isinstance(value, kind):
-            return f"{key} is of another kind than a run has"
-        inside = dict if key in ("guarantee", "told") else str
-        if isinstance(value, list) and not all(isinstance(item, inside) for item in value):
-            return f"{key} holds something of another kind than a run has"
-    if any(not _is_notice(told) for told in manifest.get("told", ())):
-        return "told holds something other than notices"
-    weights = manifest.get("weights_per_member", {}).values()
-    if any(isinstance(weight, bool) or not isinstance(weight, int | float) for weight in weights):
-        return "weights_per_member holds something other than numbers"
-    return ""
-
-
-def _is_notice(told: dict[str, Any]) -> bool:
-    texts = isinstance(told.get("code"), str) and told.get("level") in get_args(Level)
-    return texts and isinstance(told.get("data"), dict)
 
 
 def _unreadable(path: Path, why: str) -> FedauditError:
