@@ -16,6 +16,7 @@ from fedaudit.results import document as results
 from fedaudit.results.gate import judge, parse_rules
 from fedaudit.session import run as session_run
 from fedaudit.session.prepare import prepare
+from fedaudit.session.recording import About
 from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
 from fedaudit.trace.store import RUN
@@ -94,16 +95,16 @@ def test_a_run_from_before_keeps_its_numbers(tmp_path: Path, monkeypatch: pytest
     """run.json did not list the parties then, they were numbered, and a patient's number could be a feature."""
     config = settings(tmp_path, subject=None)
 
-    def former(prepared: Any, about: Any) -> dict[str, Any]:
-        return {key: value for key, value in told(prepared, about).items() if key != "parties"}
+    def former(about: About, *given: Any) -> dict[str, Any]:
+        return {key: value for key, value in told(about, *given).items() if key != "parties"}
 
     def interrupted(*_: Any) -> Any:
         yield from list(rounds(*_))[:1]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as then, suppress(KeyboardInterrupt):
-        told = session_run.manifest
-        then.setattr(session_run, "manifest", former)
+        told = About.manifest
+        then.setattr(About, "manifest", former)
         then.setattr(session_run, "prepare", lambda config, *_: prepare(config, (), former=True))
         run(config, tmp_path / "old", silent, tell=lambda _: None, engine=interrupted if stop else None)
     numbered = {None, "party-0", "party-1", "party-2"}

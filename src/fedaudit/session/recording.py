@@ -32,7 +32,7 @@ from fedaudit.results.study import STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import RUN, Store, load_manifest
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, State, gap, notice
 from fedaudit.words import all_words
 
@@ -79,27 +79,19 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
         ) from None  # fmt: skip
 
 
-def continued(directory: Path, config: Config) -> Config:
+def continued(directory: Path, manifest: Mapping[str, Any], config: Config) -> Config:
     """A run continues as it began: if the configuration does not say whether people are split, or what the game is
-    about, what was decided then still holds."""
-    if not (directory / RUN).exists():
-        return config
-    begun = config_of(load_manifest(directory), directory)
+    about, what was decided then still holds. Another configuration is refused, before any data is read."""
+    begun = config_of(manifest, directory)
     if config.federation.split_subjects is None:
         config = config.splitting(begun.federation.split_subjects)
     if config.audit.unit is None:
         fresh = config.federation.fresh
         config = config.asking(begun.audit.unit, begun.federation.fresh if fresh is None else fresh)
-    return config
-
-
-def check_config(directory: Path, config: Config) -> None:
-    """Refuses a directory that holds a run of another configuration, before any data is read."""
-    if not (directory / RUN).exists():
-        return
-    for key, there, here in differing(config_of(load_manifest(directory), directory).as_dict(), config.as_dict()):
+    for key, there, here in differing(begun.as_dict(), config.as_dict()):
         what = f"{directory} holds a run with another configuration: {key} was {there!r} and is now {here!r}"
         raise FedauditError("other-run", what, ELSEWHERE)
+    return config
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
@@ -16,7 +15,7 @@ from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.recording import About, Tell, TraceWriter, check_config, continued
+from fedaudit.session.recording import About, Tell, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
@@ -35,12 +34,10 @@ def run(
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     refuse_foreign(out, [RUN, JOURNAL])
-    if not force:
-        config = continued(out, config)
-        check_config(out, config)
-    going_on = (out / RUN).exists() and not force
+    begun = load_manifest(out) if (out / RUN).exists() and not force else None
+    if begun:
+        config = continued(out, begun, config)
     with progress("Reading the data", 0):
-        begun = load_manifest(out) if going_on else None
         prepared = prepare(config, begun.get("attacks", ()), is_former(begun)) if begun else prepare(config)
     config = prepared.config
     steps: list[Callable[[], None]] = []
@@ -73,7 +70,12 @@ def run(
 def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody) -> Iterator[Session]:
     """A session that watches what was prepared, and records it in `out`."""
     about = About.configured(out.name, prepared.config, prepared.dataset, prepared.promises)
-    with TraceWriter.start(out, manifest(prepared, about), force) as recording:
+    manifest = {
+        **about.manifest(prepared.auditor, prepared.config.audit.keep),
+        "guarantee": [asdict(promise) for promise in prepared.promises],
+        "start": digest(prepared.task.initial(prepared.config.federation.seed)),
+    }
+    with TraceWriter.start(out, manifest, force) as recording:
         yield Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
 
 
@@ -81,7 +83,11 @@ def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -
     """After the last round: what the engine could not do, what is done after the training, and the results."""
     for gap in prepared.gaps:
         session.gap(gap)
-    isolate(prepared, progress)
+    planned = prepared.config.federation.rounds
+    if prepared.isolation and prepared.auditor.last_round == planned:
+        steps = len(prepared.parties) * planned
+        with progress("Isolating each party (agg-mal)", steps) as step, suppress(KeyboardInterrupt):
+            prepared.isolation.run(step)
     with progress("Computing statistics", 0):
         cut = prepared.isolation and not prepared.isolation.complete
         document = session.finish(out, "interrupted before every party was isolated" if cut else None)
@@ -89,27 +95,10 @@ def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -
     return document
 
 
-def isolate(prepared: Prepared, progress: Progress) -> None:
-    """Runs the malicious aggregator, after the honest federation is finished."""
-    planned = prepared.config.federation.rounds
-    if prepared.isolation and prepared.auditor.last_round == planned:
-        steps = len(prepared.parties) * planned
-        with progress("Isolating each party (agg-mal)", steps) as step, suppress(KeyboardInterrupt):
-            prepared.isolation.run(step)
-
-
 def references_at_risk(prepared: Prepared) -> str:
     """Attacks that could not continue after a kill, because the rounds that trained their references are not stored."""
     using = [attack.name for attack in prepared.settings.attacks if set(attack.signals) & set(OF_REFERENCES)]
     return ", ".join(using) if prepared.config.audit.keep == "signals" else ""
-
-
-def manifest(prepared: Prepared, about: About) -> dict[str, Any]:
-    return {
-        **about.manifest(prepared.auditor, prepared.config.audit.keep),
-        "guarantee": [asdict(promise) for promise in prepared.promises],
-        "start": digest(prepared.task.initial(prepared.config.federation.seed)),
-    }
 
 
 # ------------------------------------------------------------------ engines: all of them produce the same rounds

@@ -184,10 +184,6 @@ class Session:
             for told in unchecked(store.directory / RUN):
                 self.note(told)
 
-    def remark(self, told: Iterable[Notice]) -> None:
-        """Adds warnings about stored rounds."""
-        self.odd += told
-
     def account(self) -> Stored:
         """The gaps, notes, withheld updates and digests so far."""
         seen = [[moment.round, moment.probe, digests] for moment, digests in self.seen.items()]

@@ -150,13 +150,11 @@ def _verify_config(config: Config) -> list[Check]:
     found = []
     for claim in claims:
         seen = from_trace(claim, trained)
-        found += check(claim, replace_noise(seen, _probe(claim, prepared)) if claim.said.where == "gradient" else seen)
+        if claim.said.where == "gradient":  # the probe shows noise and clipping, the trace everything else
+            probe = _probe(claim, prepared)
+            seen = replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds, fits=seen.fits)
+        found += check(claim, seen)
     return found
-
-
-def replace_noise(seen: Observations, probe: Observations) -> Observations:
-    """What the probe shows of noise and clipping, what the trace shows of everything else."""
-    return replace(probe, uncovered=seen.uncovered, present=seen.present, rounds=seen.rounds, fits=seen.fits)
 
 
 def _probe(claim: Claim, prepared: Any) -> Observations:
