@@ -64,7 +64,7 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
         about = About.configured(directory.resolve().name, staged.config, staged.dataset, staged.request.promises)
         session = Session(auditor, None, about, strict=True)
         session.replay(store, step)
-        session.odd += released(store, staged, auditor)
+        session.odd.extend(released(store, staged, auditor))
     with progress("Computing statistics", 0):
         document = session.finish(out)
     assert document is not None
