@@ -17,7 +17,7 @@ import torch
 
 import fedaudit
 from fedaudit.adversary.signals import matched
-from fedaudit.config import load_config
+from fedaudit.config.schema import load_config
 from fedaudit.learn.tasks import loss_of_records
 from fedaudit.session.run import run
 from fedaudit.types import Floats, Strings

@@ -37,9 +37,13 @@ LAYERS = [
 
 def imports(path: Path) -> set[str]:
     """The fedaudit layers a file imports, wherever in the file the import stands."""
-    found = set()
     tree = ast.parse(path.read_text())
-    for node in ast.walk(runs_only(tree, layer(path) == "questions") if "questions" in path.parts else tree):
+    return imported(runs_only(tree, layer(path) == "questions") if "questions" in path.parts else tree)
+
+
+def imported(tree: ast.AST) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -53,14 +57,10 @@ def imports(path: Path) -> set[str]:
 
 # Where the files of a question's room stand. The room itself (`__init__`) imports what is heavy inside its methods.
 ROOM = {
-    "options": "config",
     "crafting": "learn",
     "parties": "federation",
-    "scores": "adversary",
-    "prepare": "adversary",
     "watch": "audit",
     "judge": "audit",
-    "claims": "results",
     "plan": "session",
     "panel": "report",
 }
@@ -121,6 +121,10 @@ def test_report_sees_results_only() -> None:
     seen = {"errors", "files", "toml", "types", "questions", "stats", "words", "results", "report"}
     for path in [*(SRC / "report").glob("*.py"), *panels]:
         assert imports(path) <= seen, path
+    for path in (SRC / "questions").glob("*/__init__.py"):  # a room draws its section here, or in its panel
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name == "sections":
+                assert imported(node) <= seen, path
 
 
 def test_statistics_need_numpy_and_scipy_only() -> None:

@@ -11,8 +11,7 @@ import pytest
 from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, told_apart
-from fedaudit.questions.attribute.prepare import one_hot
+from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, one_hot, told_apart
 from fedaudit.report.html import render
 from fedaudit.results import document as results
 from fedaudit.session.prepare import prepare

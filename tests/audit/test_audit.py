@@ -8,8 +8,8 @@ from torch import nn
 
 from fedaudit.adversary.attacks import DEFAULTS, choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.blind import blind_block, blind_scores
-from fedaudit.audit.notices import below_chance
+from fedaudit.audit.case import below_chance
+from fedaudit.audit.controls import blind_block, blind_scores
 from fedaudit.config.schema import Config
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset

@@ -14,7 +14,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary import claims
+from fedaudit.questions.canary import judge as claims
 from fedaudit.questions.canary.judge import Trials, figures, norm_of
 from fedaudit.questions.canary.parties import OUTSIDE
 from fedaudit.report.html import render

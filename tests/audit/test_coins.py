@@ -11,8 +11,8 @@ from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
 from fedaudit.data.outsiders import split_people
-from fedaudit.questions.coins.claims import refuted
-from fedaudit.questions.coins.judge import NAME, _played
+from fedaudit.questions.coins import ONE_RUN, QUESTION, Flipped
+from fedaudit.questions.coins.judge import _played
 from fedaudit.results.document import load
 from fedaudit.results.scores import estimate
 from fedaudit.session.prepare import prepare
@@ -41,17 +41,17 @@ def flipped_again(game: Game, rng: np.random.Generator) -> Game:
 def test_a_run_and_its_exported_scores_give_the_same_bound(tmp_path: Path) -> None:
     document = run(coins(), tmp_path / "run", silent)
     pooled = {(r.attack, r.model): r.estimates for r in document.results if r.party is None and r.attack != "blind"}
-    assert all(NAME in found for found in pooled.values())
+    assert all(ONE_RUN in found for found in pooled.values())
     for attack in FEW:
-        ours = pooled[attack, "global"][NAME]
+        ours = pooled[attack, "global"][ONE_RUN]
         scored = estimate(tmp_path / "run" / "scores.parquet", None, 0.95, 1e-5, attack)
-        theirs = scored.epsilons[NAME]
+        theirs = scored.epsilons[ONE_RUN]
         assert ours == replace(theirs, method=ours.method)
         assert ours.kind == "proved"
         assert ours.n_pos + ours.n_neg == sum(p.members + p.evaluation for p in document.run.parties)
         assert any("epsilon-one-run is a proof" in line for line in scored.notices)
-        assert [name for name, figure in scored.epsilons.items() if figure.kind == "proved"] == [NAME]
-    assert all(NAME in headline.estimates for headline in document.headlines)
+        assert [name for name, figure in scored.epsilons.items() if figure.kind == "proved"] == [ONE_RUN]
+    assert all(ONE_RUN in headline.estimates for headline in document.headlines)
     assert any(line.startswith("Fair coins:") for line in document.notices)
     # Stored, read and replayed it is the same.
     assert list(load(tmp_path / "run").headlines) == list(document.headlines)
@@ -122,7 +122,7 @@ def test_local_scores_are_ranked_inside_each_party() -> None:
         index += sight.index[tossed].tolist()
     order = np.argsort(index)  # as the game has them, whoever holds them: ties are broken by that order
     found = one_run_epsilon(np.array(scores)[order], np.array(member)[order], 1e-5)
-    assert local.estimates[NAME] == replace(found, method=local.estimates[NAME].method)
+    assert local.estimates[ONE_RUN] == replace(found, method=local.estimates[ONE_RUN].method)
 
 
 def test_a_coin_for_each_record_implies_split_people_and_says_so(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def by_person(tmp_path: Path, attacks: list[str], unit: str) -> Config:
 def test_one_coin_a_person_is_guessed_by_person(tmp_path: Path) -> None:
     document = run(by_person(tmp_path, ["loss"], "record"), tmp_path / "run", silent)
     (pooled,) = [r for r in document.results if (r.model, r.party, r.attack) == ("global", None, "loss")]
-    bound = pooled.estimates[NAME]
+    bound = pooled.estimates[ONE_RUN]
     assert bound.n_pos + bound.n_neg == 72  # of ninety people
     assert "one coin for each person" in bound.method
-    theirs = estimate(tmp_path / "run" / "scores.parquet", None, 0.95, 1e-5, "loss").epsilons[NAME]
+    theirs = estimate(tmp_path / "run" / "scores.parquet", None, 0.95, 1e-5, "loss").epsilons[ONE_RUN]
     assert bound == replace(theirs, method=bound.method)
 
 
@@ -159,7 +159,7 @@ def test_an_attack_that_was_told_coins_guesses_only_those_it_was_not_told(tmp_pa
     (pooled,) = [r for r in audit.results if (r.model, r.party, r.attack) == ("global", None, attack.name)]
     auditor = prepared.auditor
     index, scores, told = _played(auditor.case(), attack, auditor.outlooks.everyone)
-    bound = pooled.estimates[NAME]
+    bound = pooled.estimates[ONE_RUN]
     assert bound.n_pos + bound.n_neg == len(index) - told.sum() == 72 - told.sum()
     assert told.sum() >= 10  # ten known members, and whoever comes before the last of them
     # Whoever is not told might as well have the other role.
@@ -183,13 +183,13 @@ def test_the_bound_is_at_the_delta_of_the_claim_about_the_same_unit_and_below_it
 
     audit, claim = watch(prepared), stated(prepared.promises, 2)
     assert claim is not None
-    bounds = [headline.estimates[NAME] for headline in audit.headlines]
+    bounds = [headline.estimates[ONE_RUN] for headline in audit.headlines]
     assert all("at delta 0.0001" in bound.method for bound in bounds)
-    assert refuted("record", audit.headlines, claim) == []
+    assert QUESTION.warned(Flipped("record"), audit.headlines, claim) == []
     # A claim that is too small for what was proved is refuted; one about another unit is not compared.
-    raised = [replace(h, estimates={**h.estimates, NAME: replace(h.estimates[NAME], value=9.0, low=9.0)})
+    raised = [replace(h, estimates={**h.estimates, ONE_RUN: replace(h.estimates[ONE_RUN], value=9.0, low=9.0)})
               for h in audit.headlines]  # fmt: skip
-    assert all(told.code == "claim-refuted" for told in refuted("record", raised, claim))
-    assert len(refuted("record", raised, claim)) == len(raised)
-    assert refuted("subject", raised, claim) == []
-    assert refuted("record", raised, replace(claim, adjacency="replace")) == []
+    assert all(told.code == "claim-refuted" for told in QUESTION.warned(Flipped("record"), raised, claim))
+    assert len(QUESTION.warned(Flipped("record"), raised, claim)) == len(raised)
+    assert QUESTION.warned(Flipped("subject"), raised, claim) == []
+    assert QUESTION.warned(Flipped("record"), raised, replace(claim, adjacency="replace")) == []

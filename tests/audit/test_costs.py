@@ -10,7 +10,7 @@ from fedaudit.adversary.attacks import made
 from fedaudit.adversary.shadow import Banks
 from fedaudit.adversary.signals import measure
 from fedaudit.audit import Auditor, collect, costs
-from fedaudit.audit.shadows import SHADOW, Shadow
+from fedaudit.audit.outlooks import SHADOW, Shadow
 from fedaudit.config.schema import Config
 from fedaudit.federation.simulate import federate
 from fedaudit.questions.canary.parties import Canaries

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from fedaudit.adversary.attacks import every
 from fedaudit.adversary.attacks.subjects import SubjectFTA
 from fedaudit.audit import Auditor
-from fedaudit.audit.known import KNOWN, known, possible, usual
+from fedaudit.audit.score import KNOWN, known, possible, usual
 from fedaudit.audit.settings import own_records
 from fedaudit.cli.planning import plan_of
 from fedaudit.config.schema import Config, parse

@@ -8,12 +8,12 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
-from fedaudit.audit.accuracy import accuracy, useless
-from fedaudit.audit.notices import sets_differ, tied
+from fedaudit.audit.controls import accuracy, sets_differ, useless
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
 from fedaudit.data.records import dataset
+from fedaudit.questions.record.judge import tied
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Role, Vantage

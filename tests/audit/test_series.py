@@ -9,7 +9,7 @@ import pytest
 
 from fedaudit.adversary.reductions import WholeSeries
 from fedaudit.audit import Auditor
-from fedaudit.audit.shadows import own_game
+from fedaudit.audit.outlooks import own_game
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import federate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from fedaudit.audit.shadows import split_own
+from fedaudit.audit.outlooks import split_own
 from fedaudit.config.schema import Config, parse
 from fedaudit.data.outsiders import split_people
 from fedaudit.data.records import dataset

@@ -11,8 +11,7 @@ from torch import nn
 
 from fedaudit.adversary.shadow import INSIDE, References
 from fedaudit.adversary.signals import updates
-from fedaudit.audit.accuracy import share_right
-from fedaudit.audit.blind import blind_block, blind_scores
+from fedaudit.audit.controls import blind_block, blind_scores, share_right
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError

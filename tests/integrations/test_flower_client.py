@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.blind import blind_scores
+from fedaudit.audit.controls import blind_scores
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import HALTED, WITHHELD, PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
@@ -226,7 +226,7 @@ def test_results_on_the_way_are_few_and_blind_is_fitted_once(tmp_path: Path, mon
         return blind_scores(game, seed)
 
     monkeypatch.setattr(Session, "finish", finish)
-    monkeypatch.setattr("fedaudit.audit.blind.blind_scores", blind)
+    monkeypatch.setattr("fedaudit.audit.controls.blind_scores", blind)
     reply = next(iter(send(client_app(), [1])))
     app = client_app([PartyAudit(net, game_of, rounds=32, out=tmp_path, attacks=("loss",)), lambda *_: reply])
     seldom = [1, 2, 3, 4, 5, 6, 7, 9, 17, 18, 19, 30]

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from fedaudit.questions.coins.panel import sections
+from fedaudit.questions.coins import QUESTION
 from fedaudit.report.html import render
 from tests.report.builder import quotable, read, results
 
 
 def panel_of(found: Any) -> Any:
-    (section,) = sections(found)
+    (section,) = QUESTION.sections(found)
     (panel,) = section.panels
     return panel
 
@@ -28,7 +28,7 @@ def with_coins(bound: float | None, **federation: Any) -> Any:
 
 
 def test_a_run_without_coins_has_no_panel() -> None:
-    assert not sections(quotable(results()))
+    assert not QUESTION.sections(quotable(results()))
     assert 'id="coins"' not in render(read(results()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -12,19 +12,25 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
-from fedaudit.audit.accuracy import accuracy, packed, right_answers, unpacked, useless
-from fedaudit.audit.blind import Blind
-from fedaudit.audit.case import Case, Estimates
+from fedaudit.adversary.shadow import is_outside
+from fedaudit.audit.case import Case, Estimates, OverRounds
 from fedaudit.audit.collect import Sight
-from fedaudit.audit.notices import counts_differ, references_notices, seconds_for_epochs, sets_differ
+from fedaudit.audit.controls import (
+    Blind,
+    accuracy,
+    counts_differ,
+    packed,
+    right_answers,
+    sets_differ,
+    unpacked,
+    useless,
+)
 from fedaudit.audit.observer import Observer, Shown
-from fedaudit.audit.outlooks import Outlooks
-from fedaudit.audit.over_rounds import OverRounds
+from fedaudit.audit.outlooks import SHADOW, Outlooks
 from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings, of_membership
-from fedaudit.audit.shadows import SHADOW
 from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.errors import OF_OTHERS, FedauditError, say
 from fedaudit.questions import named
@@ -62,7 +68,7 @@ class Auditor:
     def __init__(self, task: Task | None, game: Game, settings: Settings):
         self.task, self.game, self.settings = task, game, settings
         self.fprs, dropped = settings.reachable_fprs(game)
-        self.notices = [*settings.notices, *dropped, *references_notices(settings.attacks)]
+        self.notices = [*settings.notices, *dropped, *_references_assumed(settings.attacks)]
         self.outlooks = Outlooks(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
@@ -218,7 +224,8 @@ class Auditor:
         notices = [*as_notices(bounds), *concluded, *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         notices += [note for _, sight in self.outlooks for note in sight.notes]
-        notices += seconds_for_epochs(list(self.outlooks.sights.values()))
+        if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
+            notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
         worthless = useless(self.game, worth)
         found = Audit(results, quoted, worth, once(warnings), notices, case.failed, glossary)
         return replace(found, useless=worthless, more_exposed=uneven)
@@ -383,6 +390,15 @@ class Auditor:
         self.blind.restore(state["blind"])
         for name, observer in self.observers.items():
             observer.restore(state["observers"][name])
+
+
+def _references_assumed(attacks: Sequence[BaseAttack]) -> list[Notice]:
+    """What the attacks with reference models assume that the adversary knows. It goes with every figure of theirs."""
+    using = [attack.name for attack in attacks if set(attack.signals) & set(OF_REFERENCES)]
+    outside = [attack.name for attack in attacks if any(is_outside(signal) for signal in attack.signals)]
+    informed = [name for name in using if name not in outside]
+    said = [notice("references-own", attacks=informed)] if informed else []
+    return said + ([notice("references-outside", attacks=outside)] if outside else [])
 
 
 def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What every judge gets: the game with its truth, the settings, and the scores after the rounds so far."""
+"""What every judge gets: the game with its truth, the settings, the scores after the rounds so far, and the curves of
+the primary attacks over the rounds, with bands that hold for all rounds together (see `stats.bands`)."""
 
 from __future__ import annotations
 
@@ -9,22 +10,33 @@ from dataclasses import dataclass, field, replace
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.outlooks import Outlooks
-from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
 from fedaudit.audit.patience import patience
 from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
-from fedaudit.stats import Block, auc, decisions, pooled_tpr
-from fedaudit.types import AuditResult, Cost, Curve, Estimate, Game, ModelKind, Notice, Vantage, as_notices
+from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
+from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
+from fedaudit.stats.roc import able
+from fedaudit.types import (
+    AuditResult,
+    Cost,
+    Curve,
+    Estimate,
+    Game,
+    ModelKind,
+    Notice,
+    Stored,
+    Vantage,
+    as_notices,
+    warning,
+)
 from fedaudit.words import with_warnings
 
 Estimates = dict[str, Estimate]
-# By vantage, attack and model: the primary attack over the rounds.
-Bands = Mapping[tuple[str, str, str], OverRounds]
-
-# By vantage, attack and model: the estimates after each round, of attacks beside the primary one after some.
-History = Mapping[tuple[str, str, str], Mapping[int, Estimates]]
+AUC, TPR = "auc", f"tpr@{HEADLINE_FPR:g}"
+METHOD = "simultaneous over {} planned rounds, widened as far as the correlation of their errors requires"
+Ends = tuple[float | None, float | None, float | None]  # value, low, high
 
 
 @dataclass
@@ -35,9 +47,11 @@ class Case:
     scores: Scores
     fprs: tuple[float, ...]
     round: int
-    bands: Bands = field(default_factory=dict)
+    # By vantage, attack and model: the primary attack over the rounds.
+    bands: Mapping[tuple[str, str, str], OverRounds] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # attacks without a result, and why
-    history: History = field(default_factory=dict)
+    # By vantage, attack and model: the estimates after each round, of attacks beside the primary one after some.
+    history: Mapping[tuple[str, str, str], Mapping[int, Estimates]] = field(default_factory=dict)
 
     def parties(self, model: ModelKind) -> list[str]:
         """The parties with results of their own. Of people with records in several, global models tell no party."""
@@ -106,3 +120,126 @@ def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float)
     """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
     found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
     return {estimate.name: estimate for estimate in found}
+
+
+def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[Notice]:
+    """A warning if a score is worse than guessing. The score is never flipped.
+
+    The error is shared among all results: of forty results at chance, one interval lies below 0.5 at 95 %.
+    """
+    if found.high is None or found.high >= 0.5:
+        return []
+    high = auc(blocks, 1 - (1 - found.confidence) / looked_at).high
+    if high is None or high >= 0.5:
+        return []
+    # Without the number, which is shown anyway, so that the report can merge the alarms of many parties.
+    return [warning("below-chance", attack=attack)]
+
+
+def figure(estimate: Estimate) -> dict[str, float | None]:
+    """An estimate as the data of a notice."""
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+# ------------------------------------------------------------------ over the rounds
+
+
+@dataclass
+class Measure:
+    """One estimate over the rounds."""
+
+    band: Band
+    rounds: list[int] = field(default_factory=list)
+    ends: list[Ends] = field(default_factory=list)
+    widened: list[int] = field(default_factory=list)  # rounds that have a place in the band, in its order
+
+
+@dataclass(frozen=True)
+class ChangeOverRounds:
+    """Round against round. Both ends belong to the band, so that the change holds with all else that it says."""
+
+    first: int
+    last: int
+    value: float
+    low: float
+    high: float
+
+
+class OverRounds:
+    """Of one attack on one kind of model. A round's band is settled when the round is seen."""
+
+    def __init__(self, game: Game, planned: int, confidence: float, names: Sequence[str]):
+        whose = game.candidates.subject_number
+        self.units = len(game.candidates) if whose is None else int(whose.max(initial=-1)) + 1
+        self.planned = planned
+        self.measures = {name: Measure(Band(planned, confidence)) for name in names}
+
+    def add(self, round: int, blocks: Sequence[Block], found: Mapping[str, Estimate]) -> None:
+        """`found`: the estimates on these blocks, at whichever confidence. One without an interval is a gap."""
+        for name, measure in self.measures.items():
+            own = found[name]
+            if own.low is not None:
+                influence, on = _influence(name, blocks)
+                own = _estimate(name, blocks, measure.band.add(on_units(influence, on, self.units)))
+                measure.widened.append(round)
+            measure.rounds.append(round)
+            measure.ends.append((own.value, own.low, own.high))
+
+    def curves(self) -> dict[str, Curve]:
+        method = METHOD.format(self.planned)
+        found = {}
+        for name, measure in self.measures.items():
+            if measure.rounds:
+                values, lows, highs = (list(part) for part in zip(*measure.ends, strict=True))
+                rounds = [float(round) for round in measure.rounds]
+                found[name] = Curve(rounds, values, lows, highs, method, simultaneous=True)
+        return found
+
+    def change(self, name: str) -> ChangeOverRounds | None:
+        """The last round that has an interval minus the first, on the same records; None where there is one at most."""
+        measure = self.measures.get(name)
+        if measure is None or len(measure.widened) < 2 or len(measure.band.units) < len(measure.widened):
+            return None
+        first, last = measure.widened[0], measure.widened[-1]
+        old, new = (_whole(measure.ends[measure.rounds.index(round)]) for round in (first, last))
+        low, high = ends_of_difference(new, old, measure.band.correlation(0, len(measure.widened) - 1))
+        return ChangeOverRounds(first, last, new[0] - old[0], low, high)
+
+    # ------------------------------------------------------------------ between two rounds
+
+    def state(self) -> Stored:
+        return {
+            name: {
+                "band": measure.band.state(),
+                "rounds": list(measure.rounds),
+                "ends": [list(ends) for ends in measure.ends],
+                "widened": list(measure.widened),
+            }
+            for name, measure in self.measures.items()
+        }
+
+    def restore(self, state: Stored) -> None:
+        for name, measure in self.measures.items():
+            kept: Mapping[str, list[int]] = state[name]
+            measure.band.restore(state[name]["band"])
+            measure.rounds[:], measure.widened[:] = kept["rounds"], kept["widened"]
+            measure.ends[:] = [(value, low, high) for value, low, high in state[name]["ends"]]
+
+
+def _whole(ends: Ends) -> tuple[float, float, float]:
+    value, low, high = ends
+    assert value is not None
+    assert low is not None
+    assert high is not None
+    return value, low, high
+
+
+def _estimate(name: str, blocks: Sequence[Block], confidence: float) -> Estimate:
+    return auc(blocks, confidence) if name == AUC else pooled_tpr(blocks, HEADLINE_FPR, confidence, prove=False)
+
+
+def _influence(name: str, blocks: Sequence[Block]) -> tuple[Influence, Sequence[Block]]:
+    if name == AUC:
+        return auc_influence(blocks), blocks
+    kept = able(blocks, HEADLINE_FPR)
+    return tpr_influence(kept, HEADLINE_FPR), kept

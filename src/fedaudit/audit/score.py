@@ -12,10 +12,9 @@ from fedaudit.adversary.reductions import Kept, WholeSeries
 from fedaudit.adversary.vantage import View
 from fedaudit.audit.collect import Sight, in_order, quietly
 from fedaudit.audit.costs import load_learners, timed
-from fedaudit.audit.known import known, usual
 from fedaudit.audit.outlooks import Outlooks
 from fedaudit.errors import FedauditError
-from fedaudit.stats import Block
+from fedaudit.stats import Block, hash_order
 from fedaudit.types import Bools, Floats, Measured, Role, gap
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
@@ -239,3 +238,47 @@ def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
             "Check that record for extreme values, or take the attack out of audit.attacks.",
         )
     return np.where(bad, -np.inf, scores) if count else scores
+
+
+# ------------------------------------------------------------------ candidates whose membership the adversary knows
+
+# It tunes on them, so they are not reported on. The paper on subject membership has its thresholds tuned on 1, 5, 10,
+# 25 and 100 known subjects. Known members leave the reported ones; known non-members come from the half of the
+# calibration set on which attacks are fitted anyway. Who is known is decided by a hash of the name, so that the k known
+# are among the next larger k.
+KNOWN = (1, 5, 10, 25, 100)  # on each side
+USUAL = 25  # for AUC and TPR; fewer where not enough remain
+KNOWN_ORDER = "known"  # salt of the hash
+REMAINING = 2  # members to report on for each known one, at least
+
+
+def known(sight: Sight, k: int) -> tuple[Bools, Bools]:
+    """The k known members of a sight, and the k known non-members."""
+    member = sight.role == Role.MEMBER.value
+    return _first(sight, member, k), _first(sight, sight.reference, k)
+
+
+def _first(sight: Sight, among: Bools, k: int) -> Bools:
+    chosen = np.zeros(len(sight.id), bool)
+    candidates = np.flatnonzero(among)
+    chosen[candidates[hash_order(sight.id[candidates], KNOWN_ORDER)[:k]]] = True
+    return chosen
+
+
+def possible(sight: Sight) -> list[int]:
+    """The numbers of known candidates that leave enough to report on."""
+    return _leaving_enough(int((sight.role == Role.MEMBER.value).sum()), int(sight.reference.sum()))
+
+
+def usual(sight: Sight) -> int:
+    """How many are known where nothing else is said; 0: too few remain for any."""
+    return usual_of(int((sight.role == Role.MEMBER.value).sum()), int(sight.reference.sum()))
+
+
+def usual_of(members: int, nonmembers: int) -> int:
+    """The same from counts: members, and known non-members."""
+    return max((k for k in _leaving_enough(members, nonmembers) if k <= USUAL), default=0)
+
+
+def _leaving_enough(members: int, nonmembers: int) -> list[int]:
+    return [k for k in KNOWN if (1 + REMAINING) * k <= members and k <= nonmembers]

@@ -41,7 +41,7 @@ from fedaudit.words import needed_for_fpr
 if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.adversary.shadow import References
     from fedaudit.adversary.vantage import Serve
-    from fedaudit.audit.shadows import Shadow
+    from fedaudit.audit.outlooks import Shadow
 
 HEADLINE_FPR = 0.01
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedaudit.audit.known import usual_of
+from fedaudit.audit.score import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.stats import needed_for_lower_end, needed_for_value
@@ -124,7 +124,7 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
 
 def probes_of(staged: Staged) -> list[str]:
     """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.questions.canary.options import CanarySection
+    from fedaudit.questions.canary import CanarySection
     from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
     from fedaudit.session.prepare import build, defend
     from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed

@@ -18,7 +18,7 @@ from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positiv
 from fedaudit.config.tear import TearSection
 from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
-from fedaudit.questions.canary.options import CanarySection, looking_at_the_sum
+from fedaudit.questions.canary import CanarySection, looking_at_the_sum
 from fedaudit.types import Vantage
 
 DEFAULT_FPR = (0.001, 0.01)

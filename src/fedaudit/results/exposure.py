@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fedaudit.audit.auditor import Auditor
-from fedaudit.audit.known import known, usual
+from fedaudit.audit.score import known, usual
 from fedaudit.files import write_atomically
 from fedaudit.results.document import Exposed, ExposedUnit
 from fedaudit.stats.strongest import certain

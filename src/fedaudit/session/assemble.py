@@ -34,8 +34,8 @@ from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
+from fedaudit.audit.outlooks import PLACES, Shadow
 from fedaudit.audit.settings import calibrating, own_records, reference_half
-from fedaudit.audit.shadows import PLACES, Shadow
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import MatchedSection
 from fedaudit.config.schema import AuditSection, Config, explain
@@ -49,6 +49,7 @@ from fedaudit.types import Game, Ints, Notice, Records, Role, State, Task, Vanta
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
+    from fedaudit.audit.outlooks import Shadow
     from fedaudit.defences.slots import Defence
 
 

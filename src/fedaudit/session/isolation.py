@@ -16,11 +16,10 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.accuracy import clusters, right_on, share_right
-from fedaudit.audit.case import estimates
+from fedaudit.audit.case import below_chance, estimates, figure
+from fedaudit.audit.controls import clusters, right_on, share_right
 from fedaudit.audit.costs import each
-from fedaudit.audit.notices import below_chance, figure
-from fedaudit.audit.shadows import SHADOW
+from fedaudit.audit.outlooks import SHADOW
 from fedaudit.defences.slots import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training

@@ -13,14 +13,14 @@ from fedaudit import data
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import References, is_outside
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.shadows import Shadow, own_of_party, split_own
+from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.questions.attribute import prepare as attributes
+from fedaudit.questions.attribute import judge as attributes
+from fedaudit.questions.canary import CanarySection
 from fedaudit.questions.canary import plan as canaries
-from fedaudit.questions.canary.options import CanarySection
 from fedaudit.questions.coins import Flipped
 from fedaudit.session.assemble import Ours, Request, chosen, settled
 from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.questions.question import Metric, Question, Verdict
+from fedaudit.questions import Metric, Question, Verdict, of
 from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.adversary.signals import Family
     from fedaudit.audit.case import Case
     from fedaudit.report.shapes import PageSection
+    from fedaudit.report.values import Results
+
+# The two differences that matter come first.
+NAMES = ("excess-over-blind", "members-minus-nonmembers", "members-auc", "nonmembers-auc", "blind-auc")
+TITLES = ("party", "excess over blind", "members minus non-members", "AUC members", "non-members", "blind")
+LEAD = (
+    "An attribute can often be guessed from the rest of the record by anybody. Training reveals it only as far as the "
+    "attack beats a guess that never sees a model (excess over blind), and does better for members than for people who "
+    "were not trained on. Each interval holds for its own row."
+)
 
 
 class Attribute(Question):
@@ -42,10 +51,20 @@ class Attribute(Question):
 
         return judge(case, attack, vantage, model)
 
-    def sections(self, results: Any) -> Sequence[PageSection]:
-        from fedaudit.questions.attribute.panel import sections
+    def sections(self, results: Results) -> list[PageSection]:
+        from fedaudit.report.sections import every_estimate
+        from fedaudit.report.shapes import PageSection, Panel, Table
+        from fedaudit.stats.wording import full_text
 
-        return sections(results)
+        entries = [entry for entry in results.results if of(entry) is self]
+        if not entries:
+            return []
+        rows = [[e.party or "all", *(full_text(name, e.estimates.get(name)) for name in NAMES)] for e in entries]
+        everything = every_estimate(entries[:1])
+        head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR", "people", "compared with")
+        folded = [("Counts and methods, all parties", Table((*head, *everything.head[9:]), everything.rows))]
+        panel = Panel(LEAD, tables=[("", Table(TITLES, rows))], folded=folded)
+        return [PageSection("attribute", "A hidden attribute", "Hidden attribute", [panel])]
 
 
 QUESTION = Attribute()

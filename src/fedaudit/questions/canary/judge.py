@@ -11,18 +11,20 @@ and the Gaussian fit count one canary for each probe, chosen in advance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
-from fedaudit.audit.case import Case
+from fedaudit.audit.case import Case, Estimates, figure
 from fedaudit.errors import FedauditError
-from fedaudit.privacy.accounting import Inversion
-from fedaudit.questions import Verdict
-from fedaudit.questions.canary.claims import epsilons, remarks, whole_run_refuted
+from fedaudit.privacy.accounting import Inversion, composed
+from fedaudit.questions import Against, Verdict, metric
+from fedaudit.questions.canary import QUESTION
 from fedaudit.questions.canary.watch import (
+    ALIVE,
     CRAFTED,
     HEALTH,
     MEASURES,
@@ -35,6 +37,7 @@ from fedaudit.questions.canary.watch import (
     CraftedCanaries,
     Mechanism,
 )
+from fedaudit.questions.coins import ONE_RUN, refutation
 from fedaudit.stats import Block, Bonferroni, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
 from fedaudit.stats.canary import (
     Probes,
@@ -48,9 +51,7 @@ from fedaudit.stats.canary import (
 from fedaudit.stats.epsilon import one_run_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import (
-    AuditResult,
     Bools,
-    Cost,
     Curve,
     Estimate,
     Floats,
@@ -62,9 +63,10 @@ from fedaudit.types import (
     notice,
     warning,
 )
-from fedaudit.words import with_warnings
 
-Estimates = dict[str, Estimate]
+if TYPE_CHECKING:
+    from fedaudit.privacy.statement import Statement
+    from fedaudit.results.document import Document
 
 FIGURES: dict[str, Callable[[Floats, Floats, float, float], Estimate]] = {
     "epsilon-maximised": maximised_epsilon,
@@ -80,6 +82,9 @@ INVERSIONS: tuple[tuple[str, Inversion, str], ...] = (
     ("epsilon-composed-paper", "renyi", "inversion by Renyi accounting, as CANIFE does"),
 )
 MIDDLE = 0.5  # a score above it is taken for "present": fixed before any was seen
+ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
+WEAK = 0.99  # of the clip norm: a shorter canary meets less than all of the noise
+RARE = 1e-3
 
 
 # ------------------------------------------------------------------ crafted canaries
@@ -131,12 +136,12 @@ def trials(watch: CanaryScores, game: CraftedCanaries) -> Trials:
 def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind) -> Verdict:
     """The result of `canife`."""
     game, watch = seen_of.game, seen_of.kept[CRAFTED]
-    crafted = game.crafted
-    if crafted is None or game.claim is None or not len(watch.round):
+    crafted, claim, confidence = game.crafted, game.claim, case.settings.confidence
+    if crafted is None or claim is None or not len(watch.round):
         raise FedauditError(
             "canary-none", "no canary was measured", "Let the training reach audit.canary.every rounds."
         )
-    seen, confidence, claim = trials(watch, crafted), case.settings.confidence, game.claim
+    seen = trials(watch, crafted)
     if not np.isfinite(seen.score).any():
         what = f"every canary is dead: {seen.norm.max():.2g} of the clip norm at most, health {seen.health.max():.4f}"
         raise FedauditError(
@@ -144,26 +149,31 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
         )
     found = figures(seen, claim.delta, confidence)
     found["canary-norm"] = norm_of(seen, confidence)
-    curves = over_rounds(seen, claim, confidence, stops=not crafted.fair)
+    rounds = [int(r) for r in np.unique(seen.round)]
+    curves: dict[str, Curve] = {}
     if crafted.fair:
-        for name in ("epsilon-bonferroni", "epsilon-split"):  # proved for trials of one model only
+        by_stop = {case.round: found}
+        for name in PROVED:  # for trials of one model only
             found[name] = replace(found[name], kind="heuristic")
         alive = seen.at(np.isfinite(seen.score))
         probes = Probes(alive.score, alive.present, alive.round)
         found["epsilon-anytime"] = anytime_epsilon(probes, claim.delta, confidence)
         curves["epsilon-anytime"] = anytime_curve(probes, claim.delta, confidence)
-    found |= composed_estimates(seen, claim, case.round, confidence, stops=not crafted.fair)
-    found |= accountant(claim, case.round, confidence)
-    curves |= claimed_curves(claim, [int(r) for r in np.unique(seen.round)])
-    curves |= histograms(seen)
-    noise = claim.process.noise if claim.process else None
-    warnings = remarks(found, noise, seen.norm)
-    result = AuditResult(
-        "canife", vantage.value, model, "user", None, case.round, found, _cost(case, watch), curves=curves,
-        canary=seen_of.exhibit, question="canary",
+    else:
+        by_stop = {r: figures(seen.at(seen.round == r), claim.delta, confidence) for r in rounds}
+        curves = _over_stops(by_stop)
+    counts = int(np.count_nonzero(seen.present)), int(np.count_nonzero(~seen.present))
+    found |= _composed_estimates(by_stop, claim, case.round, confidence, counts)
+    found |= _accountant(claim, case.round, confidence)
+    curves |= _claimed_curves(claim, rounds)
+    curves |= _histograms(*seen.with_and_without(), "number of scores in each bin")
+    warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm)
+    result = case.result(
+        "canife", vantage, model, found,
+        question=QUESTION, seconds=watch.seconds, curves=curves, warnings=warnings,
     )  # fmt: skip
-    told = notice("canife", **_quality(seen, crafted.parties), epsilons=epsilons(found))
-    return Verdict([with_warnings(result, warnings)], [told])
+    told = notice("canife", **_quality(seen, crafted.parties), epsilons=_epsilons(found))
+    return Verdict([replace(result, canary=seen_of.exhibit)], [told])
 
 
 def _quality(seen: Trials, parties: float) -> dict[str, float]:
@@ -184,23 +194,15 @@ def figures(seen: Trials, delta: float, confidence: float) -> Estimates:
     told = proportion(right, whose, confidence, "accuracy", counted, by="probe")
     found["accuracy"] = replace(told, n_pos=len(inside), n_neg=len(outside))  # with and without, as the others count
     found["score-sd"] = score_sd(*alone, confidence)
-    for name, figure in FIGURES.items():
+    for name, estimated in FIGURES.items():
         pair = alone if name in OF_ONE else (inside, outside)
-        found[name] = _attempt(name, figure, pair, delta, confidence)
+        try:
+            found[name] = estimated(*pair, delta, confidence)
+        except FedauditError as error:  # too few probes are no reason to fail
+            kind: Kind = "proved" if name in PROVED else "heuristic"
+            n = len(pair[0]), len(pair[1])
+            found[name] = Estimate(name, None, None, None, confidence, "not computed", kind, *n, reason=error.what)
     return found
-
-
-def _attempt(
-    name: str, figure: Callable[[Floats, Floats, float, float], Estimate], pair: tuple[Floats, Floats], delta: float,
-    confidence: float,
-) -> Estimate:  # fmt: skip
-    """A figure, or why there is none: too few probes are no reason to fail."""
-    try:
-        return figure(*pair, delta, confidence)
-    except FedauditError as error:
-        kind: Kind = "proved" if name in PROVED else "heuristic"
-        n = len(pair[0]), len(pair[1])
-        return Estimate(name, None, None, None, confidence, "not computed", kind, *n, reason=error.what)
 
 
 def norm_of(seen: Trials, confidence: float) -> Estimate:
@@ -212,62 +214,42 @@ def norm_of(seen: Trials, confidence: float) -> Estimate:
     return Estimate("canary-norm", float(np.median(norms)), *ends, confidence, method, "measured", n, 0)
 
 
-def over_rounds(seen: Trials, claim: Mechanism, confidence: float, stops: bool) -> dict[str, Curve]:
+def _over_stops(by_stop: Mapping[int, Estimates]) -> dict[str, Curve]:
     """Each figure at each stop. An interval holds for its own stop."""
-    if not stops:
-        return {}
-    rounds = np.unique(seen.round)
-    each = [figures(seen.at(seen.round == r), claim.delta, confidence) for r in rounds]
     curves = {}
     for name in FIGURES:
-        some = [found[name] for found in each]
-        value, low, high = ([getattr(e, end) for e in some] for end in ENDS)
-        curves[name] = Curve(
-            rounds.astype(float).tolist(),
-            value,
-            low,
-            high,
-            "one round in which the canary is known to take part or not",
-        )
+        value, low, high = ([getattr(found[name], end) for found in by_stop.values()] for end in ENDS)
+        told = "one round in which the canary is known to take part or not"
+        curves[name] = Curve([float(stop) for stop in by_stop], value, low, high, told)
     return curves
 
 
-def composed_estimates(seen: Trials, claim: Mechanism, rounds: int, confidence: float, stops: bool) -> Estimates:
+def _composed_estimates(
+    by_stop: Mapping[int, Estimates], claim: Mechanism, rounds: int, confidence: float, counts: tuple[int, int]
+) -> Estimates:
     """The whole training, from the Gaussian fit of each stop where there is one, else from the maximised figure."""
-    at = [int(r) for r in np.unique(seen.round)] if stops else [rounds]
-    parts = [seen.at(seen.round == r) for r in at] if stops else [seen]
-    used = [_of_stop(part, claim.delta, confidence) for part in parts]
-    held = np.diff([0, *at[:-1], max(rounds, at[-1])]).tolist()
+    fits = [(found["epsilon-gdp"], found["epsilon-maximised"]) for found in by_stop.values()]
+    used = [maximised if fit.value is None else fit for fit, maximised in fits]
+    stops = list(by_stop)
+    held = np.diff([0, *stops[:-1], max(rounds, stops[-1])]).tolist()
     rate = claim.process.rate if claim.process else 1.0
-    sizes = int(np.count_nonzero(seen.present)), int(np.count_nonzero(~seen.present))
     source = "Gaussian fit" if all(one.name == "epsilon-gdp" for one in used) else "maximised figure where no fit holds"
+
+    def whole(end: str, how: Inversion) -> float | None:
+        known = [epsilon for one in used if (epsilon := getattr(one, end)) is not None]
+        return composed(known, held, rate, claim.delta, how) if len(known) == len(used) else None
+
     found = {}
     for name, how, words in INVERSIONS:
-        of = {end: [getattr(one, end) for one in used] for end in ENDS}
-        value, low, high = (_composed(of[end], held, rate, claim.delta, how) for end in ENDS)
-        method = f"{source} of {len(at)} stops; {words}; Renyi composition over {rounds} rounds, rate {rate:g}"
+        value, low, high = (whole(end, how) for end in ENDS)
+        method = f"{source} of {len(stops)} stops; {words}; Renyi composition over {rounds} rounds, rate {rate:g}"
         found[name] = Estimate(
-            name, value, low, high, confidence, f"{method}, delta {claim.delta:g}", "heuristic", *sizes
+            name, value, low, high, confidence, f"{method}, delta {claim.delta:g}", "heuristic", *counts
         )
     return found
 
 
-def _composed(
-    epsilons: Sequence[float | None], rounds: Sequence[int], rate: float, delta: float, how: Inversion
-) -> float | None:
-    from fedaudit.privacy.accounting import composed
-
-    known = [epsilon for epsilon in epsilons if epsilon is not None]
-    return composed(known, rounds, rate, delta, how) if len(known) == len(epsilons) else None
-
-
-def _of_stop(part: Trials, delta: float, confidence: float) -> Estimate:
-    found = figures(part, delta, confidence)
-    fit = found["epsilon-gdp"]
-    return fit if fit.value is not None else found["epsilon-maximised"]
-
-
-def accountant(claim: Mechanism, rounds: int, confidence: float) -> Estimates:
+def _accountant(claim: Mechanism, rounds: int, confidence: float) -> Estimates:
     """What the defence claims: of the whole training, and of one round in which the party is known to be."""
     if claim.process is None or rounds < 1:
         return {}
@@ -287,7 +269,7 @@ def accountant(claim: Mechanism, rounds: int, confidence: float) -> Estimates:
     }
 
 
-def claimed_curves(claim: Mechanism, rounds: list[int]) -> dict[str, Curve]:
+def _claimed_curves(claim: Mechanism, rounds: list[int]) -> dict[str, Curve]:
     if claim.process is None or not rounds:
         return {}
     from fedaudit.privacy.accounting import curve
@@ -302,11 +284,9 @@ def claimed_curves(claim: Mechanism, rounds: list[int]) -> dict[str, Curve]:
     }
 
 
-def histograms(seen: Trials) -> dict[str, Curve]:
-    inside, outside = seen.with_and_without()
+def _histograms(inside: Floats, outside: Floats, told: str) -> dict[str, Curve]:
     x, with_it, without = histogram(inside, outside)
     none: list[float | None] = [None] * len(x)
-    told = "number of scores in each bin"
     return {
         "scores-with": Curve(x, with_it.tolist(), none, none, told),
         "scores-without": Curve(x, without.tolist(), none, none, told),
@@ -334,34 +314,115 @@ def random(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind)
     found["epsilon-one-shot-rounds"] = replace(
         every, name="epsilon-one-shot-rounds", method=f"{every.method}; the largest cosine of {rounds} rounds"
     )
-    found["epsilon-one-run"] = one_run_epsilon(final, inside, claim.delta, confidence)
-    found |= accountant(claim, case.round, confidence)
-    warnings = [*whole_run_refuted(found), *null_remarks(final[~inside], random.size)]
-    curves = {}
+    found[ONE_RUN] = one_run_epsilon(final, inside, claim.delta, confidence)
+    found |= _accountant(claim, case.round, confidence)
+    curves: dict[str, Curve] = {}
     if inside.any() and not inside.all():
-        x, with_it, without = histogram(final[inside], final[~inside])
-        none: list[float | None] = [None] * len(x)
-        curves = {
-            name: Curve(x, counts.tolist(), none, none, "number of cosines in each bin")
-            for name, counts in (("scores-with", with_it), ("scores-without", without))
-        }
-    result = AuditResult(
-        "one-shot", vantage.value, model, "user", None, case.round, found, _cost(case, watch), curves=curves,
-        question="canary",
+        curves = _histograms(final[inside], final[~inside], "number of cosines in each bin")
+    warnings = [*_whole_run_refuted(found), *_not_random(final[~inside], random.size)]
+    result = case.result(
+        "one-shot", vantage, model, found,
+        question=QUESTION, seconds=watch.seconds, curves=curves, warnings=warnings,
     )  # fmt: skip
-    told = notice("one-shot", sent=int(inside.sum()), of=len(inside), epsilons=epsilons(found))
-    return Verdict([with_warnings(result, warnings)], [told])
+    told = notice("one-shot", sent=int(inside.sum()), of=len(inside), epsilons=_epsilons(found))
+    return Verdict([result], [told])
 
 
-def null_remarks(never_sent: Floats, size: int) -> list[Notice]:
-    """Directions that were never sent must look like random ones."""
+def _not_random(never_sent: Floats, size: int) -> list[Notice]:
+    """A warning unless directions that were never sent look like random ones."""
     if len(never_sent) < 8:
         return []
     p = float(stats.kstest(never_sent * np.sqrt(size), "norm").pvalue)
-    if p >= 1e-3:
+    return [warning("canaries-not-random", p=p)] if p < RARE else []
+
+
+# ------------------------------------------------------------------ held against a claim
+
+
+def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
+    """The proved figure that lies above what is claimed for a round, if it does. Running canaries meet another model in
+    every round, and only the e-process is proved there; with probes of one model, the union bound decides."""
+    claimed = found[ROUND].value if ROUND in found else None
+    deciding = found.get("epsilon-anytime", found.get("epsilon-bonferroni"))
+    if claimed is None or deciding is None or deciding.value is None:
+        return None
+    return deciding if deciding.value > claimed else None
+
+
+def _whole_run_refuted(found: Mapping[str, Estimate]) -> list[Notice]:
+    """A warning if the coins of random canaries prove more than is claimed for the whole training."""
+    bound, claimed = found[ONE_RUN], found[WHOLE].value if WHOLE in found else None
+    if bound.value is None or claimed is None or bound.value <= claimed:
         return []
-    return [warning("canaries-not-random", p=p)]
+    return [warning("run-refuted", epsilon=bound.value, confidence=bound.confidence, claimed=claimed)]
 
 
-def _cost(case: Case, watch: CanaryScores) -> Cost:
-    return Cost(watch.seconds / case.outlooks.unit())
+def _too_quiet(spread: Estimate, noise: float) -> bool:
+    """Would the claimed noise alone give so small a spread less than once in a thousand audits?"""
+    freedom = spread.n_pos + spread.n_neg - 2
+    squares = freedom * ((spread.value or 0.0) / noise) ** 2
+    return freedom > 0 and bool(stats.chi2.cdf(squares, freedom) < RARE)
+
+
+def too_little_noise(found: Mapping[str, Estimate], noise: float) -> bool:
+    """The same of stored figures. A canary meets as much of the noise as it has of the clip norm; the shortest that is
+    alive has at least ALIVE of it."""
+    spread, norm = found.get("score-sd"), found.get("canary-norm")
+    if spread is None or spread.value is None:
+        return False
+    least = 1.0 if norm is None or norm.low is None else max(norm.low, ALIVE)
+    return _too_quiet(spread, noise * least)
+
+
+def remarks(found: Mapping[str, Estimate], noise: float | None, norms: Floats) -> list[Notice]:
+    """Warnings: a refuted claim, noise that is not there, canaries that are dead or weak. A canary meets as much of the
+    noise as it has of the clip norm."""
+    told, spread = list[Notice](), found["score-sd"]
+    if bound := refuted(found):
+        told.append(
+            warning(
+                "round-refuted",
+                epsilon=bound.value,
+                figure=bound.name,
+                confidence=bound.confidence,
+                present=bound.n_pos,
+                absent=bound.n_neg,
+                claimed=found[ROUND].value,
+            )
+        )
+    dead = ~(norms >= ALIVE)
+    expected = 0.0 if noise is None or dead.all() else noise * float(norms[~dead].min())
+    if expected and spread.value is not None and _too_quiet(spread, expected):
+        much_less = spread.value < expected / 10
+        told.append(warning("noise-missing", sd=spread.value, most=spread.high, expected=expected, none=much_less))
+    elif noise is None and found["auc"].value == 1:
+        told.append(warning("no-noise"))
+    if dead.any():
+        told.append(warning("canaries-dead", dead=int(dead.sum()), of=len(norms)))
+    elif (norm := float(np.median(norms))) < WEAK:
+        told.append(warning("canary-weak", norm=norm))
+    return told
+
+
+def _epsilons(found: Mapping[str, Estimate]) -> dict[str, dict[str, float | None]]:
+    """What is proved, what is estimated, what is claimed."""
+    of_epsilon = [one for name, one in found.items() if metric(name).form == "epsilon" and one.value is not None]
+    return {one.name: figure(one) for one in of_epsilon}
+
+
+def against(claim: Statement, document: Document) -> list[Against]:
+    """What the canaries of this run found against a claim about whole parties."""
+    found: list[Against] = []
+    for entry in document.results if claim.unit == "user" else ():
+        if entry.attack == "one-shot":
+            low = entry.estimates[ONE_RUN].low if ONE_RUN in entry.estimates else None
+            if low is not None and claim.epsilon is not None and low > claim.epsilon:
+                found.append(refutation(entry.attack, low))
+        elif entry.attack == "canife":
+            if of_a_round := refuted(entry.estimates):
+                least = f"canife proves an epsilon of {of_a_round.value:.3g} at least for one round"
+                found.append(Against(f"the audit refutes this claim: {least}, and less is claimed"))
+            if too_little_noise(entry.estimates, claim.process.noise):
+                why = "the audit contradicts this claim: canife finds less noise in the sum than is claimed"
+                found.append(Against(why))
+    return found

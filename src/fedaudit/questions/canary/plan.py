@@ -12,8 +12,7 @@ import numpy as np
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
-from fedaudit.questions.canary import NAMES, QUESTION
-from fedaudit.questions.canary.options import CanarySection
+from fedaudit.questions.canary import NAMES, QUESTION, CanarySection
 from fedaudit.questions.canary.watch import CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
 from fedaudit.types import Game, Party, Plan, Records
 

@@ -1,7 +1,19 @@
 """Canaries in an audit: what is measured of them at each moment, and what is kept.
 
-The scores are measured by the adversary; which canaries were present is the auditor's knowledge, and comes in when the
-scores are judged.
+Adversary: whoever sees the sum of the updates, secure aggregation and noise included, and has a party of its own. Which
+canaries were present is the auditor's knowledge, and comes in when the scores are judged.
+
+canife (Maddock, Sablayrolles, Stock: "CANIFE: Crafting canaries for empirical privacy measurement in federated
+learning", ICLR 2023)
+1. The canary's update u_c is known: its record was crafted for this model, and training on it is no secret.
+2. The score of a sum is <sum, u_c> / C^2: about 1 with the canary and 0 without; noise sigma C spreads both by sigma.
+
+one-shot (Andrew, Kairouz, Oh, Oprea, McMahan, Suriyakumar: "One-shot empirical privacy estimation for federated
+learning", ICLR 2024)
+1. Each canary is a random direction c of norm 1, sent with norm C in every round in which it takes part.
+2. The score is the cosine of c and a change of the model: of each round (the largest counts), or from the first model
+   to the last. A direction that was never sent has (1 + cosine) / 2 ~ Beta((d - 1) / 2, (d - 1) / 2), whatever the
+   model does: nearly N(0, 1/d).
 """
 
 from __future__ import annotations
@@ -14,11 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import Kept
-from fedaudit.adversary.vantage import look
+from fedaudit.adversary.vantage import View, look
 from fedaudit.audit.costs import timed
 from fedaudit.audit.observer import Asked, Shown
 from fedaudit.questions import Verdict
-from fedaudit.questions.canary.scores import canife_scores, cosines, summed
 from fedaudit.types import Bools, Exhibit, Floats, Measured, ModelKind, Moment, Records, Round, State, Strings, Vantage
 
 if TYPE_CHECKING:
@@ -213,3 +224,25 @@ def _to_show(records: Records) -> dict[str, NDArray[Any]]:
         SHAPE: np.tile(shape, (count, 1)),
         LABEL: records.y.reshape(count, -1)[:, -1],
     }
+
+
+# ------------------------------------------------------------------ the scores
+
+
+def summed(view: View, order: list[str], denominator: float) -> Floats | None:
+    """The noisy sum as a descent direction, in one vector; None where the start of the round was not observed."""
+    change = view.update
+    if change is None:
+        return None
+    return denominator * np.concatenate([np.asarray(change[name], np.float64).ravel() for name in order])
+
+
+def canife_scores(total: Floats, updates: Floats, unit: Floats) -> Floats:
+    """<sum, u_c> / C^2 for each canary (row of `updates`); `unit` is C."""
+    return np.asarray(updates @ total / unit**2)
+
+
+def cosines(change: Floats, directions: Floats) -> Floats:
+    """Of each direction (a row of norm 1) with a change of the model; 0 where the model did not change."""
+    length = float(np.linalg.norm(change))
+    return np.asarray(directions @ change / length) if length > 0 else np.zeros(len(directions))

@@ -27,14 +27,12 @@ from scipy.stats import rankdata
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case, Estimates
 from fedaudit.audit.collect import Sight
-from fedaudit.audit.known import ORDER as KNOWN_ORDER
-from fedaudit.audit.known import known, usual_of
-from fedaudit.audit.score import finite
+from fedaudit.audit.score import KNOWN_ORDER, finite, known, usual_of
+from fedaudit.questions.coins import ONE_RUN
 from fedaudit.stats import hash_order
 from fedaudit.stats.epsilon import by_unit, one_run_epsilon
 from fedaudit.types import Bools, Floats, Headline, Ints, Notice, Role, notice
 
-NAME = "epsilon-one-run"
 NOUNS = {"record": ("record", "records"), "subject": ("person", "people")}
 
 
@@ -59,7 +57,7 @@ def one_run(case: Case, attack: BaseAttack, sights: Sequence[Sight], confidence:
     scores, member = by_unit(unit[fair], scores[fair], member[fair])
     found = one_run_epsilon(scores, member, coins.delta, confidence or case.settings.confidence)
     one, many = NOUNS[coins.unit]
-    return {NAME: replace(found, method=f"{found.method}; one coin for each {one}, {len(scores)} {many}")}
+    return {ONE_RUN: replace(found, method=f"{found.method}; one coin for each {one}, {len(scores)} {many}")}
 
 
 def _played(case: Case, attack: BaseAttack, sight: Sight) -> tuple[Ints, Floats, Bools]:
@@ -107,5 +105,5 @@ def quoted(headlines: Sequence[Headline], unit: str) -> list[Notice]:
             confidence=found.confidence,
         )
         for headline in headlines
-        if (found := headline.estimates.get(NAME)) is not None
+        if (found := headline.estimates.get(ONE_RUN)) is not None
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.questions.question import Metric, Question, Verdict
+from fedaudit.questions import Metric, Question, Verdict
 from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:

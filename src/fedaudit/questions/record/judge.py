@@ -8,19 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.audit.case import Case, Estimates, estimates
+from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance, estimates
 from fedaudit.audit.collect import Sight
-from fedaudit.audit.notices import below_chance, tied, unscored
-from fedaudit.audit.over_rounds import AUC, TPR, OverRounds
-from fedaudit.audit.score import NO_SCORES, why_undefined
+from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.questions import MINUS, Verdict
-from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
+from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
 from fedaudit.stats.roc import able
-from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice
+from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice, warning
 from fedaudit.words import with_warnings
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
+MANY_TIES = 0.03  # of members and calibration records
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
@@ -28,19 +27,19 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     blocks = scores.blocks(sights, attack)
     curves = {"roc": roc_curve(blocks, confidence=case.settings.confidence)}
     banded = attack is case.primary(vantage)
-    curves |= over_rounds(case, attack, vantage, model) if banded else thinned(case, attack, vantage, model)
-    curves |= distances(case, attack, sights)
-    pooled = entry(case, attack, vantage, model, None, blocks)
+    curves |= _over_rounds(case, attack, vantage, model) if banded else _thinned(case, attack, vantage, model)
+    curves |= _distances(case, attack, sights)
+    pooled = _entry(case, attack, vantage, model, None, blocks)
     found = {**pooled.estimates, **case.beside(attack, sights)}
-    pooled = replace(pooled, estimates=found, beside=minus_primary(case, attack, vantage, model, blocks))
-    results = [with_warnings(replace(pooled, curves=curves), unscored(attack, sights, scores))]
+    pooled = replace(pooled, estimates=found, beside=_minus_primary(case, attack, vantage, model, blocks))
+    results = [with_warnings(replace(pooled, curves=curves), _unscored(attack, sights, scores))]
     for party in case.parties(model):
         attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
         if party == attacker:
             continue
         sight = case.outlooks.sight(vantage, model, party)
         mine = scores.blocks([sight], attack, party)
-        of_party = entry(case, attack, vantage, model, party, mine)
+        of_party = _entry(case, attack, vantage, model, party, mine)
         if not mine:
             why = why_undefined(sight, attack)
             without = {name: replace(e, reason=why) for name, e in of_party.estimates.items() if e.value is None}
@@ -48,11 +47,11 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
         results.append(of_party)
     told = tied(attack.name, blocks, case.fprs, vantage, model)
     if attack is case.primary(vantage):
-        told += changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
+        told += _changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
     return Verdict(results, told)
 
 
-def entry(
+def _entry(
     case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, party: str | None, blocks: Sequence[Block]
 ) -> AuditResult:
     settings, unit = case.settings, case.game.candidates.unit
@@ -71,17 +70,37 @@ def entry(
     return with_warnings(replace(found_there, layer=layer, question=attack.question), warnings)
 
 
-def over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+def _unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[Notice]:
+    """A warning if some scores are NaN or infinite. They count against the attack."""
+    seen = [sight for sight in sights if scores.defined(sight, attack)]
+    count = sum(scores.unscored(sight, attack) for sight in seen)
+    of = sum(int(scores.judged(sight, attack).sum()) for sight in seen)
+    return [warning("unscored", attack=attack.name, count=int(count), of=of)] if count else []
+
+
+def tied(
+    attack: str, blocks: Sequence[Block], fprs: Sequence[float], vantage: Vantage, model: ModelKind
+) -> list[Notice]:
+    """Many scores that equal their threshold: coins decide about them. The figure is right all the same; its interval
+    may be too narrow where the ROC curve has a corner at this rate."""
+    for fpr in fprs if blocks else ():
+        calibrates = all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
+        if calibrates and (share := tied_share(blocks, fpr)) > MANY_TIES:
+            return [notice("ties", vantage=vantage.value, model=model, attack=attack, share=float(share), fpr=fpr)]
+    return []
+
+
+def _over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     seen = case.bands.get((vantage.value, attack.name, model))
     if seen is None:  # a deferred attack is scored only now
         seen = case.new_band()
         blocks = case.scores.blocks(case.outlooks.of(vantage, model), attack)
         if blocks:
             seen.add(case.round, blocks, estimates(blocks, case.fprs, case.settings.confidence))
-    return seen.curves() | accuracy_over_rounds(case, attack, vantage, model)
+    return seen.curves() | _accuracy_over_rounds(case, attack, vantage, model)
 
 
-def thinned(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+def _thinned(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     """An attack that is not primary, after some of the rounds."""
     history = case.history.get((vantage.value, attack.name, model), {})
     how = f"after some of {case.settings.rounds} planned rounds; the error is shared among these and all attacks"
@@ -98,7 +117,7 @@ def _curve(history: Mapping[int, Estimates], name: str, method: str, simultaneou
     return Curve([float(round) for round in found], value, low, high, method, simultaneous)
 
 
-def changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | None) -> list[Notice]:
+def _changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | None) -> list[Notice]:
     """Round against round, where the interval of the difference does not hold 0."""
     found = {name: change for name in (TPR, AUC) if seen and (change := seen.change(name))}
     for name, change in found.items():
@@ -109,7 +128,7 @@ def changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | 
     return []
 
 
-def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
+def _accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> dict[str, Curve]:
     """For attacks with a threshold of their own: the accuracy after each round."""
     history = case.history.get((vantage.value, attack.name, model), {})
     how = f"simultaneous over {case.settings.rounds} planned rounds: error shared among them (Bonferroni)"
@@ -119,7 +138,7 @@ def accuracy_over_rounds(case: Case, attack: BaseAttack, vantage: Vantage, model
 # ------------------------------------------------------------------ beside the primary attack
 
 
-def minus_primary(
+def _minus_primary(
     case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, blocks: Sequence[Block]
 ) -> Estimates:
     """An attack's AUC and TPR minus those of the vantage's primary attack on the same kind of models. The error is
@@ -145,7 +164,7 @@ def minus_primary(
 # ------------------------------------------------------------------ distances to the decision boundary
 
 
-def distances(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Curve]:
+def _distances(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Curve]:
     """Medians of the judged candidates, and the labels they cost so far; nothing for attacks without distances."""
     kept = sights[0].reductions.get(attack.name) if len(sights) == 1 else None
     if kept is None or (of_rounds := kept.distances()) is None or len(of_rounds[0]) < 2:

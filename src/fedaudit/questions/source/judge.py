@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.attacks.base import BaseAttack, Evidence
 from fedaudit.adversary.attacks.gradients import margin
-from fedaudit.audit.case import Case
+from fedaudit.audit.case import Case, figure
 from fedaudit.audit.collect import Sight
-from fedaudit.audit.notices import figure
 from fedaudit.questions import Verdict
 from fedaudit.questions.attribute.judge import difference
 from fedaudit.questions.record import judge as record

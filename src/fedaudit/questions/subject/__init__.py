@@ -5,15 +5,18 @@ Krishna Kanth Nakka and others call it subject membership inference; docs/subjec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.questions.question import Metric, Question, Verdict
+from fedaudit.questions import Metric, Question, Verdict
 from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
     from fedaudit.report.shapes import PageSection
+    from fedaudit.report.values import Results
+
+ACCURACY = re.compile(r"balanced-accuracy@(\d+)")
 
 
 class Subject(Question):
@@ -32,10 +35,33 @@ class Subject(Question):
 
         return judge(case, attack, vantage, model)
 
-    def sections(self, results: Any) -> Sequence[PageSection]:
-        from fedaudit.questions.subject.panel import sections
+    def sections(self, results: Results) -> list[PageSection]:
+        """Decisions about people, tuned on a few whose membership is known."""
+        from fedaudit.report import words
+        from fedaudit.report.shapes import PageSection, Panel, Table
+        from fedaudit.report.words import adversary
+        from fedaudit.stats.wording import count, full_text
 
-        return sections(results)
+        tables = []
+        for entry in words.pooled(results):
+            rows = []
+            for name, accuracy in entry.estimates.items():
+                if match := ACCURACY.fullmatch(name):
+                    f1 = entry.estimates.get(f"f1@{match[1]}")
+                    people = f"{count(accuracy.n_pos)} and {count(accuracy.n_neg)}"
+                    rows.append([match[1], full_text(name, accuracy), full_text("f1", f1), people])
+            if rows:
+                head = ("known on each side", "balanced accuracy", "F1", "members and outsiders decided about")
+                title = f"{entry.attack}, {adversary(entry.vantage).title.lower()}, {entry.model} models"
+                tables.append((title, Table(head, rows, "")))
+        if not tables:
+            return []
+        lead = (
+            "For each person the adversary says yes or no, with a threshold that was set on a few people whose "
+            "membership it knows. Guessing has a balanced accuracy of 0.5. F1 is shown beside published figures only: "
+            "whoever says yes to everybody has an F1 of 0.667 and a balanced accuracy of 0.5."
+        )
+        return [PageSection("subjects", "Who is in the training data", "Who is in it", [Panel(lead, tables=tables)])]
 
 
 QUESTION = Subject()

@@ -15,8 +15,7 @@ from dataclasses import replace
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
-from fedaudit.audit.known import KNOWN, known, possible
-from fedaudit.audit.score import Scores, finite
+from fedaudit.audit.score import KNOWN, Scores, finite, known, possible
 from fedaudit.questions import Verdict
 from fedaudit.questions.record import judge as record
 from fedaudit.stats import best_cut, proportion

@@ -1,0 +1,232 @@
+"""What an attack's success is held against: a blind baseline, and what the released model is worth.
+
+The blind baseline asks whether members can be told from non-members without any model. If so, the two sets were drawn
+differently (other dates, other sites, other cleaning), and an attack's success shows the difference between the sets,
+not a leak. Fitted on a random half of the subjects (of the records where there are no subjects), reported on the other
+half. It is not among the attacks, because it learns who is a member in its half.
+
+A model that has learnt nothing has nothing to leak. Where a record has a class at each of several positions, the
+accuracy is the share of positions that are answered rightly. The positions of one record are not independent, nor are
+the records of one subject, so that the interval is clustered: by subject, or by record where there are no subjects.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.adversary.signals.outputs import parts
+from fedaudit.adversary.vantage import MODELS
+from fedaudit.audit.case import Case, figure
+from fedaudit.audit.collect import gather
+from fedaudit.audit.costs import load_learners
+from fedaudit.audit.patience import patience
+from fedaudit.config.attack_registry import BLIND
+from fedaudit.errors import OF_OTHERS
+from fedaudit.stats import Block, auc, proportion, random_half
+from fedaudit.types import (
+    AuditResult,
+    Bools,
+    Candidates,
+    Cost,
+    Estimate,
+    Floats,
+    Game,
+    Ints,
+    Notice,
+    Records,
+    Role,
+    State,
+    Stored,
+    Task,
+    warning,
+)
+
+MAX_FEATURES = 600  # wider records are thinned to these columns, evenly spread
+
+
+class Blind:
+    """Fitted when it is first needed, and then kept: it is the same after every round, and expensive."""
+
+    def __init__(self, game: Game, seed: int):
+        self.game, self.seed = game, seed
+        self.found: tuple[Floats, Bools] | None = None
+        self.seconds = 0.0  # that fitting took
+
+    def scores(self) -> tuple[Floats, Bools]:
+        if self.found is None:
+            load_learners()
+            started = time.perf_counter()
+            self.found = blind_scores(self.game, self.seed)
+            self.seconds = time.perf_counter() - started
+        return self.found
+
+    def judge(self, case: Case) -> AuditResult:
+        scores, started = self.scores(), time.perf_counter()
+        found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
+        if self.game.candidates.unit == "subject":
+            found["count-auc"] = by_count(self.game, case.settings.confidence)
+        epochs = (self.seconds + time.perf_counter() - started) / case.outlooks.unit()
+        vantage, unit = case.settings.vantages[0], self.game.candidates.unit
+        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
+
+    def state(self) -> Stored:
+        """The same whether somebody has looked before or not. If it cannot be fitted, that is told where it is
+        judged."""
+        try:
+            with patience():
+                scores, reported = self.scores()
+        except OF_OTHERS:
+            return {}
+        return {"scores": scores, "reported": reported, "seconds": self.seconds}
+
+    def restore(self, state: Stored) -> None:
+        self.found = (state["scores"], state["reported"]) if state else None
+        self.seconds = state.get("seconds", 0.0)
+
+
+def blind_scores(game: Game, seed: int) -> tuple[Floats, Bools]:
+    """Scores of every candidate, and the half on which they may be reported."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    candidates, truth = game.candidates, game.truth
+    groups = candidates.id if candidates.subject is None else candidates.subject
+    reported = random_half(groups, f"blind-{seed}")
+    features = _features(candidates.rows.x, candidates.rows.y)
+    if len(features) != len(candidates):  # several rows for each candidate: use their mean
+        features = gather(features, candidates.owner, len(candidates), "mean")
+    in_play = ~truth.mask(Role.CALIBRATION)
+    fitted_on = in_play & ~reported
+    member = truth.mask(Role.MEMBER)
+    scores = np.zeros(len(candidates))
+    if len(set(member[fitted_on].tolist())) == 2:
+        model = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=15, random_state=0, early_stopping=False)
+        model.fit(features[fitted_on], member[fitted_on])
+        scores = model.predict_proba(features)[:, 1].astype(np.float64)
+    return scores, reported
+
+
+def by_count(game: Game, confidence: float) -> Estimate:
+    """Told apart by nothing but how many records of each candidate the adversary has: it should be at chance."""
+    rows = np.bincount(game.candidates.owner, minlength=len(game.candidates)).astype(np.float64)
+    found = auc([blind_block(game, rows, np.ones(len(rows), bool))], confidence)
+    return replace(found, name="count-auc", method=f"number of records alone; {found.method}")
+
+
+def blind_block(game: Game, scores: Floats, reported: Bools) -> Block:
+    roles = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
+    members, outsiders, calibration = (game.truth.mask(role) & reported for role in roles)
+    subject = game.candidates.subject
+    names = None if subject is None else (subject[members], subject[outsiders], subject[calibration])
+    return Block(scores[members], scores[outsiders], scores[calibration], names)
+
+
+def _features(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """Of tokens, and of classes at positions, how often each occurs: their numbers have no order."""
+    flat = _counts(x) if x.dtype.kind == "i" else x.reshape(len(x), -1)
+    if flat.shape[1] > MAX_FEATURES:
+        flat = flat[:, np.linspace(0, flat.shape[1] - 1, MAX_FEATURES).astype(int)]
+    return np.column_stack([flat, _counts(y) if y.ndim > 1 else y])
+
+
+def _counts(numbers: NDArray[Any]) -> NDArray[Any]:
+    """records x numbers: how often each occurs in a record. Where there are too many, several share a column."""
+    width = min(int(numbers.max(initial=0)) + 1, MAX_FEATURES)
+    rows = numbers.reshape(len(numbers), -1) % width
+    flat = rows + width * np.arange(len(rows))[:, None]
+    return np.bincount(flat.reshape(-1), minlength=width * len(rows)).reshape(len(rows), width).astype(np.float32)
+
+
+def sets_differ(blind: Estimate) -> list[Notice]:
+    """A blind baseline that succeeds: members and non-members were drawn differently.
+
+    One below chance is told and not turned round: it was fitted with the truth, so that the other way is no better.
+    """
+    if not _off_chance(blind):
+        return []
+    return [warning("blind-below-chance" if (blind.high or 0.0) < 0.5 else "sets-differ", **figure(blind))]
+
+
+def counts_differ(counted: Estimate | None) -> list[Notice]:
+    """People whose membership shows in how many records of theirs there are."""
+    return [warning("counts-differ", **figure(counted))] if counted and _off_chance(counted) else []
+
+
+def _off_chance(found: Estimate) -> bool:
+    return found.low is not None and found.high is not None and not found.low <= 0.5 <= found.high
+
+
+# ------------------------------------------------------------------ what the released model is worth
+
+
+def right_answers(game: Game, task: Task | None, released: State | None) -> Bools | None:
+    """Which candidates' rows the released model answers rightly, where it can be asked."""
+    if task is None or not task.classes or released is None:
+        return None
+    return right_on(game.candidates.rows, task, released)
+
+
+def right_on(rows: Records, task: Task, state: State) -> Bools | None:
+    """Which rows the model answers rightly, or at which of their positions; NaN is no answer, and a model without any
+    has no accuracy."""
+    right, any_answered = [], False
+    for part in parts(rows.y, task.classes):
+        outputs = task.outputs(state, rows.x[part])
+        answered = ~np.isnan(outputs).any(axis=-1)
+        right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)
+        any_answered |= bool(answered.any())
+    return np.concatenate(right) if any_answered else None
+
+
+def packed(right: Bools | None) -> Stored | None:
+    """A bit for each answer."""
+    return None if right is None else {"bits": np.packbits(right), "shape": list(right.shape)}
+
+
+def unpacked(stored: Stored | None) -> Bools | None:
+    if stored is None:
+        return None
+    shape = stored["shape"]
+    return np.unpackbits(stored["bits"], count=math.prod(shape)).astype(bool).reshape(shape)
+
+
+def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Estimate]:
+    """On members and on outsiders; people are independent of one another, not their records."""
+    if right is None:
+        return {}
+    found, owner = {}, game.candidates.owner
+    whose, by = clusters(game.candidates)
+    for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
+        of_role = game.truth.mask(role)[owner]
+        found[name] = share_right(right[of_role], whose[of_role], by, confidence)
+    return found
+
+
+def clusters(candidates: Candidates) -> tuple[Ints, str]:
+    """For each row whose it is, a subject's or, where there are no subjects, a candidate's; and which of the two."""
+    number = candidates.subject_number
+    return (candidates.owner, candidates.unit) if number is None else (number[candidates.owner], "subject")
+
+
+def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
+    hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
+    of = f"share of {positions} positions a record" * (positions > 1)
+    return proportion([hits], [np.repeat(whose, positions)], confidence, "accuracy", of, by)
+
+
+def useless(game: Game, found: Mapping[str, Estimate]) -> Notice | None:
+    """A model that is certainly worse than naming the commonest label: a useful one may give away more."""
+    outside = found.get("evaluation")
+    if outside is None or outside.high is None:
+        return None
+    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
+    commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+    if outside.high >= commonest:
+        return None
+    return warning("model-useless", right=outside.value, commonest=commonest)
