@@ -42,7 +42,7 @@ def test_distances_accuracy_and_queries_are_shown() -> None:
         "Distance to the decision boundary over the rounds",
         "Accuracy against queries",
     ]
-    assert panel.table.rows[0][1] == "512"
+    assert panel.tables[0][1].rows[0][1] == "512"
     assert panel.figures[1].table.rows[-1][0] == "300"
     page = render(shown)
     assert 'id="labels-only"' in page
@@ -53,4 +53,4 @@ def test_a_single_round_has_no_curve_and_the_table_remains() -> None:
     panel = labels_only(cleaned(with_labels()))
     assert panel is not None
     assert panel.figures == []
-    assert len(panel.table.rows) == 1
+    assert len(panel.tables[0][1].rows) == 1

@@ -235,7 +235,7 @@ def test_a_server_headline_on_global_models_finds_its_result() -> None:
     results = builder.minimal()
     results["headlines"][0]["vantage"] = "server"
     read = quotable(results)
-    assert words.behind(read, read.headlines[0]) is read.results[0]
+    assert words.findings(read)[0].entry is read.results[0]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
-"""The panels in the lower half of the page. A panel without data is None, and the page leaves it out."""
+"""The sections in the lower half of the page. One without data is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from fedaudit.report import figures, words
+from fedaudit.report import charts, figures, words
 from fedaudit.report.figures import PlottedSeries
 from fedaudit.report.helps import TARGET
-from fedaudit.report.shapes import Figure, Panel, Table
+from fedaudit.report.sections import every_attack
+from fedaudit.report.shapes import Figure, PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding, adversary
 from fedaudit.stats.strongest import allowed, epsilon_for
@@ -25,6 +25,30 @@ from fedaudit.stats.wording import (
 from fedaudit.types import AuditResult
 
 MOST_ROWS = 50
+
+
+def lower_half(results: Results, found: Sequence[Finding], name: str | None) -> list[PageSection]:
+    table = every_attack(results)
+    over_runs = Panel("", tables=[("Every attack over the runs", table)]) if table else None
+    return [
+        *_section("exposed", "Most exposed", "Most exposed", exposed(results)),
+        *_section("labels-only", "With labels alone", "Labels alone", labels_only(results)),
+        *_section("blind", "Blind check", "Blind check", blind_panel(results, found)),
+        *_section("cost", "What an attack costs", "Cost", costs(results)),
+        *_section("utility", "What the model is good for", "Usefulness", _figure(charts.utility(results))),
+        *_section("repeats", "Other training runs", "Other runs", _figure(charts.repeats(results, name)), over_runs),
+        *_section("strength", "Why the strongest attack works here", "Why it works", strength(results)),
+        *_section("guarantee", "Claimed guarantee", "Guarantee", guarantee(results, name)),
+    ]
+
+
+def _section(id: str, title: str, short: str, *panels: Panel | None) -> list[PageSection]:
+    shown = [panel for panel in panels if panel]
+    return [PageSection(id, title, short, shown)] if shown else []
+
+
+def _figure(drawn: Figure | None) -> Panel | None:
+    return Panel("", figures=[drawn]) if drawn else None
 
 
 def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
@@ -106,7 +130,8 @@ def costs(results: Results) -> Panel | None:
         "is charged to each of them, so that their costs add up to more than the audit took. The cheaper an attack is, "
         "the more likely somebody will try it."
     )
-    return Panel(lead, shown)
+    chart = charts.cost(results)
+    return Panel(lead, shown, figures=[chart] if chart else [])
 
 
 def guarantee(results: Results, name: str | None) -> Panel | None:
@@ -210,14 +235,7 @@ def found_there(weights: float) -> str:
 SIDES = {"distance-members": ("members", "s1"), "distance-nonmembers": ("non-members", "s2")}
 
 
-@dataclass(frozen=True)
-class LabelsOnly:
-    lead: str
-    figures: Sequence[Figure]
-    table: Table
-
-
-def labels_only(results: Results) -> LabelsOnly | None:
+def labels_only(results: Results) -> Panel | None:
     """None where nobody was limited to labels."""
     entries = [e for e in results.results if e.party is None and e.cost.queries is not None]
     if not entries:
@@ -238,7 +256,8 @@ def labels_only(results: Results) -> LabelsOnly | None:
         for e in entries
     ]
     head = ("attack", "labels asked per record", "at most", "accuracy, balanced", "AUC")
-    return LabelsOnly(lead, drawn, Table(head, rows, "The threshold of the accuracy was fixed on its own records."))
+    table = Table(head, rows, "The threshold of the accuracy was fixed on its own records.")
+    return Panel(lead, tables=[("", table)], figures=drawn)
 
 
 def _distances(entry: AuditResult) -> Figure | None:

@@ -24,6 +24,7 @@ from fedaudit.stats.wording import (
     value_text,
 )
 from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
+from fedaudit.words.headlines import blind_auc, interval
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,6 @@ def headlines(results: Results) -> list[Headline]:
     return [headline for headline in results.headlines if headline.attack != "blind"]
 
 
-def as_headline(entry: AuditResult) -> Headline:
-    return Headline(entry.vantage, entry.attack, entry.model, entry.estimates, 1)
-
-
-def behind(results: Results, headline: Headline) -> AuditResult | None:
-    return wording.behind(results.results, headline)
-
-
 def main_tpr(results: Results) -> str | None:
     return wording.main_tpr([headline.estimates for headline in headlines(results)])
 
@@ -158,21 +151,18 @@ def main_tpr(results: Results) -> str | None:
 
 def verdict(results: Results) -> list[str]:
     """What comes first, and one sentence for each vantage: who can learn what about whom, and how certain it is."""
-    quoted = [f"{_graded(f)}{f.sentence}" for f in findings(results)]
+    quoted = []
+    for found in findings(results):  # where nothing was found, the sentence begins with that
+        graded = f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
+        quoted.append(f"{graded}{found.sentence}")
     return [*preface(results), *quoted, *summed_up(results)]
-
-
-def _graded(found: Finding) -> str:
-    """Where nothing was found, the sentence begins with that."""
-    return f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
 
 
 def details(results: Results) -> list[str]:
     """What is to be said beside the sentences, each vantage's in one paragraph."""
     found = findings(results)
-    named = [f"{f.vantage}: " if len(found) > 1 else "" for f in found]
-    told = [f"{who}{' '.join(f.headline.details)}" for who, f in zip(named, found, strict=True) if f.headline.details]
-    return told
+    told = [(f"{f.vantage}: " if len(found) > 1 else "", f.headline.details) for f in found]
+    return [f"{who}{' '.join(lines)}" for who, lines in told if lines]
 
 
 def summary(results: Results) -> list[tuple[str, str, str, str]]:
@@ -201,7 +191,7 @@ def preface(results: Results) -> list[str]:
     elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
     if sets_differ(results):
-        est = _blind_auc(results)
+        est = blind_auc(results.results)
         parts.append(
             "Warning: members and outsiders differ even without the model. A blind guess that never sees it reaches an "
             f"AUC of {value_text('auc', est)} ({interval('auc', est)}), so only what exceeds the blind guess counts."
@@ -220,24 +210,15 @@ def preface(results: Results) -> list[str]:
     return parts
 
 
-def interval(name: str, est: Estimate | None) -> str:
-    return f"{confidence(est)} interval {interval_text(name, est)}"
-
-
-def _blind_auc(results: Results) -> Estimate | None:
-    entry = blind(results)
-    return entry.estimates.get("auc") if entry else None
-
-
 def sets_differ(results: Results) -> bool:
     """Does the blind baseline beat chance? Below chance it has learnt nothing that an attack could use."""
-    est = _blind_auc(results)
+    est = blind_auc(results.results)
     return est is not None and est.low is not None and est.low > 0.5
 
 
 def excess(results: Results, headline: Headline) -> tuple[float, float, float] | None:
     """AUC over the blind guess, or over chance where that is more: value, and the ends that both intervals allow."""
-    ours, theirs = _ends(headline.estimates.get("auc")), _ends(_blind_auc(results))
+    ours, theirs = _ends(headline.estimates.get("auc")), _ends(blind_auc(results.results))
     if ours is None or theirs is None:
         return None
     (a, a_low, a_high), (b, b_low, b_high) = ours, (max(end, 0.5) for end in theirs)
@@ -251,12 +232,10 @@ def _ends(est: Estimate | None) -> tuple[float, float, float] | None:
 
 
 def findings(results: Results) -> list[Finding]:
-    return [_finding(results, headline) for headline in headlines(results)]
-
-
-def _finding(results: Results, headline: Headline) -> Finding:
-    who = headline.vantage, headline.attack, headline.model
-    return Finding(*who, headline.tone, headline.sentence, headline, behind(results, headline))
+    return [
+        Finding(h.vantage, h.attack, h.model, h.tone, h.sentence, h, wording.behind(results.results, h))
+        for h in headlines(results)
+    ]
 
 
 def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
@@ -271,7 +250,8 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
     beside = [e for e in pooled(results) if (e.vantage, e.attack) in quoted]
     beside += [e for e in pooled(results) if e.attack in fixed and set(e.curves) - {"roc"}]
     for entry in [*(f.entry for f in found if f.entry), *beside]:
-        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", as_headline(entry), entry)
+        headline = Headline(entry.vantage, entry.attack, entry.model, entry.estimates, 1)
+        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", headline, entry)
         lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
 

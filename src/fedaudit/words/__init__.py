@@ -107,42 +107,21 @@ def needed_in_file(
 # ------------------------------------------------------------------ the data, and who is in them
 
 
-def _cells_filled(file: str, cells: Mapping[str, int]) -> str:
-    places = ", ".join(f"{name!r} ({filled})" for name, filled in cells.items())
-    return f"{sum(cells.values())} empty cells of {file} were filled in: {places}."
-
-
-def _single_record(people: int, of: int, sessions: bool) -> str:
-    one = "session" if sessions else "record"
-    return f"{people:,} of {of:,} people have a single {one}: left out on both sides."
-
-
-def _twins(shared: int, of: int, unit: str) -> str:
-    what = "members" if unit == "record" else "records of members"
-    return (
-        f"{shared} of {of} {what} have the same content as a non-member: nobody can tell such twins apart, so what is "
-        "found understates the risk of the others. Remove duplicates before the split."
-    )
-
-
-def _inputs_binary(kind: str) -> str:
-    which = "Inputs" if kind == "binary" else "Some inputs"
-    return (
-        f"{which} are 0 or 1. Distances to decision boundaries are measured at points in between, which are no records "
-        "themselves: an adversary whose queries must be records cannot ask about them."
-    )
-
-
 DATA: dict[str, Wording] = {
     "unlabelled": "{rows} of {of} rows of {file} have no label: left out.",
-    "cells-filled": _cells_filled,
+    "cells-filled": lambda file, cells: (
+        f"{sum(cells.values())} empty cells of {file} were filled in: "
+        f"{_names([f'{name!r} ({filled})' for name, filled in cells.items()])}."
+    ),
     "decimal-commas": lambda file, columns: f"Commas were read as decimal points in {file}: {_quoted(columns)}.",
     "numbered-column": lambda file, columns: (
         f"Every row of {file} has another whole number in {_quoted(columns)}: if that names records, use data.id or "
         "data.drop."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
-    "single-record": _single_record,
+    "single-record": lambda people, of, sessions: (
+        f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    ),
     "coins-split": (
         "federation.coins = true flips a coin for each record, so that people may have records on both sides "
         '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
@@ -152,8 +131,16 @@ DATA: dict[str, Wording] = {
         "mistakes such records for members, so what is found understates the risk. Give every person one role "
         "(federation.split_subjects = false)."
     ),
-    "twins": _twins,
-    "inputs-binary": _inputs_binary,
+    "twins": lambda shared, of, unit: (
+        f"{shared} of {of} {'members' if unit == 'record' else 'records of members'} have the same content as a "
+        "non-member: nobody can tell such twins apart, so what is found understates the risk of the others. Remove "
+        "duplicates before the split."
+    ),
+    "inputs-binary": lambda kind: (
+        f"{'Inputs' if kind == 'binary' else 'Some inputs'} are 0 or 1. Distances to decision boundaries are measured "
+        "at points in between, which are no records themselves: an adversary whose queries must be records cannot ask "
+        "about them."
+    ),
 }
 
 DEFENCES: dict[str, Wording] = {
@@ -173,11 +160,6 @@ DEFENCES: dict[str, Wording] = {
 
 
 # ------------------------------------------------------------------ what cannot be run, or costs much
-
-
-def _left_out_at(vantage: str, needs: Sequence[str], attacks: Sequence[str]) -> str:
-    why = " and ".join(needs) or "answers that no defence has changed"
-    return f"Left out at {vantage} (needs {why}): {_names(attacks)}."
 
 
 def _plain_cosine(attack: str, needed: int, fewest: int, known: bool) -> str:
@@ -208,7 +190,10 @@ READERS = {  # by section of [audit]
 }
 
 LEFT_OUT: dict[str, Wording] = {
-    "left-out-at": _left_out_at,
+    "left-out-at": lambda vantage, needs, attacks: (
+        f"Left out at {vantage} (needs {' and '.join(needs) or 'answers that no defence has changed'}): "
+        f"{_names(attacks)}."
+    ),
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
@@ -258,35 +243,18 @@ def _changed(vantage: str, model: str, attack: str, name: str, rounds: Sequence[
     )
 
 
-def _ties(vantage: str, model: str, attack: str, share: float, fpr: float) -> str:
-    return (
-        f"{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "
-        "accused in part. The score saturates or takes few values: are the features scaled? If the score changes its "
-        "value at just this rate, the quoted interval may be too narrow (it misses in 9 %, not in 5 %); the guaranteed "
-        "ends hold."
-    )
-
-
-def _counts_differ(value: float, low: float, high: float) -> str:
-    more = "more" if low > 0.5 else "fewer"
-    return (
-        f"There are {more} records of a member than of a non-member (AUC of their number alone {value:.3f}, "
-        f"{low:.3f}-{high:.3f}): an attack may see that instead of the training."
-    )
-
-
-def _agg_mal_stopped(done: int, of: int, attacks: Sequence[str]) -> str:
-    what = "are about these alone" if done else "have no result"
-    return f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} {what}."
-
-
 FOUND: dict[str, Wording] = {
     "attack-failed": "{attack} failed and has no result: {why}",
     "question-failed-at": "{question} failed from {vantage} on {model} models, and has no result there: {why}",
     "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
-    "ties": _ties,
+    "ties": (
+        "{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "
+        "accused in part. The score saturates or takes few values: are the features scaled? If the score changes its "
+        "value at just this rate, the quoted interval may be too narrow (it misses in 9 %, not in 5 %); the guaranteed "
+        "ends hold."
+    ),
     "sets-differ": (
         "Members and non-members differ without any model (blind AUC {value:.3f}, {low:.3f}-{high:.3f}): only what "
         "attacks find beyond that can come from training."
@@ -295,7 +263,10 @@ FOUND: dict[str, Wording] = {
         "The blind baseline ranks outsiders above members (AUC {value:.3f}, {low:.3f}-{high:.3f}): the half that it "
         "was fitted on is unlike the other. It is not turned round."
     ),
-    "counts-differ": _counts_differ,
+    "counts-differ": lambda value, low, high: (
+        f"There are {'more' if low > 0.5 else 'fewer'} records of a member than of a non-member (AUC of their number "
+        f"alone {value:.3f}, {low:.3f}-{high:.3f}): an attack may see that instead of the training."
+    ),
     "no-estimate": "Round {round}, {attack} on {model} models has no estimate: {why}.",
     "measured-apart": (
         "Round {round}: signals were measured one by one, because measuring them together failed ({why})."
@@ -317,7 +288,10 @@ FOUND: dict[str, Wording] = {
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
     ),
-    "agg-mal-stopped": _agg_mal_stopped,
+    "agg-mal-stopped": lambda done, of, attacks: (
+        f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
+        f"{'are about these alone' if done else 'have no result'}."
+    ),
     "agg-mal-accuracy": lambda isolated, honest: (
         f"agg-mal: isolated with the shadow, the parties' models are right on {_percent(isolated)} of outsiders, "
         f"against {_percent(honest)} in the honest federation."
@@ -474,17 +448,9 @@ def _went_back(round: int, origin: int | None, left_out: Sequence[int]) -> str:
 
 
 def _no_checksum(file: str, damaged: int) -> str:
-    why = (
-        f"{damaged} lines of journal.jsonl are damaged"
-        if damaged
-        else "there is no journal.jsonl beside it that has one"
-    )
+    lacking = "there is no journal.jsonl beside it that has one"
+    why = f"{damaged} lines of journal.jsonl are damaged" if damaged else lacking
     return f"{file} has no checksum ({why}): whether it was changed cannot be told."
-
-
-def _recording_stopped(round: int | None, why: str, folder: str, last: int) -> str:
-    where = "" if round is None else f" at round {round}"
-    return f"Recording stopped{where} ({why}). Training and audit went on; {folder} holds the rounds up to {last}."
 
 
 STORED: dict[str, Wording] = {
@@ -502,7 +468,10 @@ STORED: dict[str, Wording] = {
     "results-unlisted": "journal.jsonl does not know results.json: lines at its end are missing.",
     "no-checksum": _no_checksum,
     "round-damaged": "Round {round}: {why}. That round is left out: it is treated as a gap, not as zero.",
-    "recording-stopped": _recording_stopped,
+    "recording-stopped": lambda round, why, folder, last: (
+        f"Recording stopped{'' if round is None else f' at round {round}'} ({why}). Training and audit went on; "
+        f"{folder} holds the rounds up to {last}."
+    ),
     "resuming": lambda round, torn: (
         f"Resuming after round {round}{' (the line after it was only half written)' if torn else ''}."
     ),
@@ -573,15 +542,6 @@ COMPARED: dict[str, Wording] = {
 # ------------------------------------------------------------------ what happened to a round: lines of a log
 
 
-def _parties_failed(round: int, parties: int, of: int | None) -> str:
-    return f"round {round}: {parties}{'' if of is None else f' of {of}'} parties failed"
-
-
-def _party_twice(round: int, party: str, same: bool) -> str:
-    how = "the same both times" if same else "and differently"
-    return f"round {round}: {party} answered twice, {how}: the first is kept"
-
-
 def _not_audited(round: int | None, withheld: bool, why: str, todo: str, **_: object) -> str:
     """`round`: None if it is the whole run, 0 if it is not known which."""
     where = "this run" if round is None else f"round {round}" if round else "a round"
@@ -627,7 +587,9 @@ LINES: dict[str, Wording] = {
     ),
     "unfinished": "the audit is not finished: its results are there when its block has ended",
     "trace-damaged": "round {round} of the trace is damaged and left out: {why}",
-    "parties-failed": _parties_failed,
+    "parties-failed": lambda round, parties, of: (
+        f"round {round}: {parties}{'' if of is None else f' of {of}'} parties failed"
+    ),
     "parties-silent": "round {round}: {parties} of {of} parties did not answer",
     "replies-masked": "round {round}: {replies} replies are masked, only their sum is seen",
     "nobody-asked": "round {round}: nobody was asked to train",
@@ -635,7 +597,10 @@ LINES: dict[str, Wording] = {
     "round-halted": "round {round} is empty: secure aggregation was halted, too few parties answered",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
-    "party-twice": _party_twice,
+    "party-twice": lambda round, party, same: (
+        f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
+        "kept"
+    ),
     "unknown-party": lambda party, parties: (
         f"{party!r} is no party of the game ({_names(parties)}), so nothing it sends is audited: give party=, a "
         "function from a reply to the name of its party"

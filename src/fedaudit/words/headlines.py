@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedaudit.questions import of_membership
-from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.stats.strongest import RANK, Heard, certain, grade
 from fedaudit.stats.wording import (
     behind,
@@ -125,14 +124,15 @@ def _claim(
     who, tone = _who(headline.vantage), headline.tone
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     fpr = fpr_of(name or "") or 0.0
-    how = _wider(headline) + how
+    if headline.primary:  # more than the primary attack was compared
+        how = f", corrected for the {count(headline.compared)} results of this audit{how}"
     if tone == "alarm":
         return tone, (
             f"{who} ranks outsiders above members (AUC {value_text('auc', auc)}, "
-            f"{_interval('auc', auc)}{how}): look for swapped labels or a reversed score."
+            f"{interval('auc', auc)}{how}): look for swapped labels or a reversed score."
         ), []  # fmt: skip
     average = f"shown {nouns[1]} and an outsider, it tells which is which {share(value_of(auc), 1)} of the time"
-    guessing = f"({_interval('tpr@', auc)}; guessing is 50 %"
+    guessing = f"({interval('tpr@', auc)}; guessing is 50 %"
     better = f"{who} does better than guessing: {average} {guessing}{how})."
     at_chance = [f"On average {nouns[3]}: {average} {guessing})."] if auc and auc.low is not None else []
     if auc and auc.low is not None and auc.low > 0.5:  # and yet nothing was found, by the shared error
@@ -144,7 +144,7 @@ def _claim(
         return ("weak", better, [absent]) if tone == "weak" else ("unknown", absent, at_chance)
     hits = f"about {count(round(tpr.value * tpr.n_pos))} of {count(tpr.n_pos)}"
     shares = f"{share(tpr.value)} of {nouns[0]} ({hits}) while wrongly accusing {rate(fpr)} of outsiders"
-    shares += f" ({_interval(name or 'tpr@', tpr)}"
+    shares += f" ({interval(name or 'tpr@', tpr)}"
     if tone == "found":
         return tone, f"{who} can pick out {shares}{how}).", []
     begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
@@ -162,13 +162,8 @@ def _claim(
     return "none", f"{start}, which is no proof of safety: up to {share(possible)} remains possible.", []
 
 
-def _wider(headline: Headline) -> str:
-    """Why an interval has another confidence than the audit, where more than the primary attack was compared."""
-    return f", corrected for the {count(headline.compared)} results of this audit" if headline.primary else ""
-
-
 def _stronger(headline: Headline) -> list[str]:
-    """The same where a server's two kinds of models were."""
+    """Why intervals are wider where a server's two kinds of models were compared."""
     if headline.primary or headline.compared == 1:
         return []
     kinds = f"the stronger of {count(headline.compared)} kinds of models is quoted, the {headline.model} ones"
@@ -183,7 +178,7 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
         return []
     if headline.tone != "found" or found.low <= ours.high:
         return []
-    figure = f"{value_text('auc', found)} ({_interval('auc', found)})"
+    figure = f"{value_text('auc', found)} ({interval('auc', found)})"
     return [f"On average {other.attack} on {other.model} models finds more: it has an AUC of {figure}."]
 
 
@@ -201,7 +196,7 @@ def _of_the_primary(fixed: Heard, headline: Headline, name: str | None) -> str:
     said = [key for key in (name, "auc") if key and value_of(fixed.estimates.get(key)) is not None]
     said = ["auc", *said[:-1]] if headline.tone == "weak" else said
     figures = [
-        f"{_measure(key)} {value_text(key, e)} ({_interval(key, e)})" for key in said if (e := fixed.estimates[key])
+        f"{_measure(key)} {value_text(key, e)} ({interval(key, e)})" for key in said if (e := fixed.estimates[key])
     ]
     return f"The attack that was fixed before looking, {fixed.attack}, has {' and '.join(figures)}."
 
@@ -213,6 +208,8 @@ def _measure(name: str) -> str:
 
 def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
     """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
+    from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr  # a page renders without scipy
+
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
     if auc is None or not (auc.n_pos and auc.n_neg):
         return []
@@ -242,7 +239,7 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
     estimate = strongest.estimates.get(name or "")
     figure = ""
     if strongest.tone == "found" and estimate is not None:
-        figure = f" ({share(estimate.value)} by {strongest.attack}, {_interval(name or 'tpr@', estimate)})"
+        figure = f" ({share(estimate.value)} by {strongest.attack}, {interval(name or 'tpr@', estimate)})"
     weaker = _lower(_who(strongest.vantage))
     least = f"{_who(headline.vantage)} sees all that is seen by {weaker}, and can do at least as much{figure}."
     details = (headline.sentence, *headline.details)
@@ -271,7 +268,7 @@ def over_blind(results: Sequence[AuditResult], headline: Headline) -> list[str]:
     return [f"Its AUC exceeds the blind guess by {value - guess:.3f} (both intervals together allow {span})."]
 
 
-def _interval(name: str, est: Estimate | None) -> str:
+def interval(name: str, est: Estimate | None) -> str:
     return f"{confidence(est)} interval {interval_text(name, est)}"
 
 
