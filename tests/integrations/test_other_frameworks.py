@@ -162,10 +162,17 @@ def test_the_folder_is_looked_at_again_in_the_program_that_has_the_model(tmp_pat
     says = " ".join(refused.stderr.split())
     assert "its records and its model are in that program" in says
     assert "fedaudit.record(model, games, out=" in says
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("[rs]*.*") if path.name != "run.json"}
+    assert {"results.json", "scores.parquet", "report.html"} <= before.keys()
     again = told(record(Logistic(), games(), out=tmp_path / "run", rounds=3, attacks=["fta-loss", "merlin"]), [])
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in before} == before  # those of the first time stay
+    assert "merlin" in (tmp_path / "run/audit/report.html").read_text()
+    told(record(Logistic(), games(), out=tmp_path / "run", rounds=3, vantages=["client"], attacks=["loss"]), [])
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in before} == before
+    told(record(Logistic(), games(), out=tmp_path / "run", rounds=3, attacks=["fta-loss", "merlin"]), [])
     told(record(Logistic(), games(), out=tmp_path / "new", rounds=3, attacks=["fta-loss", "merlin"]), loop)
     assert again.degraded == []
-    assert scores(tmp_path / "run") == scores(tmp_path / "new")
+    assert scores(tmp_path / "run/audit") == scores(tmp_path / "new")
 
 
 def test_a_restarted_loop_goes_on(tmp_path: Path) -> None:

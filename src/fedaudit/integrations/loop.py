@@ -40,7 +40,8 @@ def record(
     nothing of the audit reaches it.
 
     `out` also holds the trace (with all models if `keep="snapshots"`). A loop that is restarted with the same folder,
-    from a model that it left there, continues the same audit. The other arguments are those of `AuditOptions`.
+    from a model that it left there, continues the same audit. If `out` holds results of other attacks or vantages, these
+    stay, and the new ones are written to the folder `audit` in it. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
     with in_python(), apart():
@@ -50,7 +51,7 @@ def record(
             raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
         session = audited(model, game, out=out, rounds=rounds, **options)
         start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
-        return Recording(session, Path(out), start)
+        return Recording(session, session.results_in or Path(out), start)
 
 
 class Recording:

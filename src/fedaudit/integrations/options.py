@@ -21,7 +21,7 @@ from fedaudit.config.schema import AuditSection, Config, parse
 from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.files import refuse_foreign
+from fedaudit.files import refuse_foreign, refuse_links
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import Forward, TorchTask, answer, module_of, with_forward
@@ -31,7 +31,7 @@ from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.recording import About, TraceWriter
 from fedaudit.session.session import Event, Finished, Listener, Session, in_words, nobody, some
 from fedaudit.trace.journal import JOURNAL
-from fedaudit.trace.store import RUN
+from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
@@ -119,15 +119,30 @@ def audited(
 
 def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
-    training goes on. Results and report are written there."""
+    training goes on. Results and report are written there, or where `_looked_at_again` says."""
     _make_room(out)
     refuse_foreign(out, [RUN, JOURNAL])
     about = About.foreign(out.name, auditor) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
-    trace = TraceWriter.start(out, {**known, "guarantee": None}, force=False)
-    session = Session(auditor, trace, about, strict=strict, listen=report_into(out))
+    asked = {"vantages": [vantage.value for vantage in auditor.settings.vantages]} if auditor else {}
+    again = _looked_at_again(out, {"attacks": known["attacks"], **asked}) if auditor else None
+    trace = TraceWriter.start(out, {**known, **asked, "guarantee": None}, force=False)
+    session = Session(auditor, trace, about, strict=strict, listen=report_into(again or out), results_in=again)
     session.resume()
     return session
+
+
+def _looked_at_again(out: Path, asked: Mapping[str, Any]) -> Path | None:
+    """Where results go if the folder has those of other attacks, or from other vantages. These stay; the new ones go to
+    the folder `audit` in it, as those of `fedaudit audit` do."""
+    if not (out / RUN).exists() or not (out / RESULTS).is_file():
+        return None
+    begun, again = load_manifest(out), out / "audit"
+    if all(begun.get(key, value) == value for key, value in asked.items()):
+        return None
+    refuse_links(out, again)
+    refuse_foreign(again, [RESULTS])
+    return again
 
 
 def not_audited(name: str, told: Sequence[Notice], rounds: int, withheld: Sequence[Withheld] = ()) -> Document:

@@ -100,10 +100,12 @@ class Session:
         strict: bool = False,
         listen: Listener = nobody,
         snapshot: Callable[[], Audit] | None = None,
+        results_in: Path | None = None,
     ):
         self.auditor, self.trace, self.strict, self.listen = auditor, trace, strict, listen
         self.about = about or (About.foreign("recorded", auditor) if auditor else None)
         self.snapshot = snapshot
+        self.results_in = results_in  # instead of the folder that `finish` is given
         self.gaps: list[Notice] = []  # what is missing from the audit
         self.notes: list[Notice] = []  # events after which nothing is missing
         self.withheld: list[Withheld] = []  # updates that the audited party did not send
@@ -283,7 +285,7 @@ class Session:
 
         `incomplete`: why the run is not complete although all rounds were seen.
         """
-        self.document = None
+        self.document, out = None, self.results_in or out
         with self.guard("no-results"):
             self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:
