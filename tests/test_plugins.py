@@ -185,6 +185,29 @@ def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Pa
     assert (done.code, "unknown data set 'half-digits'" in " ".join(done.err.split())) == (2, True)
 
 
+def test_the_text_of_an_error_is_shown_by_the_script_of_the_page(installed: Path, tmp_path: Path) -> None:
+    (script,) = re.findall(r"^```python\n(# debug.py.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "debug.py").write_text(script)
+    (tmp_path / "own.py").write_text(
+        "from halves.attack import LowestLoss\n"
+        "class Fails(LowestLoss):\n"
+        "    def score(self, features):\n"
+        "        raise KeyError('patient 17')\n"
+    )
+    (tmp_path / "my.toml").write_text(
+        '[data]\nname = "breast-cancer"\n[federation]\nparties = 2\nrounds = 2\n[model]\nhidden = [8]\n'
+        '[audit]\nattacks = ["own:Fails", "loss"]\n'
+    )
+    places = [str(installed / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    command = [sys.executable, "debug.py", "run", "my.toml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 4, done.stderr
+    assert "KeyError: 'patient 17'" in done.stderr
+    assert "patient 17" not in done.stdout
+    assert "patient 17" not in (tmp_path / "runs/my/results.json").read_text()
+
+
 @pytest.mark.evidence
 def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
@@ -206,7 +229,7 @@ def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Pat
     )
     assert done.code == 0, done
     found = results(tmp_path / "runs" / "my")
-    assert set(found) >= {"my-lowest-loss", "loss"}
+    assert set(found) >= {"my-lowest-loss", "my-lowest-loss+skip=1", "loss"}
     assert again.code == 0, again
     assert results(tmp_path / "runs" / "my" / "audit") == found
     for one, (change, says) in zip(refused, wrong.items(), strict=True):

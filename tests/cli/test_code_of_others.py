@@ -111,6 +111,22 @@ def test_what_a_recorded_run_names_is_run_on_request_alone(tmp_path: Path) -> No
     assert (trusted.returncode, (tmp_path / "ran").exists()) == (0, True), trusted.stdout + trusted.stderr
 
 
+def test_a_recorded_attack_of_ones_own_is_run_if_it_is_named_or_trusted(tmp_path: Path) -> None:
+    """docs/plugins.md says so. Whatever else is asked for, its data were set aside as that attack wants it."""
+    (tmp_path / "own.py").write_text(ATTACK)
+    text = CONFIG.replace('name = "mine:net"', "hidden = [8]").replace('["loss"]', '["own:Mine", "loss"]')
+    (tmp_path / "my.toml").write_text(text)
+    assert fedaudit("run", "my.toml", cwd=tmp_path).returncode == 0
+    for arguments, expected in (
+        ([], 2),
+        (["--attack", "loss"], 2),
+        (["--attack", "own:Mine"], 0),
+        (["--trust-code"], 0),
+    ):
+        done = fedaudit("audit", "runs/my", *arguments, cwd=tmp_path)
+        assert (done.returncode, "untrusted-code" in done.stderr) == (expected, expected == 2), (arguments, done.stderr)
+
+
 def test_the_path_is_as_before_once_a_name_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(code, "_folders", [])

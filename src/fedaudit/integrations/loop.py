@@ -40,7 +40,7 @@ def record(
     nothing of the audit reaches it.
 
     `out` also holds the trace (with all models if `keep="snapshots"`). A loop that is restarted with the same folder,
-    from a model that it left there, continues the same audit. If `out` holds results of other attacks or vantages, these
+    from a model that it left there, continues the same audit. Results of other attacks or vantages in `out`
     stay, and the new ones are written to the folder `audit` in it. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
