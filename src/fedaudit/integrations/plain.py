@@ -34,11 +34,7 @@ class PlainTask:
 
     def __init__(self, given: PlainModel, needed: int):
         self._given = given
-        self._classes = _classes(given, needed)
-
-    @property
-    def classes(self) -> int:
-        return self._classes
+        self.classes = _classes(given, needed)
 
     def initial(self, seed: int) -> State:
         made = self._given.initial(seed)
@@ -69,7 +65,7 @@ class PlainTask:
 
     def _outputs(self, ask: Callable[[NDArray[Any]], Any], x: NDArray[Any]) -> Floats:
         parts = [_rows("outputs(state, x)", ask(part), len(part)) for part in batches(x)]
-        return np.concatenate(parts) if parts else np.empty((0, max(self._classes, 1)))
+        return np.concatenate(parts) if parts else np.empty((0, max(self.classes, 1)))
 
     def last_layer(self, state: State, x: NDArray[Any]) -> tuple[Floats, Floats]:
         own = getattr(self._given, "last_layer", None)
@@ -98,14 +94,14 @@ class PlainTask:
         except Exception as error:  # its words may quote records
             what = f"outputs(state, x) fails on records of shape {few.shape} and type {few.dtype}: {say(error)}"
             raise FedauditError("model-data", what, "Let it take a batch of records in that shape.") from error
-        check_answers(first, records, self._classes)
+        check_answers(first, records, self.classes)
         if not np.array_equal(first, second):
             raise FedauditError(
                 "model-random",
                 "outputs(state, x) answers the same records differently twice",
                 "Switch off dropout and other randomness in it, and let it change neither state nor x.",
             )
-        if self._classes and (first >= 0).all() and np.allclose(first.sum(axis=-1), 1, rtol=0, atol=SUMS):
+        if self.classes and (first >= 0).all() and np.allclose(first.sum(axis=-1), 1, rtol=0, atol=SUMS):
             raise FedauditError(
                 "model-outputs",
                 "outputs(state, x) answers with probabilities, and logits are needed",

@@ -38,7 +38,6 @@ from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import (
     Audit,
-    Level,
     Moment,
     Notice,
     Observation,
@@ -204,8 +203,8 @@ class Session:
         kept = unflatten(arrays, json.loads(text))
         self.auditor.restore(kept["auditor"])
         account = kept["account"]
-        self.gaps, self.notes = _told(account["gaps"], "gap"), _told(account["notes"], "notice")
-        self.withheld = [read(Withheld, each) for each in account.get("withheld", [])]
+        self.gaps, self.notes = [*as_notices(account["gaps"])], [*as_notices(account["notes"])]
+        self.withheld = [read(Withheld, each) for each in account["withheld"]]
         self.seen = {Moment(round, probe): digests for round, probe, digests in account["seen"]}
 
     # ------------------------------------------------------------------ rounds
@@ -376,11 +375,6 @@ def some(told: Sequence[Notice]) -> list[Notice]:
     """The first of them, and how many more there are."""
     rest = [Notice("more", told[0].level, {"count": len(told) - TOLD})] if len(told) > TOLD else []
     return [*told[:TOLD], *rest]
-
-
-def _told(stored: Iterable[Any], level: Level) -> list[Notice]:
-    """An earlier version kept lines, which are sentences once they are in the results."""
-    return [*as_notices(Notice("line", level, {"text": each}) if isinstance(each, str) else each for each in stored)]
 
 
 def code_of(error: BaseException) -> str:
