@@ -52,7 +52,7 @@ def write_atomically(path: Path, text: str | bytes, mode: int = PRIVATE) -> None
         temporary.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
-IRREGULAR = "it is no regular file (a link, a device, a pipe or a folder), and only such are written"
+IRREGULAR = "it is a link, a device, a pipe or a folder, and only regular files are written"
 
 
 def _check_regular(path: Path, mode: int) -> None:

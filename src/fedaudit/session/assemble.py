@@ -260,7 +260,7 @@ def unread(config: Config, settings: Settings) -> list[Notice]:
 
 
 def that_calibrate(settings: Settings, game: Game) -> Settings:
-    """Without attacks that nobody asked for and that would leave too few records for a rate that somebody did."""
+    """Leaves out attacks that nobody asked for, if they leave too few records to calibrate a rate that is asked for."""
     needed = max(map(needed_for_value, settings.fpr or (1.0,)))
     left = calibrating(game, [game.candidates.of_party(party) for party in game.parties], fitted=True)
     kept = [attack for attack in settings.attacks if "nonmembers" not in attack.fitted_on]

@@ -36,7 +36,6 @@ from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, State, gap, notice
 from fedaudit.words import all_words
 
-Tell = Callable[[str], None]  # shows the user a message
 # What to do about a folder that is taken. It is intact, so this is wrong use and no stored file that was refused.
 ELSEWHERE = "Choose another folder with --out, or replace that run with --force."
 

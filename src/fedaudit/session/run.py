@@ -15,7 +15,7 @@ from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.recording import About, Tell, TraceWriter, continued
+from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
@@ -30,7 +30,12 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
 def run(
-    config: Config, out: Path, progress: Progress, force: bool = False, tell: Tell = print, engine: Engine | None = None
+    config: Config,
+    out: Path,
+    progress: Progress,
+    force: bool = False,
+    tell: Callable[[str], None] = print,
+    engine: Engine | None = None,
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     refuse_foreign(out, [RUN, JOURNAL])

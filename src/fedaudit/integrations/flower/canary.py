@@ -93,15 +93,11 @@ class CanaryMod:
         like = self.task.initial(0)
         return matched({name: array.numpy() for name, array in record.items()}, like, "the message")
 
-    def _canaries(self, context: Context) -> Canaries:
-        return Canaries(
-            Design(self.pool(context), self.mocks, self.size, self.training, self.clip, self.recipe, self.seed)
-        )
-
     def _reply(self, message: Message, context: Context, received: State) -> Message:
         rounds = len(self._scores(context)["score"]) + (KEPT in context.state)
         present = bool(np.random.default_rng([self.seed, context.node_id % 2**63, rounds]).random() < 0.5)
-        canaries = self._canaries(context)
+        design = Design(self.pool(context), self.mocks, self.size, self.training, self.clip, self.recipe, self.seed)
+        canaries = Canaries(design)
         planted = canaries.at(self.task, received)
         sent = received
         if present:

@@ -286,9 +286,6 @@ def _banner(message: Message) -> str:
 # ------------------------------------------------------------------ in the background
 
 
-Job = Callable[[], None]
-
-
 class Behind:
     """At most one job waits while another runs; adding a third blocks, so that memory stays bounded.
 
@@ -296,11 +293,11 @@ class Behind:
     """
 
     def __init__(self) -> None:
-        self._jobs: Queue[Job] = Queue(maxsize=1)
+        self._jobs: Queue[Callable[[], None]] = Queue(maxsize=1)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def do(self, job: Job) -> None:
+    def do(self, job: Callable[[], None]) -> None:
         self._raise()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="fedaudit-recording", daemon=True)
