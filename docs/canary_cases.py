@@ -12,7 +12,7 @@ from torch import nn
 
 from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import NoisySum
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.questions.canary.parties import Canaries, Design
 from fedaudit.questions.canary.watch import CRAFTED
 from fedaudit.session.prepare import Prepared, prepare

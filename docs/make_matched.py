@@ -32,7 +32,7 @@ from fedaudit.adversary.signals.updates import cosine, statistics, with_all
 from fedaudit.config.registry import Options
 from fedaudit.data import baskets
 from fedaudit.defences.dp_sgd import DPSGD
-from fedaudit.defences.slots import NONE, Defence, Guarded
+from fedaudit.defences.shared import NONE, Defence, Guarded
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, build_task
 from fedaudit.stats import Block, auc, tpr_at_fpr

@@ -12,7 +12,7 @@ from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.questions.canary import judge as claims
 from fedaudit.questions.canary.judge import Trials, figures, norm_of

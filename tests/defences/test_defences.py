@@ -16,8 +16,7 @@ from fedaudit.defences import NONE, Defence, DefenceOptions, Setting, build
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
 from fedaudit.defences.dp_sgd import DPSGD, poisson_batches
 from fedaudit.defences.higradavg import HiGradAvg
-from fedaudit.defences.shared import NoisyOptions
-from fedaudit.defences.slots import SLOTS
+from fedaudit.defences.shared import SLOTS, NoisyOptions
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import Trainer, federate

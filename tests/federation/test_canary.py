@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.data.records import dataset
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, difference, norm
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation import START, plans
 from fedaudit.federation.simulate import Trainer, federate

@@ -14,7 +14,7 @@ from torch import nn
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.reductions import Kept
 from fedaudit.config.schema import Config, parse
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import DEGRADED, FedauditError
 from fedaudit.results.document import load
 from fedaudit.session.prepare import prepare

@@ -22,13 +22,12 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.config.registry import DEFENCES
-from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, parties_of_one, promise_of
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import COUNTS, Defence, NoisyOptions, Setting, noise_of, parties_of_one, promise_of
 from fedaudit.errors import FedauditError
 from fedaudit.types import State, Trained, notice
 
 if TYPE_CHECKING:
-    from fedaudit.defences.slots import Slot
+    from fedaudit.defences.shared import Slot
 
 Delta = dict[str, np.ndarray[Any, Any]]
 

@@ -27,6 +27,7 @@ from pydantic import Field
 from fedaudit.config.registry import DEFENCES
 from fedaudit.defences.shared import (
     COUNTS,
+    Defence,
     DefenceOptions,
     NoisyOptions,
     Setting,
@@ -34,7 +35,6 @@ from fedaudit.defences.shared import (
     promise_of,
     records_of_one,
 )
-from fedaudit.defences.slots import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.types import Ints, Records, State, Trained, notice
 

@@ -23,8 +23,7 @@ import numpy as np
 
 from fedaudit.config.registry import DEFENCES
 from fedaudit.defences import dp_sgd
-from fedaudit.defences.shared import COUNTS, NoisyOptions, Setting, noise_of, promise_of
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import COUNTS, Defence, NoisyOptions, Setting, noise_of, promise_of
 from fedaudit.errors import FedauditError
 from fedaudit.types import Ints, Records
 

@@ -27,13 +27,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.config.registry import DEFENCES
-from fedaudit.defences.shared import DefenceOptions, Setting, within
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence, DefenceOptions, Setting, within
 from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Records, State, notice
 
 if TYPE_CHECKING:
-    from fedaudit.defences.slots import Slot
+    from fedaudit.defences.shared import Slot
     from fedaudit.learn.tasks import TorchTask
 
 TOP = 10  # sorted probabilities the classifier looks at

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedaudit.defences.slots import NONE, Defence
+from fedaudit.defences.shared import NONE, Defence
 from fedaudit.federation import START, scheduled
 from fedaudit.learn.many import Batch, Stacked, linear_layers
 from fedaudit.learn.tasks import TorchTask, Training, tensor, tensors

@@ -50,7 +50,7 @@ from fedaudit.types import Game, Ints, Notice, Records, Role, State, Task, Vanta
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
     from fedaudit.audit.outlooks import Shadow
-    from fedaudit.defences.slots import Defence
+    from fedaudit.defences.shared import Defence
 
 
 @dataclass(frozen=True)

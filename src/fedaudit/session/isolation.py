@@ -20,7 +20,7 @@ from fedaudit.audit.case import below_chance, estimates, figure
 from fedaudit.audit.controls import clusters, right_on, share_right
 from fedaudit.audit.costs import each
 from fedaudit.audit.outlooks import SHADOW
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.stats import Block, roc_curve

@@ -26,7 +26,7 @@ from fedaudit.session.assemble import Ours, Request, chosen, settled
 from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
-    from fedaudit.defences.slots import Defence
+    from fedaudit.defences.shared import Defence
     from fedaudit.learn.tasks import TorchTask
     from fedaudit.session.isolation import Isolation
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import Clip
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import federate

@@ -14,7 +14,7 @@ from fedaudit.config.schema import parse
 from fedaudit.data.records import dataset
 from fedaudit.defences.dp_fedavg import Clip, NoisySum, added, clipped, difference
 from fedaudit.defences.dp_sgd import DPSGD
-from fedaudit.defences.slots import Defence
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.federation.simulate import Trainer, average, federate

@@ -12,7 +12,7 @@ from fedaudit.types import Floats, Grant, Records, Stored, Strings
 
 if TYPE_CHECKING:
     from fedaudit.adversary.shadow.bank import Bank
-    from fedaudit.defences.slots import Gradient
+    from fedaudit.defences.shared import Gradient
     from fedaudit.learn.tasks import TorchTask
 
 # ------------------------------------------------------------------ the signals of reference models: records x models

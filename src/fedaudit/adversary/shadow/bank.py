@@ -37,7 +37,7 @@ from torch import nn
 from fedaudit.adversary.shadow import BANKS, INSIDE, SIGNALS, References, is_outside
 from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.vantage import View
-from fedaudit.defences.slots import Gradient
+from fedaudit.defences.shared import Gradient
 from fedaudit.errors import FedauditError
 from fedaudit.learn.many import Loop, Models, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training, tensor

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.defences.dp_fedavg import clipped, difference
-from fedaudit.defences.slots import Gradient
+from fedaudit.defences.shared import Gradient
 from fedaudit.errors import FedauditError
 from fedaudit.federation import Sampling, scheduled
 from fedaudit.federation import plans as sampled

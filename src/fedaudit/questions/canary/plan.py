@@ -17,7 +17,7 @@ from fedaudit.questions.canary.watch import CanaryGame, CraftedCanaries, Mechani
 from fedaudit.types import Game, Party, Plan, Records
 
 if TYPE_CHECKING:
-    from fedaudit.defences.slots import Defence
+    from fedaudit.defences.shared import Defence
     from fedaudit.learn.tasks import TorchTask
     from fedaudit.questions.canary.parties import Probing, Schedule
 
