@@ -4,7 +4,7 @@ A rule says what it rests on: "measured" where this run shows the effect itself,
 it. Nothing here is a promise; whoever trains again compares the two runs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +27,7 @@ class Help:
 
 
 def helps(results: Results, found: list[Finding], name: str | None) -> list[Help]:
-    """The measures, those that come first first. None of them where there is nothing to say."""
+    """The measures, in the order in which they should be taken; none where there is nothing to say."""
     given = [rule(results, found, name) for rule in RULES]
     return [one for one in given if one is not None]
 
@@ -144,21 +144,15 @@ def _exposed_parties(results: Results, found: list[Finding], name: str | None) -
     if worst is None:
         return None
     sizes = {party.name: party.members for party in results.run.parties}
-    few = (
-        f" It has the fewest training records, {count(min(sizes.values()))}."
-        if _is_smallest(worst.party, sizes)
-        else ""
-    )
+    fewest = min(sizes.values(), default=0)
+    smallest = len(sizes) > 1 and sizes.get(worst.party) == fewest
+    few = f" It has the fewest training records, {count(fewest)}." if smallest else ""
     text = (
         f"{worst.party} is more exposed than the others: {worst.attack} on {worst.model} models has an AUC of "
         f"{worst.own:.3f} there and {worst.others:.3f} elsewhere (difference {worst.low:.3f} to {worst.high:.3f}); see "
         f"“Party by party”.{few} Give it fewer local epochs, or more noise, than the others."
     )
     return Help("Begin with the most exposed party", text, "measured")
-
-
-def _is_smallest(party: str, sizes: Mapping[str, int]) -> bool:
-    return len(sizes) > 1 and sizes.get(party) == min(sizes.values())
 
 
 def _larger_audit(results: Results, found: list[Finding], name: str | None) -> Help | None:

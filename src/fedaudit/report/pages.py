@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from fedaudit.files import write_atomically
-from fedaudit.questions import metric
+from fedaudit.questions import metric as described
 from fedaudit.report import figures
 from fedaudit.report.charts import value_axis
 from fedaudit.report.figures import Point
@@ -44,8 +46,11 @@ def comparison_page(found: Comparison) -> str:
 
 def _beside(found: Comparison, like: Like) -> Table:
     rows = [(run, full_text(estimate.name, estimate), "") for run, estimate in like.risks.items()]
-    rows += [(f"{gap.first} minus {gap.second}", *_gap_cells(gap)) for gap in found.differences if concerns(gap, like)]
-    return Table(("run", metric(like.metric).title, ""), rows)
+    for gap in found.differences:
+        if concerns(gap, like):
+            common = f"{safer(gap)}; {gap.shared:,} of {gap.records:,} records in common"
+            rows.append((f"{gap.first} minus {gap.second}", in_points(gap.metric, gap), common))
+    return Table(("run", described(like.metric).title, ""), rows)
 
 
 def concerns(gap: Difference, like: Like) -> bool:
@@ -63,10 +68,6 @@ def _run_cells(row: ComparedRun) -> tuple[str, ...]:
 
 def _span(span: Span | None) -> str:
     return span.text() if span else NONE
-
-
-def _gap_cells(gap: Difference) -> tuple[str, str]:
-    return in_points(gap.metric, gap), f"{safer(gap)}; {gap.shared:,} of {gap.records:,} records in common"
 
 
 def safer(gap: Difference) -> str:
@@ -194,25 +195,26 @@ def scatter(known: Sequence[Configuration], metric: str) -> Figure:
         assert row.risk
         risk = row.risk.text(percent=is_share(metric))
         tip = f"{label}: accuracy {row.accuracy.text()}, risk {risk} ({row.whose})"
-        points.append(_point(clean(label), row.best, row.accuracy, row.risk, tip))
+        named = (clean(label), "s1") if row.best else ("", "s2")
+        points.append(Point(*named, row.accuracy.value, row.risk.value, row.risk.low, row.risk.high, tip))
         told = [row.accuracy.text(), risk, clean(row.whose), count(one.cells)]
         cells.append([clean(label), "yes" if row.best else "", *told])
-    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
-    fpr, ends = fpr_of(metric), [end for p in points for end in (p.y, p.low, p.high)]
-    what, chance = (f"picked out at {rate(fpr)} FPR", fpr) if fpr else ("AUC", 0.5)
-    include = (0.0, chance) if fpr else (chance,)
-    y = figures.linear_axis(ends, what, percent=is_share(metric), include=include, most=1.0)
-    svg = figures.scatter("Accuracy against risk", "One dot with its interval per configuration.", points, x, y, chance)
-    guess = f"chance ({number_text(metric, chance)})"
+    fpr = fpr_of(metric)
+    guess = f"chance ({number_text(metric, fpr or 0.5)})"
     legend = [("s1", "on the frontier"), ("s2", "another is better in both"), ("chance", guess)]
     risk_is = f"risk: TPR at {rate(fpr)} FPR" if fpr else "risk: AUC"
     head = ("configuration", "on the frontier", "accuracy", risk_is, "of", "cells")
     caption = "The risk is that of the strongest quoted adversary. Point at an unlabelled dot to see what it is."
-    return Figure(svg, legend, caption, Table(head, cells))
+    return Figure(_accuracy_against_risk(points, metric, "configuration"), legend, caption, Table(head, cells))
 
 
-def _point(label: str, best: bool, accuracy: Span, risk: Span, tip: str) -> Point:
-    return Point(label if best else "", "s1" if best else "s2", accuracy.value, risk.value, risk.low, risk.high, tip)
+def _accuracy_against_risk(points: Sequence[Point], metric: str, each: str) -> Markup:
+    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
+    fpr, ends = fpr_of(metric), [end for p in points for end in (p.y, p.low, p.high)]
+    what, chance = (f"picked out at {rate(fpr)} FPR", fpr) if fpr else (clean(described(metric).title), 0.5)
+    include = (0.0, chance) if fpr else (chance,)
+    y = figures.linear_axis(ends, what, percent=is_share(metric), include=include, most=1.0)
+    return figures.scatter("Accuracy against risk", f"One dot with its interval per {each}.", points, x, y, chance)
 
 
 def _cells(found: Sequence[Outcome]) -> Part:
@@ -324,12 +326,6 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
         rows.append([clean(one.name), f"{one.rounds} of {one.of}", *shown])
     if len(points) < 2:
         return []
-    percent = fpr_of(metric) is not None
-    chance = fpr_of(metric) or 0.5
-    x = figures.linear_axis([p.x for p in points], "accuracy on outsiders", percent=True, include=(), most=1.0)
-    ends = [end for p in points for end in (p.y, p.low, p.high)]
-    y = figures.linear_axis(ends, clean(metric), percent=percent, include=(chance,), most=1.0)
-    svg = figures.scatter("Accuracy against risk", "One dot with its interval per change.", points, x, y, chance)
     colours = [("s1", "on the frontier"), ("s2", "another is better in both"), ("s3", "left before its end")]
     caption = (
         "Lower right is better. The frontier is drawn among changes that were trained to their end, by their values; "
@@ -337,4 +333,4 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
     )
     legend = [*colours, ("chance", "chance")]
     table = Table(("change", "rounds", "accuracy", "risk", "on the frontier"), rows)
-    return [Figure(svg, legend, caption, table)]
+    return [Figure(_accuracy_against_risk(points, metric, "change"), legend, caption, table)]

@@ -58,12 +58,7 @@ def _of_one(who: tuple[str, str, ModelKind], each: Sequence[Estimates]) -> Attac
     return AttackOverRuns(
         *who,
         runs=len(each),
-        estimates={name: over_runs(own, *_range(name)) for name, own in measured.items()},
+        estimates={name: over_runs(own, metric(name).least, metric(name).most) for name, own in measured.items()},
         smallest={name: min(own) for name, own in values.items() if own},
         largest={name: max(own) for name, own in values.items() if own},
     )
-
-
-def _range(name: str) -> tuple[float, float]:
-    """The smallest and the largest value that an estimate can have."""
-    return metric(name).least, metric(name).most

@@ -398,7 +398,8 @@ def _claimed(rows: Rows, delta: float, confidence: float) -> list[Estimate]:
     found = epsilons(rows.scores, rows.member, delta, confidence)
     if rows.run is None:
         return found
-    found = [unproved(one) for one in found]
+    # Rows of one run are no independent runs, and no coins decided about them unless it is known that they did.
+    found = [replace(one, kind="heuristic") if one.kind == "proved" else one for one in found]
     if rows.run.coins == COINS_TOLD:
         return found[:-1]
     if rows.run.coins:
@@ -419,8 +420,3 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
         maximised_epsilon(inside, outside, delta, confidence),
         one_run_epsilon(scores, member, delta, confidence),
     ]
-
-
-def unproved(found: Estimate) -> Estimate:
-    """Rows of one run are no independent runs, and no coins decided about them unless it is known that they did."""
-    return replace(found, kind="heuristic") if found.kind == "proved" else found

@@ -19,7 +19,7 @@ from fedaudit.results.compare import ComparedRun, pareto, risk_difference, row_o
 from fedaudit.results.document import Document
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
-from fedaudit.stats.wording import several_kinds
+from fedaudit.stats.wording import several_kinds, value_of
 from fedaudit.trace import journal
 from fedaudit.types import AuditResult, Estimate, Headline
 from fedaudit.types.stored import Many, Whole
@@ -191,13 +191,8 @@ def metric_of(found: Sequence[Outcome]) -> str:
     """TPR at 1 % FPR if every headline has one, else the AUC: cells can only be compared by what all of them have.
     Headlines that have neither (a canary's) are not asked."""
     headlines = [headline for outcome in found if outcome.document for headline in outcome.document.headlines]
-    valued = [{name for name in RISKS if _valued(headline, name)} for headline in headlines]
+    valued = [{name for name in RISKS if value_of(headline.estimates.get(name)) is not None} for headline in headlines]
     return RISKS[0] if any(valued) and all(RISKS[0] in names for names in valued if names) else RISKS[1]
-
-
-def _valued(headline: Headline, metric: str) -> bool:
-    estimate = headline.estimates.get(metric)
-    return estimate is not None and estimate.value is not None
 
 
 def factors(found: Sequence[Outcome], directory: Path) -> list[Factor]:
