@@ -203,7 +203,7 @@ def with_probes(prepared: Prepared) -> list[Plan]:
 
 @pytest.fixture
 def probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedaudit.session.engines.planned", with_probes)
+    monkeypatch.setattr("fedaudit.session.run.planned", with_probes)
     monkeypatch.setattr("fedaudit.integrations.flower.engine.planned", with_probes)
 
 
