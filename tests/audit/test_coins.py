@@ -10,7 +10,7 @@ import pytest
 from fedaudit.adversary.attacks import DEFAULTS
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config
-from fedaudit.data.outsiders import split_people
+from fedaudit.data.partition import split_people
 from fedaudit.questions.coins import ONE_RUN, QUESTION, Flipped
 from fedaudit.questions.coins.judge import _played
 from fedaudit.results.document import load

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from fedaudit.audit.outlooks import split_own
 from fedaudit.config.schema import Config, parse
-from fedaudit.data.outsiders import split_people
+from fedaudit.data.partition import split_people
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.results.exposure import most_exposed

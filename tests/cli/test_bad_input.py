@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config.schema import load_config, parse
-from fedaudit.config.toml import read_toml
+from fedaudit.config.schema import load_config, parse, read_toml
 from fedaudit.data.cells import read_columns
 from fedaudit.data.game_file import load_game
 from fedaudit.data.npz import read

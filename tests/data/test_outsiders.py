@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.data.outsiders import split_people, twins
 from fedaudit.data.partition import game as split
+from fedaudit.data.partition import split_people, twins
 from fedaudit.data.records import dataset
 from fedaudit.session.run import run
 from fedaudit.types import Game, Role, Truth

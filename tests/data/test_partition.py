@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fedaudit.config.schema import FederationSection
-from fedaudit.data.outsiders import split_people
 from fedaudit.data.partition import (
     LEAST,
     Parts,
@@ -19,6 +18,7 @@ from fedaudit.data.partition import (
     game_by_subject,
     iid,
     party_name,
+    split_people,
 )
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError

@@ -1,8 +1,8 @@
-"""[audit.reference], [audit.attribute] and [audit.matched]: the options of single kinds of attacks."""
+"""[audit.reference], [audit.attribute], [audit.matched], [audit.tear]: the options of single kinds of attacks."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedaudit.config.section import Positive, Section
 
@@ -52,3 +52,28 @@ class MatchedSection(Section):
         description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
     )
     layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
+
+
+class TearSection(Section):
+    """[audit.tear] how an adversary who sees only labels searches for the decision boundary.
+
+    targets = "all": one boundary for each class, as in the paper; a number: so many nearest ones.
+    bounds: the smallest and the largest value of an input, if the model answers to no others.
+    """
+
+    queries: Annotated[int, Field(ge=50)] = Field(
+        6000, description="labels that a record may cost, over all rounds and targets"
+    )
+    targets: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
+        3, description='how many of the nearest boundaries are looked at, or "all": one for each class'
+    )
+    own: Annotated[int, Field(ge=40)] = Field(
+        500, description="records of the first party's own that it learns from: half of them members"
+    )
+    bounds: tuple[float, float] | None = Field(None, description="of every input; not set: none")
+
+    @model_validator(mode="after")
+    def _bounds_rise(self) -> "TearSection":
+        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
+            raise ValueError("bounds must rise: write, for example, bounds = [0.0, 1.0]")
+        return self

@@ -11,12 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit import questions
 from fedaudit.config.attack_registry import ATTACKS
-from fedaudit.config.attacks import AttributeSection, MatchedSection, ReferenceSection
+from fedaudit.config.attacks import AttributeSection, MatchedSection, ReferenceSection, TearSection
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
-from fedaudit.config.tear import TearSection
-from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.questions.canary import CanarySection, looking_at_the_sum
 from fedaudit.types import Vantage
@@ -387,3 +385,36 @@ def explain(error: ValidationError, where: str) -> FedauditError:
     given = first["input"]
     shown = f", got {given!r}" if isinstance(given, int | float | str) and len(str(given)) < 60 else ""
     return FedauditError("bad-value", f"{spot}: {message}{shown}", f"Correct {spot} in the configuration.", where=where)
+
+
+# ------------------------------------------------------------------ files of TOML
+
+MAX_BYTES = 16 * 2**20  # of a file that somebody wrote by hand; a device would have no end
+# Who gives data where a configuration is expected is told what to write into one.
+_OF_DATA = 'These are data. Write a configuration (`fedaudit init my.toml`) with [data] name = "{}" and path = "...".'
+DATA_INSTEAD = {
+    **dict.fromkeys((".csv", ".tsv", ".parquet"), _OF_DATA.format("table")),
+    ".npz": _OF_DATA.format("npz"),
+}
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The whole file. `what` it is begins the code of an error."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise FedauditError(f"{what}-size", f"{path} is larger than 16 MiB", "Give a file of TOML.")
+        text = content.decode("utf-8-sig")  # some editors begin a file with a mark
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except OSError as error:
+        raise FedauditError(f"{what}-missing", f"cannot read {path}: {error.strerror}", "Check the path.") from None
+    except UnicodeDecodeError:
+        todo = DATA_INSTEAD.get(path.suffix.lower(), "Save it as UTF-8.")
+        raise FedauditError(f"{what}-syntax", f"{path} is not text in UTF-8", todo) from None
+    except RecursionError:
+        what_is = f"{path} holds lists or tables inside one another, many hundreds deep"
+        raise FedauditError(f"{what}-syntax", what_is, "Write it flat.") from None
+    except tomllib.TOMLDecodeError as error:
+        todo = DATA_INSTEAD.get(path.suffix.lower(), "Correct that line.")
+        raise FedauditError(f"{what}-syntax", f"{path} is not valid TOML: {error}", todo) from None

@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from fedaudit.config.schema import Config, explain, load_config, parse, put, twice
+from fedaudit.config.schema import Config, explain, load_config, parse, put, read_toml, twice
 from fedaudit.config.section import Section
-from fedaudit.config.toml import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.toml import toml
 

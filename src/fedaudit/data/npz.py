@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.config.registry import DATA, Options
-from fedaudit.data.images import as_images
-from fedaudit.data.records import dataset
+from fedaudit.data.records import as_images, dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.files import TEXT, kind_of
 from fedaudit.types import Dataset, Ints

@@ -24,8 +24,7 @@ from pydantic import Field
 
 from fedaudit.config.registry import DATA, Options
 from fedaudit.data import npz
-from fedaudit.data.images import as_images
-from fedaudit.data.records import dataset, standardised
+from fedaudit.data.records import as_images, dataset, standardised
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.types import Dataset, Ints
 

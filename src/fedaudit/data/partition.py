@@ -1,5 +1,6 @@
 """From records to a game: which party holds which records, and which of these are trained on."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.config.schema import FederationSection
-from fedaudit.data import coins, subjects
+from fedaudit.data import subjects
 from fedaudit.errors import FedauditError, suggest
-from fedaudit.types import Candidates, Dataset, Game, Ints, Records, Role, Strings, Truth, Unit
+from fedaudit.types import Candidates, Dataset, Game, Ints, Notice, Records, Role, Strings, Truth, Unit, warning
 
 REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
 LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
@@ -250,8 +251,8 @@ def game_about_people(
         home[person] = np.searchsorted(names, party)
     if federation.coins:
         strata = [np.flatnonzero(home == number) for number in range(1 if scattered else parties)]
-        role_of = coins.flipped(strata, len(people), sum(shares), rng)
-        coins.check(role_of, "people")
+        role_of = flipped(strata, len(people), sum(shares), rng)
+        _check_coins(role_of, "people")
     else:
         role_of = _roles_of_people(home, 1 if scattered else parties, shares, rng)
     for number in range(1 if scattered else parties):
@@ -281,8 +282,8 @@ def game_of_coins(
         unit = subjects.people(records)[1]
         strata = [np.unique(unit[part]) for part in parts.values()] if whole else [np.unique(unit)]
         what, keys = "people", "`member_subjects` and `nonmember_subjects`"
-    role = coins.flipped(strata, int(unit.max()) + 1, sum(shares), rng)
-    coins.check(role, what)
+    role = flipped(strata, int(unit.max()) + 1, sum(shares), rng)
+    _check_coins(role, what)
     for name, part in parts.items():
         _no_empty_set(name, role[unit][part], keys)
     return _game(records, parts, role[unit])
@@ -342,3 +343,64 @@ def reserve(records: Records, share: float, rng: np.random.Generator) -> tuple[R
     count = int(np.searchsorted(np.cumsum(sizes[order]), share * len(records))) + 1
     own = np.isin(names, unique[order[:count]])
     return records.take(~own), records.take(own)
+
+
+# ------------------------------------------------------------------ fair coins
+
+LEAST_COINS = 20  # coins: all guessed rightly, they prove an epsilon of 1.6
+
+
+def flipped(strata: Sequence[Ints], units: int, played: float, rng: np.random.Generator) -> Strings:
+    """The role of each unit, a record or a person. `played`: the share of each stratum about which coins are flipped.
+
+    Calibration units are set aside before any coin is flipped. They are no coin units: everybody may know that they
+    were not trained on, so that attacks may be fitted on them and thresholds set. Of the others heads is a member, and
+    tails is kept for evaluation. Nothing is drawn again if the coins fall badly, because coins that were chosen are not
+    fair: such a game is refused.
+    """
+    role = np.full(units, Role.CALIBRATION.value, dtype="U11")
+    for stratum in strata:
+        tossed = rng.permutation(stratum)[: round(played * len(stratum))]
+        heads = rng.random(len(tossed)) < 0.5
+        role[tossed] = np.where(heads, Role.MEMBER.value, Role.EVALUATION.value)
+    return role
+
+
+def _check_coins(role: Strings, what: str) -> None:
+    """Refuses a game with so few coins that nothing could be proved."""
+    count = int((role != Role.CALIBRATION.value).sum())
+    if count < LEAST_COINS:
+        raise FedauditError(
+            "few-coins",
+            f"federation.coins = true leaves {count} {what} to flip coins about, and so few prove next to nothing",
+            f"Use more data, or larger fractions, so that there are at least {LEAST_COINS}; "
+            "a thousand can prove epsilon 5.",
+        )
+
+
+# ------------------------------------------------------------------ are outsiders really outsiders?
+
+
+def understated(game: Game) -> list[Notice]:
+    """Why what is found in this game may be less than the risk: people on both sides, and twins make members and
+    non-members alike. Or nothing."""
+    return [*split_people(game), *twins(game)]
+
+
+def split_people(game: Game) -> list[Notice]:
+    """A warning that counts the non-members of whose people other records were trained on."""
+    subject, member = game.candidates.subject, game.truth.mask(Role.MEMBER)
+    if subject is None:
+        return []
+    shared = int(np.isin(subject[~member], subject[member]).sum())
+    return [warning("split-people", shared=shared, of=int((~member).sum()))] if shared else []
+
+
+def twins(game: Game) -> list[Notice]:
+    """A warning that counts the members whose content is also that of a non-member, whatever their ids."""
+    rows, member = game.candidates.rows, game.truth.mask(Role.MEMBER)
+    member = member[game.candidates.owner]
+    pairs = zip(rows.x, rows.y, strict=True)
+    content = np.array([hashlib.sha256(x.tobytes() + y.tobytes()).digest() for x, y in pairs], dtype="V32")
+    shared = int(np.isin(content[member], content[~member]).sum())
+    return [warning("twins", shared=shared, of=int(member.sum()), unit=game.candidates.unit)] if shared else []

@@ -5,8 +5,9 @@ feature). The columns that name the label, the record, whose it is, and what an 
 features. A column that looks like an id and is not declared is refused (`ids` says how it is recognised).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +20,30 @@ from fedaudit.data.cells import Column, named, read_columns, rows
 from fedaudit.data.ids import MANY, named_like_an_id, says_whose
 from fedaudit.data.ids import found as looking_like_ids
 from fedaudit.data.records import dataset, standardised
-from fedaudit.data.unfit import Kind, Unfit, told
 from fedaudit.errors import FedauditError
 from fedaudit.toml import toml
 from fedaudit.types import Bools, Dataset, Floats, Ints, Notice, Strings, notice
 
 LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = MANY  # of a column of words, too
+
+
+class Kind(Enum):
+    """What is wrong with a column: the code of the error, and how it is said of one column and of several."""
+
+    WORDS = ("table-words", "holds words like names", "hold words like names")
+    NOTHING = ("table-cell", "is empty", "are empty")
+    EMPTY = ("table-cell", "has empty cells", "have empty cells")
+    WRONG = ("table-cell", "has cells that are wrong", "have cells that are wrong")
+    ID = ("table-id", "looks like an id", "look like ids")
+
+
+class Unfit(FedauditError):
+    """One column that cannot be used. `todo`: what to do about it, where that is not the same for all of its kind."""
+
+    def __init__(self, kind: Kind, what: str, todo: str = ""):
+        super().__init__(kind.value[0], what, todo)
+        self.kind = kind
 
 
 class TableOptions(Options):
@@ -180,7 +198,7 @@ def _features(columns: Mapping[str, Column], options: TableOptions, ids: Collect
         except FedauditError as error:
             wrong[name] = Unfit(Kind.WRONG, error.what, error.todo)
     if wrong:
-        raise told(wrong, options.drop or ())
+        raise _told(wrong, options.drop or ())
     return found
 
 
@@ -222,3 +240,31 @@ def _one_hot(column: Column) -> Floats:
         raise Unfit(Kind.WORDS, what + "that looks like names, dates or free text")
     spread = np.eye(column.different)[column.coded[1]]
     return spread[:, 1:] if column.different == 2 else spread
+
+
+def _told(wrong: Mapping[str, Unfit], dropped: Sequence[str]) -> FedauditError:
+    """All columns that cannot be used are told at once: the first explained, the others named by what is wrong with
+    them, and what to write about all of them. `dropped`: the columns that data.drop names already."""
+    first, *others = wrong
+    what = wrong[first].what
+    for kind in Kind:
+        if names := [repr(name) for name in others if wrong[name].kind is kind]:
+            what += f"; {', '.join(names)} {kind.value[1 if len(names) == 1 else 2]}"
+            what += " as well" if kind is wrong[first].kind else ""
+    return FedauditError(wrong[first].code, what, " ".join(_remedies(wrong, dropped)))
+
+
+def _remedies(wrong: Mapping[str, Unfit], dropped: Sequence[str]) -> Iterator[str]:
+    by_kind = {kind: [name for name, each in wrong.items() if each.kind is kind] for kind in Kind}
+    useless = [name for name, each in wrong.items() if each.kind in (Kind.WORDS, Kind.NOTHING)]
+    lines = [f"drop = {toml([*dropped, *useless])}"] if useless else []
+    lines += ['impute = "median"'] if by_kind[Kind.EMPTY] else []
+    if lines:
+        instead = ["name a column of words as id or subject"] if by_kind[Kind.WORDS] else []
+        instead += ["fill in what is empty"] if by_kind[Kind.EMPTY] else []
+        yield f"Under [data] write {' and '.join(lines)}{''.join(f', or {other}' for other in instead)}."
+    if ids := by_kind[Kind.ID]:
+        declared = ", ".join(dict.fromkeys(filter(None, (wrong[name].todo for name in ids))))
+        rest = f"drop = {toml([*dropped, *useless, *ids])} (it is of no use), or keep_ids = true (learn from it)"
+        yield f"Under [data] write what is true of it: {declared}{', ' * bool(declared)}{rest}."
+    yield from dict.fromkeys(wrong[name].todo for name in by_kind[Kind.WRONG])

@@ -37,10 +37,9 @@ from fedaudit.audit.observer import Asked
 from fedaudit.audit.outlooks import PLACES, Shadow
 from fedaudit.audit.settings import calibrating, own_records, reference_half
 from fedaudit.config.attack_registry import plain
-from fedaudit.config.attacks import MatchedSection
+from fedaudit.config.attacks import MatchedSection, TearSection
 from fedaudit.config.schema import AuditSection, Config, explain
 from fedaudit.config.section import Section
-from fedaudit.config.tear import TearSection
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import asked_by, every

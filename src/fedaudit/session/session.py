@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
-from fedaudit.data.outsiders import understated
+from fedaudit.data.partition import understated
 from fedaudit.errors import DEGRADED, OF_OTHERS, FedauditError, printable, say
 from fedaudit.federation import START
 from fedaudit.questions import named

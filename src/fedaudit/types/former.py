@@ -5,7 +5,7 @@ Their words are on disk and do not change any more. Nothing else asks what a sen
 
 from typing import Literal
 
-from fedaudit.types.notices import Level, Notice
+from fedaudit.types import Level, Notice
 
 Ending = Literal["complete", "interrupted", "degraded", "recorded", "not-audited"]
 

@@ -39,8 +39,8 @@ from fedaudit.adversary.attacks.base import BaseAttack, Evidence, FittedOn
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals import variant, variant_of
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, QUERIES, RIGHT
-from fedaudit.config import tear
 from fedaudit.config.attack_registry import ATTACKS, Short, option, option_of, plain
+from fedaudit.config.attacks import TearSection
 from fedaudit.errors import FedauditError
 from fedaudit.stats import best_cut
 from fedaudit.types import Bools, Floats, Moment, Vantage
@@ -54,7 +54,7 @@ SIZES = ((3, 40), (6, 40), (6, 100))  # leaves and trees that are compared
 class TaughtAttack(BaseAttack):
     """An attack by the first party, with a threshold fixed on its own records."""
 
-    own: int | None = option_of(tear.TearSection, "own")
+    own: int | None = option_of(TearSection, "own")
     threshold: float | None = field(default=None, compare=False)
     by_first_party: ClassVar[bool] = True
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("own",)
@@ -173,9 +173,9 @@ class Distances(Kept):
 class SearchAttack(TaughtAttack):
     """An attack on distances to decision boundaries. Its options are those of the search."""
 
-    queries: int | None = option_of(tear.TearSection, "queries")
-    targets: int | Literal["all"] | None = option_of(tear.TearSection, "targets")
-    bounds: tuple[float, float] | None = option_of(tear.TearSection, "bounds")
+    queries: int | None = option_of(TearSection, "queries")
+    targets: int | Literal["all"] | None = option_of(TearSection, "targets")
+    bounds: tuple[float, float] | None = option_of(TearSection, "bounds")
 
     @property
     def signals(self) -> tuple[str, ...]:

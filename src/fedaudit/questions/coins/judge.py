@@ -2,7 +2,7 @@
 
 Steinke, Nasr, Jagielski 2023, as in `stats.onerun`. What the proof asks for, and why it holds here:
 
-1. Every unit's coin is fair and independent of all others and of the training (`data.coins`).
+1. Every unit's coin is fair and independent of all others and of the training (`data.partition`).
 2. The guesses follow from what the mechanism put out and from the units themselves: a score is computed from the models
    and from all candidates without their roles. The only roles that an attack learns are those of calibration units,
    about which no coin was flipped. (A party that attacks others knows its own coins, too, and is not judged on its own

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import stats
 
-from fedaudit.config.schema import Config
-from fedaudit.config.toml import read_toml
+from fedaudit.config.schema import Config, read_toml
 from fedaudit.defences.shared import NoisyOptions
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.accounting import epsilon
