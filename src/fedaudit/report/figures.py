@@ -228,15 +228,8 @@ class Frame:
             parts.append(tag("line", class_="grid", x1=px, x2=px, y1=TOP, y2=bottom))
             # A label at the right edge ends with the chart instead of leaving it.
             edge = px + CHAR * len(name) / 2 > self.width
-            parts.append(
-                tag(
-                    "text",
-                    name,
-                    class_="tick end" if edge else "tick middle",
-                    x=self.width if edge else px,
-                    y=bottom + 18,
-                )
-            )
+            anchor, x = ("end", self.width) if edge else ("middle", px)
+            parts.append(tag("text", name, class_=f"tick {anchor}", x=x, y=bottom + 18))
         for value, name in self.y.ticks:
             py = self.at(self.x.low, value)[1]
             parts.append(tag("line", class_="grid", x1=self.left, x2=right, y1=py, y2=py))
@@ -308,8 +301,7 @@ def tag(name: str, *children: str | Markup, **attributes: str | float) -> Markup
 def _svg(kind: str, title: str, desc: str, width: float, height: float, body: Iterable[Markup]) -> Markup:
     box = f"0 0 {width:.6g} {height:.6g}"
     inside = (tag("title", title), tag("desc", desc), *body)
-    drawn = tag("svg", *inside, class_=f"chart {kind}", viewBox=box, role="img")
-    return drawn
+    return tag("svg", *inside, class_=f"chart {kind}", viewBox=box, role="img")
 
 
 def _d(points: Sequence[tuple[float, float]]) -> str:

@@ -64,9 +64,8 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
     for finding in found:
         gap = words.excess(results, finding.headline)
         if gap is not None:
-            title = (
-                f"Excess of {adversary(finding.vantage).title[0].lower()}{adversary(finding.vantage).title[1:]}, AUC"
-            )
+            who = adversary(finding.vantage).title
+            title = f"Excess of {who[0].lower()}{who[1:]}, AUC"
             shown.append((title, f"{gap[0]:+.3f} (both intervals together allow {plain_span(*gap[1:])})"))
     if words.sets_differ(results):
         lead = (
@@ -92,16 +91,10 @@ def exposed(results: Results) -> Panel | None:
             continue
         more = f"{count(len(units) - MOST_ROWS)} more are in results.json." if len(units) > MOST_ROWS else ""
         ranked = sorted(units, key=lambda u: (u.share_of_calibration_above, -(u.score or 0.0)))
-        cells = [
-            [
-                str(place),
-                u.id_hash,
-                u.party,
-                share(u.share_of_calibration_above),
-                NONE if u.score is None else f"{u.score:#.4g}".rstrip("."),
-            ]
-            for place, u in enumerate(ranked[:MOST_ROWS], start=1)
-        ]
+        cells = []
+        for place, u in enumerate(ranked[:MOST_ROWS], start=1):
+            score = NONE if u.score is None else f"{u.score:#.4g}".rstrip(".")
+            cells.append([str(place), u.id_hash, u.party, share(u.share_of_calibration_above), score])
         head = ("rank", f"{kind} (hashed)", "party", "outsiders scoring as high", "score")
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:

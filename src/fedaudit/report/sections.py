@@ -104,12 +104,7 @@ def of_questions(results: Results) -> list[PageSection]:
         entries = [e for e in results.results if e.attack == name]
         about = results.glossary.get(name, "")
         rows = [
-            [
-                *(e.vantage, e.model, e.party or "all", metric(key).title),
-                *_figures(key, est),
-                est.method,
-                est.reason or "",
-            ]
+            [e.vantage, e.model, e.party or "all", *_figures(key, est), est.method, est.reason or ""]
             for e in entries
             for key, est in e.estimates.items()
         ]
@@ -120,8 +115,9 @@ def of_questions(results: Results) -> list[PageSection]:
 
 
 def _figures(name: str, est: Estimate) -> list[str]:
-    """The value, its interval, and what guessing gives."""
-    return [value_text(name, est), interval_text(name, est), number_text(name, metric(name).chance)]
+    """What it is, the value, its interval, and what guessing gives."""
+    about = metric(name)
+    return [about.title, value_text(name, est), interval_text(name, est), number_text(name, about.chance)]
 
 
 # ------------------------------------------------------------------ attacks beside one another
@@ -184,18 +180,8 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
         for name, est in entry.estimates.items():
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
-            rows.append(
-                [
-                    entry.attack,
-                    entry.vantage,
-                    entry.model,
-                    metric(name).title,
-                    *shown,
-                    *sizes,
-                    est.method,
-                    est.reason or "",
-                ]
-            )
+            what = [entry.attack, entry.vantage, entry.model, metric(name).title]
+            rows.append([*what, *shown, *sizes, est.method, est.reason or ""])
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 

@@ -42,7 +42,6 @@ class Matrix:
     rows: Sequence[tuple[str, bool, Sequence[MatrixCell]]]
     rate: str
     table: Table
-    blind: bool = False
 
     @property
     def below_chance(self) -> bool:
