@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,22 +37,6 @@ def one_core_each(workers: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-class Models(Protocol):
-    def epoch(self, x: Tensor, targets: Tensor, steps: Steps) -> None:
-        """Every model takes every step, with a fresh optimiser, as a party does in its round."""
-        ...
-
-    def outputs(self, x: Tensor) -> Tensor:
-        """models x rows x outputs, in evaluation mode."""
-        ...
-
-    def weights(self) -> list[Tensor]:
-        """A copy of everything that training changes."""
-        ...
-
-    def restore(self, weights: list[Tensor]) -> None: ...
-
-
 def steps_of(sets: Sequence[Ints], batch_size: int, rng: np.random.Generator) -> Steps:
     """Each model's rows in an order of its own, in as many near-equal batches as the largest set needs.
 
@@ -65,7 +48,7 @@ def steps_of(sets: Sequence[Ints], batch_size: int, rng: np.random.Generator) ->
     return list(zip(*parts, strict=True))
 
 
-def beside(module: nn.Module, count: int, training: Training, classes: int, positions: bool = False) -> Models:
+def beside(module: nn.Module, count: int, training: Training, classes: int, positions: bool = False) -> Stacked | Loop:
     """`count` copies of a model, in the faster of the two ways. `positions`: records have a class at each of several,
     which the stacked way does not know."""
     if linear_layers(module) and not positions:
@@ -81,6 +64,8 @@ def _draws(module: nn.Module) -> bool:
 
 
 class Loop:
+    """The same as `Stacked`, for models of any kind."""
+
     def __init__(self, module: nn.Module, count: int, training: Training, classes: int, workers: int = 1):
         self.modules = [copy.deepcopy(module) for _ in range(count)]
         self.training, self.classes, self.workers = training, classes, workers

@@ -39,7 +39,7 @@ from fedaudit.adversary.signals import outputs
 from fedaudit.adversary.vantage import View
 from fedaudit.defences.shared import Gradient
 from fedaudit.errors import FedauditError
-from fedaudit.learn.many import Loop, Models, beside, steps_of
+from fedaudit.learn.many import Loop, Stacked, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training, tensor
 from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
 
@@ -138,7 +138,7 @@ class ReferenceModels:
         self.defended: Defended | None = None
         if references.gradient:
             self.defended = Defended(task, module, references.models, self.training, references.gradient)
-        self.models: Models = self.defended or beside(
+        self.models: Loop | Stacked = self.defended or beside(
             module, references.models, self.training, task.classes, positions=data.y.ndim > 1
         )
         self.dtype = next(p for p in module.parameters() if p.is_floating_point()).detach().numpy().dtype

@@ -42,9 +42,8 @@ class Family:
         return next(iter(self.needs))
 
 
-GRADIENTS = frozenset(updates.OF_GRADIENTS)
 # Signals of a record's gradient, which some models give only slowly.
-DEAR = GRADIENTS | set(updates.NEEDS) - {updates.BEFORE}
+DEAR = set(updates.OF_GRADIENTS) | set(updates.NEEDS) - {updates.BEFORE}
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family({outputs.MERLIN: outputs.NEEDS["loss"]}, outputs.measure_merlin, salt=outputs.MERLIN_COPIES),

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -31,16 +30,8 @@ AT_ONCE = 2**14  # vectors in one product: sums of more are rounded too coarsely
 # ------------------------------------------------------------------ inverses
 
 
-class Inverse(Protocol):
-    """Of a damped second moment. Vectors lie along the last axis."""
-
-    def __call__(self, v: Tensor) -> Tensor:
-        """Each vector times the inverse."""
-        ...
-
-    def square(self, v: Tensor) -> Tensor:
-        """v' inverse v of n vectors."""
-        ...
+# Of damped second moments. Called with vectors along the last axis: each times the inverse. `square`: v' inverse v of n
+# vectors.
 
 
 @dataclass(frozen=True)
@@ -103,6 +94,9 @@ class OfFew:
 
     def square(self, v: Tensor) -> Tensor:
         return (v * self(v)).sum(1)
+
+
+Inverse = Identity | Diagonal | Dense | OfFew
 
 
 @dataclass(frozen=True)
@@ -228,22 +222,8 @@ def _formed(g: Tensor, by: Whitening) -> Sums:
 # ------------------------------------------------------------------ the layers
 
 
-class LayerRule(Protocol):
-    """How a kind of layer is taken apart. `own`: the names of its trained parameters."""
-
-    def positions(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Positions: ...
-
-    def inputs(self, layer: nn.Module, a: Tensor, damping: float) -> Side:
-        """From the vectors that went in, m x width."""
-        ...
-
-    def update(self, updates: Mapping[str, Tensor]) -> Tensor:
-        """K x out x width."""
-        ...
-
-    def statistics(
-        self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
-    ) -> Sums: ...
+# How a kind of layer is taken apart. `own`: the names of its trained parameters. `inputs` takes the vectors that went
+# in, m x width; `update` gives K x out x width.
 
 
 class Linear:
@@ -345,6 +325,9 @@ class Embedding:
         norm2 = ((b @ by.outputs(b).mT) * same).sum((1, 2))
         rows = by.update.to(b.dtype).mT  # K x vocabulary x out
         return norm2, torch.stack([(one[tokens] * b).sum((1, 2)) for one in rows], dim=1)
+
+
+LayerRule = Linear | Embedding
 
 
 def rule_for(layer: nn.Module, own: frozenset[str]) -> LayerRule | None:
