@@ -184,7 +184,7 @@ def mechanisms(_: Path) -> dict[str, Any]:
             for round in rounds(prepared):
                 prepared.auditor.observe(round)
             (result,) = [r for r in prepared.auditor.snapshot().results if r.attack == "canife"]
-            bound, claim = result.estimates["epsilon-bonferroni"], result.estimates["epsilon-accountant-round"]
+            bound, claim = result.estimates["epsilon-ranks"], result.estimates["epsilon-accountant-round"]
             said = any(told.code in ("round-refuted", "run-refuted") for told in result.told)
             lines.append({"seed": seed, "proved": bound.value, "claimed": claim.value, "refuted": said})
     return {"found": found, "probes": 240, "needed": probes_needed(noise, noise / 3, delta)}

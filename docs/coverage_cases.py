@@ -39,7 +39,7 @@ from docs.coverage_worlds import (
     tpr_of_subjects,
     two_valued,
 )
-from fedaudit.stats import Bonferroni, Explicit, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
+from fedaudit.stats import Explicit, Ranks, Split, gdp_epsilon, maximised_epsilon, one_run_epsilon, proved_epsilon
 from fedaudit.stats.canary import Probes, anytime_epsilon
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Estimate
@@ -268,7 +268,7 @@ def epsilon_cases() -> list[Case]:
     of = {
         "threshold fixed": lambda a, b: proved_epsilon(a, b, delta, cut),
         "threshold on half": lambda a, b: proved_epsilon(a, b, delta, Split()),
-        "ranks fixed": lambda a, b: proved_epsilon(a, b, delta, Bonferroni()),
+        "ranks fixed": lambda a, b: proved_epsilon(a, b, delta, Ranks()),
     }
     bounds = [
         Case(EPSILON, f"proved, {way}, 500 trials, {told}", epsilon(function, mu, 500))

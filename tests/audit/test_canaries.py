@@ -83,7 +83,7 @@ def test_entries_are_named_and_labelled() -> None:
     kinds = {name: estimate.kind for name, estimate in result.estimates.items()}
     assert kinds == {
         "auc": "measured", "accuracy": "measured", "score-sd": "measured", "canary-norm": "measured",
-        "epsilon-maximised": "heuristic", "epsilon-bonferroni": "proved", "epsilon-split": "proved",
+        "epsilon-maximised": "heuristic", "epsilon-ranks": "proved", "epsilon-split": "proved",
         "epsilon-gdp": "model-based", "epsilon-composed": "heuristic", "epsilon-composed-paper": "heuristic",
         "epsilon-accountant": "claimed", "epsilon-accountant-renyi": "claimed",
         "epsilon-accountant-round": "claimed",
@@ -106,7 +106,7 @@ def test_running_canaries_have_an_anytime_bound() -> None:
     assert estimate.kind == "proved"
     assert estimate.n_pos + estimate.n_neg == 24
     assert len(result.curves["epsilon-anytime"].x) == 12
-    assert result.estimates["epsilon-bonferroni"].n_pos + result.estimates["epsilon-bonferroni"].n_neg == 12
+    assert result.estimates["epsilon-ranks"].n_pos + result.estimates["epsilon-ranks"].n_neg == 12
 
 
 def test_one_shot_comes_out_with_its_null() -> None:
@@ -232,7 +232,7 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "results.json").read_text())["schema"] == 1
     page = render(document)
     assert "what the sum tells about one party" in page
-    assert "epsilon-bonferroni" in page
+    assert "epsilon-ranks" in page
     replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
     (again_judged,) = [r for r in replayed.results if r.attack == "canife"]
     assert again_judged.estimates == result.estimates
@@ -260,8 +260,8 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
         return Estimate(name, value, value, None, 0.95, "", "proved", 10, 10)
 
     claimed = of("epsilon-accountant-round", 1.0)
-    by_probes = {"epsilon-accountant-round": claimed, "epsilon-bonferroni": of("epsilon-bonferroni", 2.0)}
-    assert claims.refuted(by_probes) == by_probes["epsilon-bonferroni"]
+    by_probes = {"epsilon-accountant-round": claimed, "epsilon-ranks": of("epsilon-ranks", 2.0)}
+    assert claims.refuted(by_probes) == by_probes["epsilon-ranks"]
     assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
     assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
 
@@ -312,7 +312,7 @@ def test_every_figure_counts_probes_with_and_without() -> None:
     seen = simulated(1.0, 2, alike=False, rng=np.random.default_rng(5), probes=40)
     counts = {name: (found.n_pos, found.n_neg) for name, found in figures(seen, DELTA, 0.95).items()}
     assert {counts[name] for name in ("auc", "accuracy")} == {(40, 40)}
-    assert {counts[name] for name in ("epsilon-bonferroni", "score-sd", "epsilon-gdp")} == {(20, 20)}  # one a probe
+    assert {counts[name] for name in ("epsilon-ranks", "score-sd", "epsilon-gdp")} == {(20, 20)}  # one a probe
 
 
 def test_canaries_that_meet_the_same_noise_are_not_as_many_trials() -> None:

@@ -368,7 +368,7 @@ def test_the_gate_listens_to_the_audit(
         ("merlin", "auc[attack=loss] > 0.9999", PASSED),
         ("merlin", "auc[attack=*] > 0.9999", UNDECIDED),
         ("merlin", "auc[attack=merlin] > 0.9999", UNDECIDED),
-        ("canife", "epsilon-bonferroni > 3", UNDECIDED),  # a figure of the question that failed
+        ("canife", "epsilon-ranks > 3", UNDECIDED),  # a figure of the question that failed
         ("fusion", "auc > 0.9999", UNDECIDED),
         ("fusion", "auc > 0.0001", FAILED),
     ],

@@ -68,7 +68,7 @@ def coined(document: dict[str, Any]) -> None:
     ("change", "rule", "code", "why"),
     [
         (lambda _: None, "epsilon > 1000", PASSED, ""),
-        (proves("canife", "epsilon-bonferroni", 900.0), "epsilon > 1000", UNDECIDED, "canife proves"),
+        (proves("canife", "epsilon-ranks", 900.0), "epsilon > 1000", UNDECIDED, "canife proves"),
         (quiet, "epsilon > 1000", UNDECIDED, "less noise"),
         (proves("one-shot", "epsilon-one-run", 900.0), "epsilon > 1000", UNDECIDED, "one-shot proves"),
         (proves("one-shot", "epsilon-one-run", 1001.0), "epsilon > 1000", FAILED, "one-shot proves"),
@@ -87,7 +87,7 @@ def test_a_claim_that_the_audit_refutes_is_not_safe(
 
 def test_the_stored_run_is_what_the_changes_above_start_from(canaries: Path) -> None:
     found = {entry.attack: entry for entry in load(canaries).results}
-    assert {"epsilon-bonferroni", "score-sd", "epsilon-accountant-round"} <= set(found["canife"].estimates)
+    assert {"epsilon-ranks", "score-sd", "epsilon-accountant-round"} <= set(found["canife"].estimates)
     assert {"epsilon-one-run", "epsilon-accountant"} <= set(found["one-shot"].estimates)
 
 
@@ -97,7 +97,7 @@ def test_the_stored_run_is_what_the_changes_above_start_from(canaries: Path) -> 
         ("auc[attack=canife] > 0.0001", FAILED),
         ("auc[attack=canife, vantage=secagg-server] >= 1", PASSED),
         ("auc[attack=*] > 0.0001", UNDECIDED),  # two results, whose lower ends cannot be corrected: no scores
-        ("epsilon-bonferroni[attack=canife] > 1000", UNDECIDED),  # a bound from below is never safe
+        ("epsilon-ranks[attack=canife] > 1000", UNDECIDED),  # a bound from below is never safe
         ("auc > 0.6", UNDECIDED),  # no primary attack
         ("tpr@0.01 > 0.5", UNDECIDED),
     ],

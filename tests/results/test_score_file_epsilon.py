@@ -25,7 +25,7 @@ def write(path: Path, order: np.ndarray) -> Path:
 def test_four_figures_side_by_side(tmp_path: Path) -> None:
     found = estimate(write(tmp_path / "a.csv", np.arange(3_000)), None, 0.95, 1e-5)
     assert {name: e.kind for name, e in found.epsilons.items()} == {
-        "epsilon-bonferroni": "proved",
+        "epsilon-ranks": "proved",
         "epsilon-gdp": "model-based",
         "epsilon-maximised": "heuristic",
         "epsilon-one-run": "proved",
@@ -33,7 +33,7 @@ def test_four_figures_side_by_side(tmp_path: Path) -> None:
     epsilons = plain(found)["epsilons"]
     truth = gaussian_epsilon(1.0, 1e-5)
     assert epsilons["epsilon-gdp"]["low"] < truth < epsilons["epsilon-gdp"]["high"]
-    for name in ("epsilon-bonferroni", "epsilon-one-run"):
+    for name in ("epsilon-ranks", "epsilon-one-run"):
         assert 0 < epsilons[name]["value"] < min(truth, epsilons[name]["ceiling"])
     assert any("Only kind 'proved' is a bound" in line for line in found.notices)
 

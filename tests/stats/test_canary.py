@@ -11,10 +11,10 @@ from fedaudit.stats.canary import (
     one_shot_bound,
     one_shot_epsilon,
     probes_needed,
-    refutes,
     rounds_needed,
     score_sd,
 )
+from fedaudit.stats.epsilon import refutes
 from fedaudit.stats.gaussian import gaussian_epsilon, gaussian_mu
 from tests.stats.simulated import simulation
 

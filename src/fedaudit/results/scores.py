@@ -17,7 +17,7 @@ from fedaudit.files import TEXT, atomic, kind_of
 from fedaudit.results.document import SCORES
 from fedaudit.stats import (
     Block,
-    Bonferroni,
+    Ranks,
     auc,
     gdp_epsilon,
     maximised_epsilon,
@@ -415,7 +415,7 @@ def epsilons(scores: Floats, member: Bools, delta: float, confidence: float) -> 
     """What was proved, what a Gaussian fit says, what the papers quote, and the one-run bound, at one delta."""
     inside, outside = scores[member], scores[~member]
     return [
-        proved_epsilon(inside, outside, delta, Bonferroni(), confidence),
+        proved_epsilon(inside, outside, delta, Ranks(), confidence),
         gdp_epsilon(inside, outside, delta, confidence),
         maximised_epsilon(inside, outside, delta, confidence),
         one_run_epsilon(scores, member, delta, confidence),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     )
     from fedaudit.stats.canary import Probes, anytime_curve, anytime_epsilon
     from fedaudit.stats.epsilon import (
-        Bonferroni,
         Explicit,
+        Ranks,
         Split,
         gdp_epsilon,
         maximised_epsilon,
@@ -40,9 +40,9 @@ _MODULES = ("blocks", "intervals", "ranking", "roc", "paired", "bands", "epsilon
 __all__ = [
     "Band",
     "Block",
-    "Bonferroni",
     "Explicit",
     "Probes",
+    "Ranks",
     "Split",
     "accuracy_difference",
     "anytime_curve",

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special, stats
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.epsilon import LIMITED, Bonferroni, proved_epsilon
+from fedaudit.stats.epsilon import LIMITED, refutes
 from fedaudit.stats.gaussian import check_delta, check_epsilon, gaussian_epsilon
 from fedaudit.stats.intervals import clopper_pearson
 from fedaudit.types import Bools, Curve, Estimate, Floats, Ints
@@ -94,12 +94,6 @@ def one_shot_bound(cosines: Floats, size: int, delta: float, confidence: float =
 
 
 # ------------------------------------------------------------------ how many probes it takes
-
-
-def refutes(members: Floats, nonmembers: Floats, claimed: float, delta: float, confidence: float = 0.95) -> bool:
-    """Is the claimed epsilon of a round below what is proved?"""
-    bound = proved_epsilon(members, nonmembers, delta, Bonferroni(), confidence).value
-    return bound is not None and bound > claimed
 
 
 def probes_needed(

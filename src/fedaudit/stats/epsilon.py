@@ -25,6 +25,7 @@ from scipy import special, stats
 from fedaudit.errors import FedauditError
 from fedaudit.stats.gaussian import check_delta, gaussian_epsilon
 from fedaudit.stats.intervals import clopper_pearson
+from fedaudit.stats.rank_bound import MOST_TRIALS, rank_bound, rank_ceiling, ranks_refute
 from fedaudit.types import Bools, Estimate, Floats, Ints
 
 LIMITED = "limited by the number of trials"
@@ -50,11 +51,11 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Bonferroni:
-    """Ranks fixed before looking (1st, 2nd, 4th, ... score of either side), which all share the error."""
+class Ranks:
+    """Thresholds at ranks fixed before looking: the largest score of a side, the second largest and so on."""
 
 
-Threshold = Explicit | Split | Bonferroni
+Threshold = Explicit | Split | Ranks
 
 
 # ------------------------------------------------------------------ proved
@@ -63,15 +64,16 @@ Threshold = Explicit | Split | Bonferroni
 def proved_epsilon(
     members: Floats, nonmembers: Floats, delta: float, threshold: Threshold, confidence: float = 0.95
 ) -> Estimate:
-    """Clopper-Pearson lower bound of epsilon, valid at `confidence` for the way the threshold was chosen."""
+    """A lower bound of epsilon, valid at `confidence` for the way the threshold was chosen."""
     _check(members, nonmembers, delta, confidence)
     alpha, name = 1 - confidence, f"epsilon-{type(threshold).__name__.lower()}"
     cut: float | None = None
-    if isinstance(threshold, Bonferroni):
-        tests = list(_ranked(members, nonmembers))
-        bound = max(_bound(fn, fp, members, nonmembers, delta, alpha / len(tests)) for fn, fp in tests)
-        most = ceiling(len(members), len(nonmembers), delta, alpha / len(tests))
-        method = f"Clopper-Pearson, union bound over {len(tests)} ranks fixed in advance"
+    if isinstance(threshold, Ranks) and max(len(members), len(nonmembers)) <= MOST_TRIALS:
+        bound = rank_bound(members, nonmembers, delta, alpha)
+        most = rank_ceiling(len(members), len(nonmembers), delta, alpha)
+        method = "exact test over ranks fixed in advance"
+    elif isinstance(threshold, Ranks):
+        bound, most, method = union_bound(members, nonmembers, delta, alpha)
     else:
         if isinstance(threshold, Explicit):
             cut = threshold.threshold
@@ -86,6 +88,21 @@ def proved_epsilon(
         name, bound, bound, None, confidence, f"{method}; one-sided lower bound at delta {delta:g}", "proved",
         len(members), len(nonmembers), threshold=cut, reason=LIMITED if bound >= most else None, ceiling=most,
     )  # fmt: skip
+
+
+def refutes(members: Floats, nonmembers: Floats, claimed: float, delta: float, confidence: float = 0.95) -> bool:
+    """Is the claimed epsilon below what is proved over ranks?"""
+    if max(len(members), len(nonmembers)) <= MOST_TRIALS:
+        return ranks_refute(members, nonmembers, claimed, delta, 1 - confidence)
+    return union_bound(members, nonmembers, delta, 1 - confidence)[0] > claimed
+
+
+def union_bound(members: Floats, nonmembers: Floats, delta: float, alpha: float) -> tuple[float, float, str]:
+    """The best of several ranks, which share the error; the most that it can be, and how it came about."""
+    tests = list(_ranked(members, nonmembers))
+    bound = max(_bound(fn, fp, members, nonmembers, delta, alpha / len(tests)) for fn, fp in tests)
+    most = ceiling(len(members), len(nonmembers), delta, alpha / len(tests))
+    return bound, most, f"Clopper-Pearson, union bound over {len(tests)} ranks fixed in advance"
 
 
 def ceiling(n_pos: int, n_neg: int, delta: float, alpha: float) -> float:

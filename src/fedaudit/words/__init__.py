@@ -350,7 +350,8 @@ def _attribute(name: str, finding: str, figures: Mapping[str, Figure], confidenc
 
 EPSILONS = {
     "epsilon-anytime": "proved, one round",
-    "epsilon-bonferroni": "union bound, one round",
+    "epsilon-ranks": "over ranks, one round",
+    "epsilon-bonferroni": "union bound, one round",  # in older runs
     "epsilon-gdp": "Gaussian fit, one round",
     "epsilon-one-run": "proved, whole run",
     "epsilon-one-shot": "estimate, whole run",
@@ -504,7 +505,7 @@ SCORES: dict[str, Wording] = {
         f"Scores of {attack} on {'the global model' if model == 'global' else 'local models'}, with the run's roles."
     ),
     "epsilon-assumptions": (
-        "Epsilon: epsilon-bonferroni, -gdp and -maximised assume that every row is an independent run of the "
+        "Epsilon: epsilon-ranks, -gdp and -maximised assume that every row is an independent run of the "
         "mechanism, with the unit (member 1) or without it; epsilon-one-run assumes that the rows are units of one "
         "run, each included by a fair coin. A figure whose assumption does not hold here means nothing. Only kind "
         "'proved' is a bound."

@@ -40,10 +40,11 @@ class Canary(Question):
     unit = "user"
     asked_by = NAMES
     how = "Name canife or one-shot in audit.attacks; [audit.canary] sets them."
-    main = ("epsilon-anytime", "epsilon-bonferroni", "epsilon-one-run")
+    main = ("epsilon-anytime", "epsilon-ranks", "epsilon-one-run")
     metrics = (
         _epsilon("maximised", "largest over all thresholds, one round", "heuristic"),
-        _epsilon("bonferroni", "proved by a union bound, one round", "proved"),
+        _epsilon("ranks", "proved over ranks, one round", "proved"),
+        _epsilon("bonferroni", "proved by a union bound, one round", "proved"),  # in older runs
         _epsilon("split", "proved with a threshold chosen on a split, one round", "proved"),
         _epsilon("gdp", "Gaussian fit, one round", "model-based"),
         _epsilon("anytime", "proved at all rounds at once", "proved"),

@@ -1,7 +1,7 @@
 """Does the noisy sum tell whether a canary took part? Scores with it and without it, and what epsilon they show.
 
 Four figures stand side by side at one delta: the largest plug-in epsilon over all thresholds, as papers quote it, with
-its Clopper-Pearson interval; two proved bounds (union bound over ranks, threshold chosen on a split); and a Gaussian
+its Clopper-Pearson interval; two proved bounds (over ranks, and with a threshold chosen on a split); and a Gaussian
 fit. They are about one round in which the canary is known to take part or not, and are compared with the accountant's
 epsilon of one such round. The composed figures are about the whole training, and never more than heuristic.
 
@@ -38,7 +38,7 @@ from fedaudit.questions.canary.watch import (
     Mechanism,
 )
 from fedaudit.questions.coins import ONE_RUN, refutation
-from fedaudit.stats import Block, Bonferroni, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
+from fedaudit.stats import Block, Ranks, Split, auc, gdp_epsilon, maximised_epsilon, proportion, proved_epsilon
 from fedaudit.stats.canary import (
     Probes,
     anytime_curve,
@@ -70,11 +70,11 @@ if TYPE_CHECKING:
 
 FIGURES: dict[str, Callable[[Floats, Floats, float, float], Estimate]] = {
     "epsilon-maximised": maximised_epsilon,
-    "epsilon-bonferroni": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Bonferroni(), confidence),
+    "epsilon-ranks": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Ranks(), confidence),
     "epsilon-split": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Split(), confidence),
     "epsilon-gdp": gdp_epsilon,
 }
-PROVED = ("epsilon-bonferroni", "epsilon-split")
+PROVED = ("epsilon-ranks", "epsilon-split")
 OF_ONE = (*PROVED, "epsilon-gdp")  # figures that count one canary for each probe
 ENDS = ("value", "low", "high")
 INVERSIONS: tuple[tuple[str, Inversion, str], ...] = (
@@ -341,9 +341,9 @@ def _not_random(never_sent: Floats, size: int) -> list[Notice]:
 
 def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
     """The proved figure that lies above what is claimed for a round, if it does. Running canaries meet another model in
-    every round, and only the e-process is proved there; with probes of one model, the union bound decides."""
+    every round, and only the e-process is proved there; with probes of one model, the bound over ranks decides."""
     claimed = found[ROUND].value if ROUND in found else None
-    deciding = found.get("epsilon-anytime", found.get("epsilon-bonferroni"))
+    deciding = found.get("epsilon-anytime", found.get("epsilon-ranks"))
     if claimed is None or deciding is None or deciding.value is None:
         return None
     return deciding if deciding.value > claimed else None

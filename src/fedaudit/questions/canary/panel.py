@@ -21,7 +21,7 @@ KINDS = {
 OVER_ROUNDS = (
     ("epsilon-gdp", "Gaussian fit", "s1"),
     ("epsilon-maximised", "maximised (heuristic)", "s3"),
-    ("epsilon-bonferroni", "proved", "s2"),
+    ("epsilon-ranks", "proved", "s2"),
     ("epsilon-anytime", "proved at all rounds at once", "s4"),
     ("epsilon-accountant-round", "claimed for one round", "s5"),
 )
