@@ -16,6 +16,16 @@ FIRST = ("test_first_hours", "test_newcomers", "test_walkthroughs", "integration
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_points() -> Iterator[None]:
+    """A quarter of an audit's time goes into the points of its ROC curves, which are computed one by one."""
+    from fedaudit.stats import roc
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roc, "POINTS", 8)
+        yield
+
+
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
     """For tests of the audit around TEAR: its classifier compares one size in two folds, not three in five."""

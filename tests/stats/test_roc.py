@@ -391,7 +391,7 @@ def test_singletons_are_the_independent_case() -> None:
 def test_roc_curve_is_tpr_at_every_rate() -> None:
     rng = np.random.default_rng(2)
     scores = Block(rng.normal(1, 1, 200), rng.normal(size=200), rng.normal(size=1000))
-    curve = roc_curve([scores], points=10)
+    curve = roc_curve([scores])
     for fpr, value, low, high in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
         estimate = tpr_at_fpr([scores], fpr)
         assert (value, low, high) == (estimate.value, estimate.low, estimate.high)

@@ -33,6 +33,7 @@ from fedaudit.types import Curve, Estimate, Floats, Ints
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
+POINTS = 40  # of a ROC curve
 
 
 def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
@@ -64,9 +65,7 @@ def _whose(blocks: Sequence[Block]) -> _Whose:
 
 def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, prove: bool) -> Estimate:
     n_pos, n_neg = sum(len(b.members) for b in blocks), sum(len(b.evaluation) for b in blocks)
-    n_cal = sum(len(b.calibration) for b in blocks)
-    method = _TPR + _SEVERAL.format(len(blocks)) * (len(blocks) > 1)
-    method += BY_SUBJECT * any(b.subjects is not None for b in blocks)
+    n_cal, method = sum(len(b.calibration) for b in blocks), _method(blocks)
     parts = [ranked(block, fpr) for block in blocks]
     name, reason = f"tpr@{fpr:g}", _why_no_value(parts, whose, fpr)
     if reason:
@@ -78,7 +77,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     realised, around = _realised_fpr(parts, whose.evaluation, confidence)
     return Estimate(
         name,
-        sum(part.block.accusations(part.block.members, part.rank) for part in parts) / n_pos,
+        _accused(parts) / n_pos,
         low,
         high,
         confidence,
@@ -93,6 +92,16 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         reason=_why_no_lower_end(parts, alpha) if low <= 0 else None,
         guaranteed=(min(low, proved[0]), max(high, proved[1])) if proved else None,
     )
+
+
+def _method(blocks: Sequence[Block]) -> str:
+    several = _SEVERAL.format(len(blocks)) * (len(blocks) > 1)
+    return _TPR + several + BY_SUBJECT * any(b.subjects is not None for b in blocks)
+
+
+def _accused(parts: Sequence[Ranked]) -> float:
+    """How many members are; a tied one may be in part."""
+    return sum(part.block.accusations(part.block.members, part.rank) for part in parts)
 
 
 def _why_no_value(parts: Sequence[Ranked], whose: _Whose, fpr: float) -> str | None:
@@ -161,22 +170,20 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
     return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
 
 
-def roc_curve(blocks: Sequence[Block], points: int = 40, confidence: float = 0.95) -> Curve:
+def roc_curve(blocks: Sequence[Block], confidence: float = 0.95) -> Curve:
     """TPR against FPR at log-spaced rates, each as `tpr_at_fpr` reports it, down to what can be calibrated."""
     smallest = min((len(b.calibration) for b in blocks), default=0)
     if smallest < 2:
         return Curve([], [], [], [], _TPR)
-    rates = np.geomspace(max(1.0 / smallest, 1e-4), 0.99, points)
-    whose = _whose(blocks)
-    found = [(float(rate), _tpr(blocks, whose, float(rate), confidence, prove=False)) for rate in rates]
-    kept = [(rate, e) for rate, e in found if e.value is not None]
-    return Curve(
-        [rate for rate, _ in kept],
-        [e.value for _, e in kept],
-        [e.low for _, e in kept],
-        [e.high for _, e in kept],
-        f"pointwise {confidence:.0%}: {kept[0][1].method if kept else _TPR}",
-    )
+    whose, n_pos, alpha = _whose(blocks), sum(len(b.members) for b in blocks), 1 - confidence
+    found: list[tuple[float, float, float, float]] = []
+    for rate in np.geomspace(max(1.0 / smallest, 1e-4), 0.99, POINTS).tolist():
+        parts = [ranked(block, rate) for block in blocks]
+        if _why_no_value(parts, whose, rate) is None:
+            low, high = fiducial_ends(parts, n_pos, _members_spread(parts, whose.members, alpha), alpha)
+            found.append((rate, _accused(parts) / n_pos, low, high))
+    rates, values, lows, highs = (list(column) for column in zip(*found, strict=True)) if found else ([], [], [], [])
+    return Curve(rates, values, lows, highs, f"pointwise {confidence:.0%}: {_method(blocks) if found else _TPR}")
 
 
 # ---------------------- the interval: hits when the rank of the true threshold is not known
