@@ -5,8 +5,12 @@ command, what no terminal at all means.
 """
 
 import io
+import json
+import os
 import signal
+import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -42,3 +46,25 @@ def fedaudit(*arguments: str, cwd: Path, columns: int = 200) -> CompletedProcess
                     del sys.modules[name]
     assert ended is None or isinstance(ended, int), ended
     return CompletedProcess(["fedaudit", *arguments], ended or 0, out.getvalue(), err.getvalue())
+
+
+IN_TURN = """
+import gc, json, sys
+from pathlib import Path
+from tests.command import fedaudit
+for command in json.loads(sys.argv[1]):
+    done = fedaudit(*command, cwd=Path.cwd(), columns=250)
+    print(json.dumps([done.returncode, done.stdout, done.stderr]))
+gc.freeze()
+"""
+
+
+def with_packages(place: Path | None, *commands: Sequence[str], cwd: Path) -> list[CompletedProcess[str]]:
+    """The commands, one after the other in a process that finds the packages of a folder before all others."""
+    places = [str(place or ""), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYTHONSAFEPATH": "1"}
+    program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
+    done = subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return [CompletedProcess(["fedaudit", *each], *line) for each, line in zip(commands, lines, strict=True)]

@@ -1,14 +1,21 @@
 """Tests run beside other work: one thread each, set before torch or scikit-learn is imported."""
 
+import gc
+import hashlib
 import os
+import pickle
 import signal
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from tests.stats import simulated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Looking for cycles among the objects of torch and its kin again and again takes a tenth of the time.
+gc.set_threshold(50_000, 20, 20)
 
 FIRST = ("test_first_hours", "test_newcomers", "test_walkthroughs", "integrations/", "test_study", "session/", "cli/")
 
@@ -23,6 +30,28 @@ def few_points() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(roc, "POINTS", 8)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blind_once() -> Iterator[None]:
+    """Many tests audit the same records. The blind baseline, a quarter of a small audit, is fitted once on each."""
+    from fedaudit.audit import blind
+
+    fit = blind.blind_scores
+    known: dict[bytes, tuple[Any, Any]] = {}
+
+    def fitted(game: Any, seed: int) -> Any:
+        who = game.candidates
+        used = (who.id, who.subject, who.owner, who.rows.x, who.rows.y, game.truth.role, seed)
+        key = hashlib.sha256(pickle.dumps(used)).digest()
+        if key not in known:
+            known[key] = fit(game, seed)
+        scores, reported = known[key]
+        return scores.copy(), reported.copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blind, "blind_scores", fitted)
         yield
 
 
@@ -43,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: not any(room in item.nodeid for room in FIRST))
     items[:], left_out = without_simulations(items, config.option.markexpr, simulated.passed())
     config.hook.pytest_deselected(items=left_out)
+    gc.freeze()  # what was imported until now stays
 
 
 def without_simulations(

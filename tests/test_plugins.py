@@ -6,14 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import jsonschema
 import pytest
 
 from fedaudit.results.schema import SCHEMA_FILE
+from tests.command import with_packages
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -67,33 +66,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Entry points are looked up once in a process: commands that find the same ones share it.
-IN_TURN = """
-import json, sys
-from pathlib import Path
-from tests.command import fedaudit
-for command in json.loads(sys.argv[1]):
-    done = fedaudit(*command, cwd=Path.cwd())
-    print(json.dumps([done.returncode, done.stdout, done.stderr]))
-"""
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def fedaudit(site: Path | None, *commands: Sequence[str], cwd: Path) -> list[Done]:
-    """The commands, one after the other, where the packages of a folder are installed."""
-    places = [str(site) if site else "", str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "COLUMNS": "200"}
-    program = [sys.executable, "-c", IN_TURN, json.dumps(commands)]
-    done = subprocess.run(program, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return [Done(*json.loads(line)) for line in done.stdout.splitlines()]
-
-
 def results(path: Path) -> dict[str, dict[str, float]]:
     document = json.loads((path / "results.json").read_text())
     assert document["degraded"] == []
@@ -102,23 +74,42 @@ def results(path: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> None:
-    names = {"attacks": "lowest-loss", "data": "half-digits", "defences": "rounding", "models": "two-towers"}
-    names |= {"questions": "class-shares"}
-    options = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
-    changes = [f'audit.attacks=[{{ name = "lowest-loss", {option} }}]' for option in options]
-    *listed, _, done, again, wrong, unknown, negative = fedaudit(
-        installed / "site",
-        *(["list", what] for what in names),
-        ["init", "all.toml"],
-        ["run", "source/halves.toml"],
-        ["audit", "runs/halves"],
-        ["run", "source/halves.toml", "--set", "model.width=0", "--out", "wrong"],
-        *(["run", "source/halves.toml", "--set", change, "--out", "wrong"] for change in changes),
-        cwd=installed,
-    )
-    for said, name in zip(listed, names.values(), strict=True):
-        assert re.search(rf"^{name}$", said.out, re.MULTILINE), name
+Said = dict[str, subprocess.CompletedProcess[str]]
+NAMES = {
+    "attacks": "lowest-loss",
+    "data": "half-digits",
+    "defences": "rounding",
+    "models": "two-towers",
+    "questions": "class-shares",
+}
+OPTIONS = {"skp = 1": "Did you mean 'skip'", "skip = -1": "audit.attacks.0.skip"}
+
+
+@pytest.fixture(scope="module")
+def said(installed: Path) -> Said:
+    """What the commands answer, all in one process."""
+    config = "source/halves.toml"
+    commands = {
+        **{name: ["list", what] for what, name in NAMES.items()},
+        "init": ["init", "all.toml"],
+        "run": ["run", config, "--out", "one"],
+        "another run": ["run", config, "--out", "two", "--set", "federation.seed=1"],
+        "audit": ["audit", "one"],
+        "wrong": ["run", config, "--set", "model.width=0", "--out", "wrong"],
+        **{
+            option: ["run", config, "--set", f'audit.attacks=[{{ name = "lowest-loss", {option} }}]', "--out", "wrong"]
+            for option in OPTIONS
+        },
+        **{limit: ["gate", "one", "--fail-if", f"rightly-told > {limit}"] for limit in ("0.9999", "0.1", "60")},
+        "misspelt": ["gate", "one", "--fail-if", "rightly-tld > 0.5"],
+        "compare": ["compare", "one", "two"],
+    }
+    return dict(zip(commands, with_packages(installed / "site", *commands.values(), cwd=installed), strict=True))
+
+
+def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path, said: Said) -> None:
+    for name in NAMES.values():
+        assert re.search(rf"^{name}$", said[name].stdout, re.MULTILINE), name
     written = (installed / "all.toml").read_text()
     assert "the distance between two values that may be sent" in written
     for lines in (
@@ -130,59 +121,48 @@ def test_the_installed_plug_in_is_listed_explained_and_run(installed: Path) -> N
     ):
         assert lines in written
     for part in ("least = 2  # rounds that a party must", "[audit.questions.class-shares]", "gate`: rightly-told"):
-        assert part in listed[-1].out
-    assert done.code == 0, done
-    found = results(installed / "runs" / "halves")
-    assert "rounds at the beginning that do not count" in listed[0].out
+        assert part in said["class-shares"].stdout
+    assert said["run"].returncode == 0, said["run"]
+    found = results(installed / "one")
+    assert "rounds at the beginning that do not count" in said["lowest-loss"].stdout
     for name in ("lowest-loss", "lowest-loss+skip=1"):
         assert found[name]["low"] < found[name]["value"] < found[name]["high"]
     assert found["lowest-loss"] != found["lowest-loss+skip=1"]
-    assert again.code == 0, again
-    assert results(installed / "runs" / "halves" / "audit") == found
-    assert (wrong.code, "model.width" in wrong.err) == (2, True)
-    for refused, says in zip((unknown, negative), options.values(), strict=True):
-        assert (refused.code, says in " ".join(refused.err.split())) == (2, True), refused
+    assert said["audit"].returncode == 0, said["audit"]
+    assert results(installed / "one" / "audit") == found
+    assert (said["wrong"].returncode, "model.width" in said["wrong"].stderr) == (2, True)
+    for option, says in OPTIONS.items():
+        assert (said[option].returncode, says in " ".join(said[option].stderr.split())) == (2, True), option
 
 
-def test_a_question_from_outside_is_answered_everywhere(installed: Path, tmp_path: Path) -> None:
+def test_a_question_from_outside_is_answered_everywhere(installed: Path, said: Said) -> None:
     """One folder and one entry point: nothing in fedaudit names it."""
-    config = str(installed / "source" / "halves.toml")
-    ran, other, again, within, beyond, percent, misspelt, compared = fedaudit(
-        installed / "site",
-        ["run", config, "--out", "one"],
-        ["run", config, "--out", "two", "--set", "federation.seed=1"],
-        ["audit", "one"],
-        ["gate", "one", "--fail-if", "rightly-told > 0.9999"],
-        ["gate", "one", "--fail-if", "rightly-told > 0.1"],
-        ["gate", "one", "--fail-if", "rightly-told > 60"],
-        ["gate", "one", "--fail-if", "rightly-tld > 0.5"],
-        ["compare", "one", "two"],
-        cwd=tmp_path,
-    )
-    assert (ran.code, other.code, again.code) == (0, 0, 0), ran
-    found = [json.loads((tmp_path / where / "results.json").read_text()) for where in ("one", "one/audit")]
+    ran = said["run"]
+    assert (ran.returncode, said["another run"].returncode, said["audit"].returncode) == (0, 0, 0), ran
+    found = [json.loads((installed / where / "results.json").read_text()) for where in ("one", "one/audit")]
     entries = [[r for r in document["results"] if r.get("question") == "class-shares"] for document in found]
     assert [entry["unit"] for entry in entries[0]] == ["party"]
     jsonschema.validate(found[0], json.loads(SCHEMA_FILE.read_text()))
     assert entries[0][0]["estimates"] == entries[1][0]["estimates"]  # what was seen is in the trace
-    assert re.search(r"classes told rightly +\d", ran.out)
+    assert re.search(r"classes told rightly +\d", ran.stdout)
     assert "class-shares" in found[0]["glossary"]
     assert re.search(
-        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.out.split())
+        r"class-shares, seen from server on local models: classes told rightly \d", " ".join(ran.stdout.split())
     )
-    assert (within.code, beyond.code, percent.code) == (3, 1, 2), (within, beyond)
-    assert "lies between 0 and 1" in percent.err
-    assert "Did you mean 'rightly-told'?" in " ".join(misspelt.err.split())
-    assert "class-shares, server, local models: classes told rightly" in compared.out
-    assert 'id="question-class-shares"' in (tmp_path / "one" / "report.html").read_text()
-    lost, gated = fedaudit(None, ["report", "one"], ["gate", "one", "--fail-if", "rightly-told > 0.1"], cwd=tmp_path)
-    assert (lost.code, gated.code) == (0, 3)  # nobody knows which way is worse
-    assert "rightly-told" in (tmp_path / "one" / "report.html").read_text()
+    assert [said[limit].returncode for limit in ("0.9999", "0.1", "60")] == [3, 1, 2], said["0.1"]
+    assert "lies between 0 and 1" in said["60"].stderr
+    assert "Did you mean 'rightly-told'?" in " ".join(said["misspelt"].stderr.split())
+    assert "class-shares, server, local models: classes told rightly" in said["compare"].stdout
+    assert 'id="question-class-shares"' in (installed / "one" / "report.html").read_text()
+    gate = ["gate", "one", "--fail-if", "rightly-told > 0.1"]
+    lost, gated = with_packages(None, ["report", "one"], gate, cwd=installed)
+    assert (lost.returncode, gated.returncode) == (0, 3)  # nobody knows which way is worse
+    assert "rightly-told" in (installed / "one" / "report.html").read_text()
 
 
 def test_without_the_plug_in_its_names_are_unknown(installed: Path, tmp_path: Path) -> None:
-    (done,) = fedaudit(None, ["run", str(installed / "source" / "halves.toml")], cwd=tmp_path)
-    assert (done.code, "unknown data set 'half-digits'" in " ".join(done.err.split())) == (2, True)
+    (done,) = with_packages(None, ["run", str(installed / "source" / "halves.toml")], cwd=tmp_path)
+    assert (done.returncode, "unknown data set 'half-digits'" in " ".join(done.stderr.split())) == (2, True)
 
 
 def test_the_text_of_an_error_is_shown_by_the_script_of_the_page(installed: Path, tmp_path: Path) -> None:
@@ -220,21 +200,21 @@ def test_everything_by_name_as_the_page_prints_it(installed: Path, tmp_path: Pat
         'audit.attacks=["nobody:Net"]': "cannot import 'nobody:Net'",
         "model.forward=mine:Net": "model",
     }
-    done, again, *refused = fedaudit(
+    done, again, *refused = with_packages(
         installed / "site",
         ["run", "my.toml"],
         ["audit", "runs/my", "--trust-code"],
         *(["run", "my.toml", "--out", "refused", "--set", change] for change in wrong),
         cwd=tmp_path,
     )
-    assert done.code == 0, done
+    assert done.returncode == 0, done
     found = results(tmp_path / "runs" / "my")
-    assert set(found) >= {"my-lowest-loss", "my-lowest-loss+skip=1", "loss"}
-    assert again.code == 0, again
+    assert set(found) >= {"my-lowest-loss", "loss"}
+    assert again.returncode == 0, again
     assert results(tmp_path / "runs" / "my" / "audit") == found
     for one, (change, says) in zip(refused, wrong.items(), strict=True):
-        assert one.code == 2, change + one.err
-        assert says in " ".join(one.err.split()), change
+        assert one.returncode == 2, change + one.stderr
+        assert says in " ".join(one.stderr.split()), change
 
 
 def test_a_plug_in_that_cannot_be_loaded_stops_nobody_else(installed: Path, tmp_path: Path) -> None:
@@ -246,7 +226,7 @@ def test_a_plug_in_that_cannot_be_loaded_stops_nobody_else(installed: Path, tmp_
     )
     (tmp_path / "lost.toml").write_text('[data]\nname = "lost"\n')
     (tmp_path / "my.toml").write_text('[data]\nname = "digits"\n')
-    data, attacks, refused, planned = fedaudit(
+    data, attacks, refused, planned = with_packages(
         tmp_path / "site",
         ["list", "data"],
         ["list", "attacks"],
@@ -254,8 +234,8 @@ def test_a_plug_in_that_cannot_be_loaded_stops_nobody_else(installed: Path, tmp_
         ["plan", "my.toml"],
         cwd=tmp_path,
     )
-    assert "nowhere:load cannot be loaded (ModuleNotFoundError" in data.out
-    assert "it registers no data set 'silent'" in data.out
-    assert "nowhere:Attack cannot be loaded" in attacks.out
-    assert (refused.code, "the plug-in 'lost' cannot be used" in " ".join(refused.err.split())) == (2, True)
-    assert planned.code == 0, planned
+    assert "nowhere:load cannot be loaded (ModuleNotFoundError" in data.stdout
+    assert "it registers no data set 'silent'" in data.stdout
+    assert "nowhere:Attack cannot be loaded" in attacks.stdout
+    assert (refused.returncode, "the plug-in 'lost' cannot be used" in " ".join(refused.stderr.split())) == (2, True)
+    assert planned.returncode == 0, planned

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fedaudit
+from tests.command import with_packages
 from tests.pages import command
 from tests.test_layers import LAYERS
 
@@ -105,9 +106,7 @@ def test_every_room_has_a_line() -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package and of the test table, in which the steps have been followed."""
     root = tmp_path_factory.mktemp("walkthroughs")
-    shutil.copytree(
-        Path(fedaudit.__file__).parent, root / "src" / "fedaudit", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(Path(fedaudit.__file__).parent, root / "src" / "fedaudit")
     for path, code in new_files().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(code)
@@ -116,14 +115,22 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def call(copy: Path, *arguments: str) -> str:
-    """A command in the copy. A wide terminal, so that tables are not wrapped."""
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "250", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=copy, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def said(copy: Path) -> dict[str, str]:
+    """What the commands answer in the copy: lists, and a run of all that was added."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    lines = [json.dumps({"x": row.tolist(), "y": int(digit)}) for row, digit in zip(x / 16, y, strict=True)]
+    here = copy / "here"
+    here.mkdir()
+    (here / "digits.jsonl").write_text("\n".join(lines))
+    (here / "my.toml").write_text("\n".join([FEDERATION, *blocks("toml")]))
+    commands = {what: ["list", what] for what in ("attacks", "questions", "defences", "data")}
+    commands |= {"init": ["init", "template.toml"], "run": ["run", "my.toml"], "report": ["report", "runs/my"]}
+    done = dict(zip(commands, with_packages(copy / "src", *commands.values(), cwd=here), strict=True))
+    assert {name: one.stderr for name, one in done.items() if one.returncode} == {}
+    return {name: one.stdout for name, one in done.items()}
 
 
 def test_only_the_list_of_questions_and_the_test_table_are_touched() -> None:
@@ -143,13 +150,13 @@ def test_only_the_list_of_questions_and_the_test_table_are_touched() -> None:
         ("data", r"json-lines\n +a file of JSON lines with x and y \(path, whose\)\s+keys: path, whose"),
     ],
 )
-def test_what_was_added_is_listed(copy: Path, what: str, says: str) -> None:
-    assert re.search(says, call(copy, "fedaudit", "list", what))
+def test_what_was_added_is_listed(said: dict[str, str], what: str, says: str) -> None:
+    assert re.search(says, said[what])
 
 
+@pytest.mark.usefixtures("said")
 def test_the_template_explains_what_was_added(copy: Path) -> None:
-    call(copy, "fedaudit", "init", "template.toml")
-    written = (copy / "template.toml").read_text()
+    written = (copy / "here" / "template.toml").read_text()
     assert "the share of the weights whose change is not sent" in written
     assert "the file of JSON lines" in written
 
@@ -159,20 +166,20 @@ def test_the_tests_of_the_page_pass(copy: Path) -> None:
     table = [path for path, _ in additions() if path.startswith("tests/")]
     assert (len(ours), len(table)) == (4, 1)
     chosen = "lowest or largest or lines or every_attack or asked_by_its_name or which_bias"
-    said = call(copy, "pytest", "-p", "no:cacheprovider", "-q", *ours, *table, "-k", chosen)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *ours, *table, "-k", chosen],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     # Two of the attack, two of the question, one of each other; of the table, contract, sign, and that none is missing.
-    assert "9 passed" in said
+    assert "9 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    lines = [json.dumps({"x": row.tolist(), "y": int(digit)}) for row, digit in zip(x / 16, y, strict=True)]
-    (copy / "digits.jsonl").write_text("\n".join(lines))
-    (copy / "my.toml").write_text("\n".join([FEDERATION, *blocks("toml")]))
-    call(copy, "fedaudit", "run", "my.toml")
-    results = json.loads((copy / "runs" / "my" / "results.json").read_text())
+def test_what_was_added_runs_together_in_a_real_audit(copy: Path, said: dict[str, str]) -> None:
+    results = json.loads((copy / "here" / "runs" / "my" / "results.json").read_text())
     assert results["run"]["data"] | {"input_shape": None} == {
         "name": "digits", "records": 1797, "classes": 10, "subjects": None, "input_shape": None,
     }  # fmt: skip
@@ -187,9 +194,8 @@ def test_what_was_added_runs_together_in_a_real_audit(copy: Path) -> None:
     told = asked["estimates"]["rightly-told"]
     assert (asked["unit"], asked["vantage"], asked["model"]) == ("party", "server", "local")
     assert told["low"] < told["value"] <= told["high"]
-    said = call(copy, "fedaudit", "report", "runs/my")
-    page = (copy / "runs" / "my" / "report.html").read_text()
-    assert "classes told rightly" in page, said
+    page = (copy / "here" / "runs" / "my" / "report.html").read_text()
+    assert "classes told rightly" in page, said["report"]
 
 
 def test_another_framework_is_audited_as_the_page_says(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ The current folder is left out of the places to import from, before anything els
 somebody sent. The first second of a command goes into imports. Who presses Ctrl-C then is told that nothing was begun.
 """
 
+import atexit
+import gc
 import os
 import sys
 
@@ -19,6 +21,7 @@ def leave_out_current_folder() -> None:
 
 
 def main() -> None:
+    atexit.register(gc.freeze)  # or Python ends with a second's search for cycles among all that was imported
     leave_out_current_folder()
     import signal
 

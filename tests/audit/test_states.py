@@ -19,14 +19,14 @@ from fedaudit.session.run import rounds
 from fedaudit.types import Audit, Floats
 from tests.audit.test_attributes import world
 from tests.audit.test_people import people
-from tests.worlds import config, of_records
+from tests.worlds import config, half_digits, of_records
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 def every_attack() -> dict[str, Any]:
-    """But for the variants of a slope that another signal has, too."""
-    attacks = [name for name in of_records() if not re.match("fta-(loss|logit)-", name)]
+    """But for the variants of a slope that another signal or degree has, too."""
+    attacks = [name for name in of_records() if not re.match("fta-(loss|logit)-|fta-confidence-degree[23]", name)]
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
     options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
@@ -72,9 +72,10 @@ def same_state(one: Any, other: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def whole() -> Prepared:
-    """Every attack, in one process and undisturbed."""
-    prepared = prepare(config(federation={"rounds": 3}, audit=every_attack()))
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Every attack on half of the digits, in one process and undisturbed."""
+    data = half_digits(tmp_path_factory.mktemp("data"))
+    prepared = prepare(config(data=data, federation={"rounds": 3}, audit=every_attack()))
     for round in rounds(prepared):
         prepared.auditor.observe(round)
     return prepared

@@ -174,7 +174,7 @@ def test_so_small_an_error_that_the_region_is_not_looked_at_has_ends_too() -> No
 
 
 @pytest.mark.parametrize(
-    ("sizes", "mu"), [([(300, 300)] * 4, 2.0), simulation([(100, 100)] * 25, 4.5), ([(300, 500)], 3.0)]
+    ("sizes", "mu"), [simulation([(300, 300)] * 4, 2.0), simulation([(100, 100)] * 25, 4.5), ([(300, 500)], 3.0)]
 )
 def test_T7_both_intervals_cover_where_the_roc_is_smooth(sizes: list[tuple[int, int]], mu: float) -> None:
     truth, rng = float(norm.sf(norm.isf(0.01) - mu)), np.random.default_rng(0)
@@ -190,12 +190,13 @@ def test_T7_both_intervals_cover_where_the_roc_is_smooth(sizes: list[tuple[int, 
     assert proved_missed <= 27
 
 
+@pytest.mark.parametrize("times", [50, simulation(200)])
 @pytest.mark.parametrize("over", [True, False])
-def test_guaranteed_ends_hold_where_all_members_lie_at_the_threshold(over: bool) -> None:
+def test_guaranteed_ends_hold_where_all_members_lie_at_the_threshold(over: bool, times: int) -> None:
     """A kink in the ROC curve just there: what the parties' errors do does not average out."""
     rng, missed, proved_missed = np.random.default_rng(0), 0, 0
     at = -0.01 * (1 - 1e-9 if over else 1 + 1e-9)
-    for _ in range(200):
+    for _ in range(times):
         blocks = [Block(np.full(50, at), np.zeros(1), -rng.random(300)) for _ in range(10)]
         found = tpr_at_fpr(blocks, 0.01)
         assert found.low is not None
@@ -203,5 +204,5 @@ def test_guaranteed_ends_hold_where_all_members_lie_at_the_threshold(over: bool)
         assert found.guaranteed is not None
         missed += not found.low <= over <= found.high
         proved_missed += not found.guaranteed[0] <= over <= found.guaranteed[1]
-    assert missed > 100  # this is what the guaranteed ends are for
-    assert proved_missed <= 19
+    assert missed > times / 2  # this is what the guaranteed ends are for
+    assert proved_missed <= 0.05 * times + 3 * (0.05 * 0.95 * times) ** 0.5

@@ -19,6 +19,7 @@ from typing import Any
 
 from fedaudit.config.schema import Config, parse
 from fedaudit.session.run import run
+from fedaudit.stats import roc
 from fedaudit.trace.store import Store
 from tests.worlds import silent
 
@@ -93,7 +94,7 @@ def outcome(directory: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, random_kills: int, calls: list[int]) -> None:
-    config = parse(SECTIONS)
+    config, roc.POINTS = parse(SECTIONS), 4
     audit(config, folder / "whole")  # here, so that the children find everything imported
     whole = outcome(folder / "whole")
     started = time.perf_counter()

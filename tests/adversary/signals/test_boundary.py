@@ -67,10 +67,10 @@ def test_relu_networks_never_below_and_mostly_at_the_exact_distance(
 
 
 def test_an_audit_at_its_default_budget_comes_near_the_exact_distance_in_every_round() -> None:
-    """Six networks together, in the first round, which has a tenth of the queries and nothing to start from, and in the
-    last one."""
+    """Three networks together, in the first round, which has a tenth of the queries and nothing to start from, and in
+    the last one."""
     near: dict[int, list[bool]] = {1: [], 10: []}
-    for inputs, hidden in ((2, (8,)), (5, (8,)), (10, (8,)), (20, (8,)), (8, (4, 4)), (16, (4, 4))):
+    for inputs, hidden in ((2, (8,)), (20, (8,)), (8, (4, 4))):
         nets, rows = rounds_of_training(inputs, hidden, 3, seed=40 + inputs)
         asked, own = np.arange(len(rows)) < 30, np.arange(len(rows)) >= 200
         for number, reach in enumerate(distances_over_rounds(nets, rows, asked, own, DEFAULT), start=1):
