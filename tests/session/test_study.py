@@ -313,7 +313,7 @@ def started(path: Path, out: Path) -> "subprocess.Popen[bytes]":
 
 
 def until(happened: Any, child: "subprocess.Popen[bytes]") -> None:
-    for _ in range(1200):
+    for _ in range(4800):  # minutes, where others use the machine, too
         if happened():
             return
         assert child.poll() is None, "it ended too early"
