@@ -30,13 +30,7 @@ def every_attack() -> dict[str, Any]:
     vantages = ["client", "server", "label-only-client"]
     tear = {"queries": 80, "own": 80}
     options = [{"name": "tear", "targets": 1}, {"name": "matched-filter", "damping": 5}, {"name": "fta", "degree": 5}]
-    return {
-        "attacks": [*attacks, *options],
-        "vantages": vantages,
-        "fpr": [0.01],
-        "reference": {"models": 4},
-        "tear": tear,
-    }
+    return {"attacks": [*attacks, *options], "vantages": vantages, "reference": {"models": 4}, "tear": tear}
 
 
 def scores(audit: Auditor) -> Floats:
