@@ -36,9 +36,9 @@ def few_points() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def blind_once() -> Iterator[None]:
     """Many tests audit the same records. The blind baseline, a quarter of a small audit, is fitted once on each."""
-    from fedaudit.audit import blind
+    from fedaudit.audit import controls
 
-    fit = blind.blind_scores
+    fit = controls.blind_scores
     known: dict[bytes, tuple[Any, Any]] = {}
 
     def fitted(game: Any, seed: int) -> Any:
@@ -51,7 +51,7 @@ def blind_once() -> Iterator[None]:
         return scores.copy(), reported.copy()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blind, "blind_scores", fitted)
+        patch.setattr(controls, "blind_scores", fitted)
         yield
 
 
