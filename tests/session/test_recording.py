@@ -25,6 +25,7 @@ from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import unbroken
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
+from fedaudit.stats import roc
 from fedaudit.trace.store import Store
 from fedaudit.types import Audit, Measured
 from fedaudit.words import all_words
@@ -84,6 +85,8 @@ def test_signals_are_replayed_without_torch(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from fedaudit.session.replay import replay\n"
+        "from fedaudit.stats import roc\n"
+        f"roc.POINTS = {roc.POINTS}\n"
         "from contextlib import nullcontext\n"
         "replay(Path(sys.argv[1]), [], Path(sys.argv[2]), lambda what, steps: nullcontext(lambda: None))\n"
         "assert 'torch' not in sys.modules"
