@@ -5,6 +5,7 @@ import hashlib
 import os
 import pickle
 import signal
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.stats import simulated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="fedaudit-cache-")  # no outcome of a self-test of this user
 
 # Looking for cycles among the objects of torch and its kin again and again takes a tenth of the time.
 gc.set_threshold(50_000, 20, 20)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from fedaudit.adversary.attacks import every, made
-from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
-from fedaudit.federation.simulate import Trainer
-from fedaudit.session.prepare import Prepared, prepare
-from fedaudit.session.run import rounds
+from fedaudit.session.prepare import prepare
+from fedaudit.session.selftest import null_world as null_world
+from fedaudit.session.selftest import watch as watch
 from fedaudit.session.workers import Kind, News, Work, reason
-from fedaudit.stats import random_half
-from fedaudit.types import Audit, Candidates, Game, Role, Truth
+from fedaudit.types import Audit
 
 
 def config(**sections: dict[str, Any]) -> Config:
@@ -65,33 +62,10 @@ def in_turn(pieces: Sequence[Any], do: Work, _workers: int) -> Iterator[News]:
         yield from (News(number, *news) for news in told)
 
 
-def watch(prepared: Prepared) -> Audit:
-    for round in rounds(prepared):
-        prepared.auditor.observe(round)
-    return prepared.auditor.snapshot()
-
-
 @cache
 def plain() -> Audit:
     """The default attacks on the federation that `config` gives when nothing is asked for."""
     return watch(prepare(config()))
-
-
-def null_world(settings: Config) -> Prepared:
-    """The parties train on half of the calibration records, which then leave the game: no candidate was trained on."""
-    prepared = prepare(settings)
-    candidates, truth = prepared.game.candidates, prepared.game.truth
-    trained_on = truth.mask(Role.CALIBRATION) & random_half(candidates.id, "null-world")
-    parties: list[Any] = []
-    for party in prepared.parties:
-        assert isinstance(party, Trainer)
-        mine = candidates.rows.take(trained_on & (candidates.party == party.name))
-        parties.append(Trainer(party.name, mine, party.training))
-    rows = candidates.rows.take(~trained_on)
-    fewer = Candidates("record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), rows.subject)
-    game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
-    auditor = Auditor(prepared.task, game, prepared.settings)
-    return replace(prepared, game=game, parties=parties, auditor=auditor)
 
 
 def plays(path: Path, roles: int = 96, speeches: int = 2, seed: int = 0) -> Path:

@@ -92,7 +92,7 @@ def test_F14_every_long_command_answers(tmp_path: Path, command: list[str], says
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"},
     )  # fmt: skip
     assert started.stderr is not None
-    seen = next(line for line in started.stderr if " rounds done in " in line)  # progress, though this is no terminal
+    seen = next(line for line in started.stderr if " done in " in line)  # progress, though this is no terminal
     assert "time left not known yet" in seen or " left." in seen
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=120)
@@ -103,7 +103,7 @@ def test_F14_every_long_command_answers(tmp_path: Path, command: list[str], says
 def test_a_log_says_what_is_done_and_how_long_the_rest_takes(log: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "EVERY", 0.01)
     for what, steps, says in (
-        ("Training", 40, "Training: 10 of 40 rounds done in 0 s, about "),
+        ("Training", 40, "Training: 10 of 40 done in 0 s, about "),
         ("Computing statistics", 0, "Computing statistics: 0 s so far."),
     ):
         with terminal.progress(what, steps) as step:
@@ -114,12 +114,12 @@ def test_a_log_says_what_is_done_and_how_long_the_rest_takes(log: Watched, monke
                     break
                 time.sleep(0.01)
         assert any(line.startswith(says) for line, _ in log.lines), log.lines
-    assert "Training: 10 of 40 rounds done in 0 s." in [line for line, _ in log.lines]
+    assert "Training: 10 of 40 done in 0 s." in [line for line, _ in log.lines]
 
 
 def test_the_time_left() -> None:
-    assert terminal.so_far("Trying", 0, 8, 61.0) == "Trying: 0 of 8 rounds done in 1 min 1 s, time left not known yet."
-    assert terminal.so_far("Trying", 2, 8, 60.0) == "Trying: 2 of 8 rounds done in 1 min 0 s, about 3 min 0 s left."
+    assert terminal.so_far("Trying", 0, 8, 61.0) == "Trying: 0 of 8 done in 1 min 1 s, time left not known yet."
+    assert terminal.so_far("Trying", 2, 8, 60.0) == "Trying: 2 of 8 done in 1 min 0 s, about 3 min 0 s left."
     assert terminal.spoken(3 * 3600 + 125) == "3 h 2 min"
 
 

@@ -74,6 +74,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "compare": (judging.compare, "Compare several runs."),
     "study": (auditing.study, "Audit every combination of a grid of settings."),
     "advise": (auditing.advise, "What to change to stay below a limit, and its price."),
+    "selftest": (preparing.selftest, "Is this installation sound? Takes about a minute."),
     "version": (version, "Print the version number."),
 }
 KINDS = dict.fromkeys(("score", "gate", "plan", "compare"), JsonCommand)

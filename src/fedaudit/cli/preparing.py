@@ -35,6 +35,44 @@ def init(
     console.print(f"Written: {escape(str(path))}. Edit it, then run [bold]fedaudit run {escape(str(path))}[/bold]")
 
 
+def selftest(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file: test with its attacks and its confidence, not the usual ones.")
+    ] = None,
+) -> None:
+    """Is this installation sound? In about a minute, audits worlds whose truth is known.
+
+    Where no candidate was trained on, whatever is found is a false alarm. A planted leak must be found. Of a Gaussian
+    mechanism with a known epsilon, the proved bound must lie below it and the fitted interval around it, as often as
+    they promise. The outcome is kept in your cache folder, and stands in the results and the report of every later run
+    with the same versions. Exit code 6 if the installation is not sound.
+    """
+    from fedaudit.cli.terminal import progress
+    from fedaudit.config.schema import load_config
+    from fedaudit.errors import FAULT
+    from fedaudit.results.selftest import keep
+    from fedaudit.session.selftest import selftest as tested
+
+    outcome = tested(progress, load_config(config) if config else None)
+    rows = [
+        ("tested", "outcome", "should be"),
+        ("nothing to find: false alarms", str(outcome.false_alarms), "few"),
+        ("planted leaks found", str(outcome.found), "all"),
+        ("Gaussian mechanism: proved bounds above its epsilon", str(outcome.bounds_above), "few"),
+        ("Gaussian mechanism: fitted intervals around its epsilon", str(outcome.fits_around), "nearly all"),
+    ]
+    show_table(rows)
+    console.print(f"Attacks: {escape(', '.join(outcome.attacks))}. {outcome.seconds:.0f} s.", highlight=False)
+    if not outcome.sound:
+        console.print(
+            "This installation is NOT sound: do not trust its audits. Install the versions of constraints.txt in a new "
+            "environment and try again; if it stays so, report it with `fedaudit --version`."
+        )
+        raise typer.Exit(FAULT)
+    keep(outcome)
+    console.print("This installation is sound. Reports of later runs say so.")
+
+
 def plan(
     config: Annotated[Path | None, typer.Argument(help="A TOML file: plan for the game that it describes.")] = None,
     members: Annotated[int | None, typer.Option(min=1, help="Records (or people) trained on, in all parties.")] = None,

@@ -290,7 +290,7 @@ def logged(what: str, steps: int) -> Iterator[Callable[[], None]]:
         teller.join()
         spent = time.monotonic() - begun
         if steps:
-            errors.print(escape(f"{what}: {done[0]} of {steps} rounds done in {spoken(spent)}."))
+            errors.print(escape(f"{what}: {done[0]} of {steps} done in {spoken(spent)}."))
 
 
 def so_far(what: str, done: int, steps: int, spent: float) -> str:
@@ -298,7 +298,7 @@ def so_far(what: str, done: int, steps: int, spent: float) -> str:
     if not steps:
         return f"{what}: {spoken(spent)} so far."
     left = f"about {spoken(spent / done * (steps - done))} left" if done else "time left not known yet"
-    return f"{what}: {done} of {steps} rounds done in {spoken(spent)}, {left}."
+    return f"{what}: {done} of {steps} done in {spoken(spent)}, {left}."
 
 
 def spoken(seconds: float) -> str:

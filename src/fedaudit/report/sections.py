@@ -244,6 +244,8 @@ def recipe(results: Results) -> Recipe | None:
     run = results.run
     shown = [("fedaudit", run.fedaudit), ("Configuration hash", run.config_hash)]
     shown = [(k, v) for k, v in shown if v]
+    if run.fedaudit:
+        shown.append(("Self-test", words.selftested(results)))
     if not (run.config or run.versions or shown):
         return None
     command = "fedaudit run audit.toml" + (f" --repeats {len(run.repeats)}" if len(run.repeats) > 1 else "")

@@ -98,6 +98,19 @@ def others(results: Results) -> list[AuditResult]:
     return [r for r in found if r.party is None or r.attack not in whole]
 
 
+def selftested(results: Results) -> str:
+    tested = results.run.selftest
+    if tested is None:
+        return "not run with these versions and this confidence; fedaudit selftest takes about a minute"
+    untried = {result.attack for result in results.results if of_membership(result)} - {*tested.attacks}
+    but = f"; not tried: {', '.join(sorted(untried))}" if untried else ""
+    return (
+        f"passed on {tested.created[:10]}: {tested.false_alarms} audits raised a false alarm where there is nothing to "
+        f"find, {tested.found} planted leaks were found, {tested.bounds_above} proved bounds lay above a known epsilon "
+        f"and {tested.fits_around} fitted intervals held it (at confidence {tested.confidence:.4g}{but})"
+    )
+
+
 def summed_up(results: Results) -> list[str]:
     """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
     told = []

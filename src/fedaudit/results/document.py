@@ -17,6 +17,7 @@ from fedaudit.privacy.statement import Statement
 from fedaudit.questions import every
 from fedaudit.results.schema import MAX_BYTES, SCHEMA, UnreadableError, plain, read, read_file, save_as
 from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
+from fedaudit.results.selftest import SelfTest
 from fedaudit.stats.strongest import grade
 from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import journal
@@ -155,6 +156,7 @@ class RunInfo:
     ] = 1.0
     withheld: Annotated[Many[Withheld], if_any("what a party that audits itself did not send")] = ()
     ended: Annotated[Ending | None, if_known("how it ended; recorded: seen in part")] = None
+    selftest: Annotated[SelfTest | None, if_known("of these versions, where the run was made")] = None
 
     @property
     def ending(self) -> Ending:

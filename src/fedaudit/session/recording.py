@@ -262,7 +262,11 @@ def unbroken() -> Iterator[None]:
 SHARED_KEYS = ("fedaudit", "created", "config", "config_hash", "seed", "versions")
 
 
-@dataclass(frozen=True, kw_only=True)
+def installed() -> dict[str, str]:
+    return {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}}
+
+
+@dataclass(frozen=True)
 class About:
     """What is known about the audited federation: its configuration if fedaudit trains it, otherwise little."""
 
@@ -306,7 +310,7 @@ class About:
             config=self.config,
             config_hash=self.config_hash,
             seed=self.seed,
-            versions={"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}},
+            versions=installed(),
             rounds=auditor.last_round,
             seconds=float(f"{seconds:.3g}"),
             data=DataInfo(

@@ -30,6 +30,7 @@ from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
 from fedaudit.results.schema import plain, read
 from fedaudit.results.scores import COINS_TOLD, save_scores
+from fedaudit.results.selftest import kept_for
 from fedaudit.session.recording import About, TraceWriter, feed, unbroken
 from fedaudit.trace import journal
 from fedaudit.trace.journal import unchecked
@@ -336,7 +337,9 @@ class Session:
         warnings = once([*found.warnings, *understates, *odd, *missing])
         found = replace(found, warnings=warnings, notices=[*found.notices, *some(self.notes)])
         info = about.info(auditor, status, max(0.0, time.perf_counter() - self.started))
-        info = replace(info, ended=ended, withheld=tuple(self.withheld))
+        names = [attack.name for attack in auditor.settings.attacks]
+        tested = kept_for(info.fedaudit, info.versions, names, auditor.settings.confidence)
+        info = replace(info, ended=ended, withheld=tuple(self.withheld), selftest=tested)
         for name, asked in auditor.settings.asked.items():
             told = as_notices(named(name).warned(asked, found.headlines, info.guarantee), "warning")
             found = replace(found, warnings=[*told, *found.warnings])
