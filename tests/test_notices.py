@@ -18,11 +18,11 @@ import fedaudit
 from fedaudit.audit import patience
 from fedaudit.cli import auditing, terminal
 from fedaudit.config.schema import Config
-from fedaudit.report.values import redacted
 from fedaudit.report.words import ValueText
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Failure
 from fedaudit.results.gate import _hidden, parse_rules
+from fedaudit.results.redaction import redacted
 from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.replay import recorded_notices, replay
 from fedaudit.session.run import rounds, run
@@ -201,9 +201,9 @@ def test_results_have_a_code_for_every_sentence(finished: Path) -> None:
     assert all_words(document.told) == [*document.warnings, *document.notices]
     stored = json.loads((finished / "results.json").read_text())
     assert {"code": "section-unread", "level": "notice", "data": {"section": "fusion"}} in stored["told"]
-    redacted_told = redacted(document)
-    assert [one.code for one in redacted_told.told][-1] == "redacted"
-    assert all("text" in one.data for one in redacted_told.told[:-1])  # nothing but the redacted sentences
+    passed_on = redacted(document)
+    assert [one.code for one in passed_on.told] == [*(one.code for one in document.told), "redacted"]
+    assert all_words(passed_on.told) == [*passed_on.warnings, *passed_on.notices]
 
 
 def test_a_run_json_has_both_and_the_former_one_is_read() -> None:

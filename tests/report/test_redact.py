@@ -8,8 +8,10 @@ import pytest
 
 from fedaudit import report
 from fedaudit.cli.terminal import write_report
-from fedaudit.report.values import redacted
 from fedaudit.results.document import REDACTED, Document
+from fedaudit.results.redaction import redacted
+from fedaudit.types import notice, warning
+from fedaudit.words import words
 from tests.report import builder
 from tests.report.builder import read
 
@@ -53,6 +55,67 @@ def test_names_paths_and_records_are_left_out_and_numbers_stay() -> None:
     kept = [[e.estimates.get("tpr@0.01") for e in found.results] for found in (before, redacted(before))]
     assert kept[0] == kept[1]
     assert "were left out of this report" in page
+
+
+NAMES = ["o'Brien's \"ward\"", "x" * 200, "outsiders", "n@n 7, a/b.csv", "Left out", "models"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_replaced_in_data_and_never_in_words(name: str) -> None:
+    """What stood in quotation marks, what looked like a path and whatever equalled a name used to be patched."""
+    results = json.loads(json.dumps(builder.results()).replace('"party-0"', json.dumps(name)))
+    exposed = {"attack": "loss", "model": "local", "own": 0.7, "others": 0.5, "value": 0.2, "low": 0.1, "high": 0.3}
+    warnings = [
+        warning("more-exposed", party=name, confidence=0.95, **exposed),
+        warning("below-chance", attack="loss"),
+        warning("below-chance", attack=name),
+        warning("cells-filled", file=name, cells={name: 3, f"{name}.": 4}),
+        warning("attack-failed", attack="loss", why=f"{name} is broken"),
+        warning("attribute-of-tomorrow", name=name),
+    ]
+    about = [warning("unscored", attack="loss", count=1, of=2), warning("section-unread", section=name)]
+    for place, told in ((results, warnings), (results["results"][0], about)):
+        place["warnings"] = [f"{name} {one.code}" for one in told]
+        place["told"] = [one.stored() for one in told]
+    results["notices"] = [f"A sentence about {name}."]
+    results["told"].append(notice("text", text=results["notices"][0]).stored())
+    results["degraded"] = [results["warnings"][0], f"{name} is late"]
+    results["headlines"][0] |= {"sentence": f"Whoever knows {name}", "tone": "found", "details": [name]}
+    results["useless"] = f"It is of no use to {name}"
+    found = redacted(read(results))
+    assert list(found.warnings) == [
+        "party 1 is more exposed than the others: loss on local models has AUC 0.700 there and 0.500 elsewhere "
+        "(difference 0.200, 0.100-0.300; 95% for all parties together).",
+        "loss ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
+        "attack 1 ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
+        "7 empty cells of (left out) were filled in: '(left out, 1)' (3), '(left out, 2)' (4).",
+        "loss failed and has no result: (left out)",
+    ]
+    assert found.degraded == [found.warnings[0], "(left out)"]
+    assert found.useless == "(left out)"
+    assert found.results[0].warnings == [words(about[0])]
+    assert found.notices[0].startswith("3 remarks of an earlier version, or of other people's code, were left out")
+    assert found.headlines[0].sentence.startswith("Any party that sees the global models can pick out")
+    text = json.dumps(found.to_json())
+    assert name in ("outsiders", "models") or json.dumps(name)[1:-1] not in text
+
+
+def test_what_is_fedaudits_own_stays() -> None:
+    results = builder.results()
+    results["results"][0]["estimates"]["auc"]["reason"] = "needs at least 8 trials on either side"
+    results["run"]["config"]["defences"] = [{"name": "dp-sgd", "noise": 1.5}, {"name": "dpsgd.mine:make", "to": "x"}]
+    found = redacted(read(results))
+    assert found.results[0].estimates["auc"].reason == "needs at least 8 trials on either side"
+    assert found.run.config["defences"] == [{"name": "dp-sgd", "noise": 1.5}, {"name": "(left out)"}]
+    assert found.run.config["audit"] == builder.CONFIG["audit"]
+    assert found.run.data.name == "baskets"
+
+
+def test_an_attack_of_somebody_elses_is_numbered_and_so_are_names_in_options() -> None:
+    text = json.dumps(builder.results(attacks=2)).replace('"fta-confidence"', '"st-mary"')
+    found = redacted(read(json.loads(text.replace('"fta-logit"', '"matched-filter+layer=ward"'))))
+    assert list(dict.fromkeys(e.attack for e in found.results)) == ["attack 1", "attack 2", "blind"]
+    assert "by attack 1)" in found.headlines[0].sentence
 
 
 @pytest.mark.parametrize("name", ["loss", "client", "auc"])

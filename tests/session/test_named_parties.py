@@ -11,9 +11,9 @@ import pytest
 
 from fedaudit import report
 from fedaudit.config.schema import Config, parse
-from fedaudit.report.values import redacted
 from fedaudit.results import document as results
 from fedaudit.results.gate import judge, parse_rules
+from fedaudit.results.redaction import redacted
 from fedaudit.session import run as session_run
 from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import About
@@ -76,7 +76,10 @@ def test_all_files_and_pages_call_them_by_name(finished: Path, tmp_path: Path) -
 
 
 def test_what_is_passed_on_names_nobody(finished: Path) -> None:
-    page = report.render(redacted(results.load(finished)))
+    document = results.load(finished)
+    page = report.render(redacted(document))
+    same = [(h.sentence, h.tone, h.grade) for h in document.headlines]
+    assert [(h.sentence, h.tone, h.grade) for h in redacted(document).headlines] == same
     for secret in ("Mercy", "Grace", "Nord", "Klinik", "Mary", "clinic"):
         assert secret not in page, secret
     assert "party 2" in page

@@ -29,8 +29,8 @@ def report(
     For a study, the report shows risk by factor and accuracy against risk, from its cells. For advice, advice.html is
     written from advice.json.
     """
-    from fedaudit.report.values import redacted
     from fedaudit.results import document as results
+    from fedaudit.results.redaction import redacted
     from fedaudit.trace.journal import unchecked
 
     if of_many := _of_many(run_dir):

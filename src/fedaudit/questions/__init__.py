@@ -197,7 +197,8 @@ class OfRounds(Question):
 
 
 @cache
-def _ours() -> dict[str, Question]:
+def ours() -> dict[str, Question]:
+    """Those of fedaudit itself, by name."""
     found = [import_module(f"fedaudit.questions.{folder}").QUESTION for folder in ROOMS]
     return {question.name: question for question in found}
 
@@ -215,9 +216,9 @@ def _of_others() -> tuple[dict[str, Question], dict[str, str]]:
             continue
         if not isinstance(question, Question) or question.name != name:
             broken[name] = "it is no Question of that name: derive it from fedaudit.questions.Question and set `name`"
-        elif name in _ours():
+        elif name in ours():
             broken[name] = "fedaudit has a question of that name: rename it"
-        elif clash := _clash(question, [*_ours().values(), *usable.values()]):
+        elif clash := _clash(question, [*ours().values(), *usable.values()]):
             broken[name] = clash
         else:
             usable[name] = question
@@ -236,7 +237,7 @@ def _clash(question: Question, others: Sequence[Question]) -> str:
 
 def every() -> dict[str, Question]:
     """By name, ours first."""
-    return _ours() | _of_others()[0]
+    return ours() | _of_others()[0]
 
 
 def unusable() -> dict[str, str]:

@@ -245,7 +245,7 @@ class Document:
 
     def lacking(self, *missing: Notice) -> Self:
         """The same with parts that are missing."""
-        told, cut, said = self._told(), len(self.warnings), all_words(missing)
+        told, cut, said = self.all_told(), len(self.warnings), all_words(missing)
         return replace(
             self,
             warnings=[*self.warnings, *said],
@@ -255,11 +255,11 @@ class Document:
 
     def noting(self, *notices: Notice) -> Self:
         """The same with further notices."""
-        return replace(self, notices=[*self.notices, *all_words(notices)], told=(*self._told(), *notices))
+        return replace(self, notices=[*self.notices, *all_words(notices)], told=(*self.all_told(), *notices))
 
     def without(self, codes: Collection[str]) -> Self:
         """The same without what was told under these codes."""
-        told, cut = self._told(), len(self.warnings)
+        told, cut = self.all_told(), len(self.warnings)
         sentences = list(zip(told, [*self.warnings, *self.notices], strict=True))
         gone = {sentence for notice, sentence in sentences if notice.code in codes}
         return replace(
@@ -270,7 +270,7 @@ class Document:
             told=tuple(notice for notice in told if notice.code not in codes),
         )
 
-    def _told(self) -> Sequence[Notice]:
+    def all_told(self) -> Sequence[Notice]:
         """One for each of `warnings` and `notices`, also of a former version, which had their sentences alone."""
         if len(self.told) == len(self.warnings) + len(self.notices):
             return self.told
@@ -345,7 +345,7 @@ def brought_up(document: Document) -> Document:
             name: replace(one, simultaneous=former.simultaneous(one.method)) for name, one in entry.curves.items()
         }
         entries.append(replace(entry, curves=curves))
-    return replace(document, run=run, results=entries, told=document._told())
+    return replace(document, run=run, results=entries, told=document.all_told())
 
 
 def with_sentences(document: Document) -> Document:

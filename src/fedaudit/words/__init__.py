@@ -489,6 +489,10 @@ STORED: dict[str, Wording] = {
     "repeat-left-out": (
         "Repeat with seed {seed}: {status}, left out of the spread. Give the same command again to continue."
     ),
+    "remarks-left-out": lambda count: (
+        f"{count} remark{'' if count == 1 else 's'} of an earlier version, or of other people's code, "
+        f"{'was' if count == 1 else 'were'} left out: they are stored as sentences, which may hold names."
+    ),
     "redacted": "Exposed records, names and paths were left out of this report.",
 }
 
