@@ -116,7 +116,7 @@ def test_every_record_has_the_same_score(by_hand: ByHand, product: Run, who: str
 
 @each_entry
 def test_the_same_scores_are_worth_the_same(script: dict[str, Any], product: Run, who: str, attack: str) -> None:
-    """The interval of the TPR is less exact: fedaudit joins counts that hardly differ (`stats.fiducial`)."""
+    """The interval of the TPR is less exact: fedaudit joins counts that hardly differ (`stats.roc`)."""
     worth, (auc, tpr) = script["judge"](*product.scores(who, attack)), product.estimates(who, attack)
     assert worth["counts"] == (tpr["n_pos"], tpr["n_neg"], tpr["n_cal"])
     assert worth["counts"][:2] == (auc["n_pos"], auc["n_neg"])

@@ -156,7 +156,6 @@ def test_public_names() -> None:
         "Truth",
         "Vantage",
         "auc",
-        "audit",
         "load_config",
         "record",
         "set_aside",

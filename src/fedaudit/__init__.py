@@ -27,7 +27,6 @@ _HOME = {
     "Truth": "types",
     "Vantage": "types",
     "auc": "stats",
-    "audit": "audit",
     "load_config": "config.schema",
     "record": "integrations.loop",
     "set_aside": "data.set_aside",

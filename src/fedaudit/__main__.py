@@ -1,7 +1,8 @@
 """`python -m fedaudit`, and the installed command.
 
 The current folder is left out of the places to import from, before anything else is imported: it may be one that
-somebody sent. The first second of a command goes into imports. Who presses Ctrl-C then is told that nothing was begun.
+somebody sent. The first second of a command goes into imports. Whoever presses Ctrl-C in
+that second is told that nothing had started.
 """
 
 import atexit

@@ -278,11 +278,18 @@ def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator,
     return Trials(score, present.ravel(), counted, probe, ones.astype(int), norm * ones, 0 * ones, ones)
 
 
+@pytest.fixture
+def no_epsilons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise is judged by the spread of the scores alone; proving epsilons a hundred times takes long."""
+    monkeypatch.setattr(claims, "FIGURES", {})
+
+
 def less_noise(seen: Trials) -> bool:
     told = claims.remarks(figures(seen, DELTA, 0.95), NOISE, seen.norm)
     return any(one.code == "noise-missing" and not one.data["none"] for one in told)
 
 
+@pytest.mark.usefixtures("no_epsilons")
 @pytest.mark.parametrize(("norm", "canaries", "alike"), [(1.0, 1, False), (0.6, 1, False), (1.0, 8, True)])
 def test_noise_that_is_there_is_not_missed(norm: float, canaries: int, alike: bool) -> None:
     """A canary of 0.6 of the clip norm meets 0.6 of the noise, and eight that meet the same noise are one trial."""
@@ -297,6 +304,7 @@ def test_noise_that_is_not_there_is_missed() -> None:
     assert less_noise(quiet)
 
 
+@pytest.mark.usefixtures("no_epsilons")
 def test_a_gate_takes_a_short_canary_for_no_missing_noise_either() -> None:
     """It reads stored figures, and is fooled by 0.6 of the clip norm as little as the warnings are."""
     rng, alarms = np.random.default_rng(7), 0
@@ -315,6 +323,7 @@ def test_every_figure_counts_probes_with_and_without() -> None:
     assert {counts[name] for name in ("epsilon-ranks", "score-sd", "epsilon-gdp")} == {(20, 20)}  # one a probe
 
 
+@pytest.mark.usefixtures("no_epsilons")
 def test_canaries_that_meet_the_same_noise_are_not_as_many_trials() -> None:
     """Four at a probe, all present or all absent, whose updates do not show: 0.5 must lie in the interval of the AUC
     about 95 times of 100."""

@@ -183,7 +183,7 @@ def test_F6_rounds_nobody_recorded_are_a_gap(tmp_path: Path) -> None:
     store.append(round_(1))
     assert store.append(round_(5)) == "new"  # its start is unknown, but so is what came before
     store.close()
-    assert all_words(store.warnings()) == ["There is no record of rounds 2-4. It is treated as a gap, not as zero."]
+    assert all_words(store.warnings()) == ["There is no record of rounds 2-4: a gap, not zero."]
 
 
 @pytest.mark.parametrize("keep", ["signals", "snapshots"])
@@ -273,7 +273,7 @@ def test_F12_a_damaged_journal_line_is_passed_over_and_named(tmp_path: Path) -> 
     assert [e.round for e in store.entries()] == [1, 3, 4]
     assert all_words(store.warnings()) == [
         "Line 3 of journal.jsonl is damaged and was skipped.",
-        "There is no record of round 2. It is treated as a gap, not as zero.",
+        "There is no record of round 2: a gap, not zero.",
     ]
     assert store.append(round_(5), seen(5)) == "new"
     store.close()

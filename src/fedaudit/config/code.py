@@ -1,8 +1,8 @@
 """Whose code is imported, and from where: only what a configuration names, and only while the name is resolved.
 
-The current folder is no place to import from: beside a run that somebody sent may lie a `jinja2.py`. The folder of a
-configuration that the user gave is one, ahead of everything, as a script's folder is; the current folder comes last, so
-that nothing there can take the place of what is installed. What a *recorded* run names is not imported at all, unless
+The folder of a configuration that the user gave is searched first, as a script's folder is. The current folder is
+searched last, and only for names of a configuration: a run that somebody sent may come with a `jinja2.py`, which must
+not take the place of what is installed. What a *recorded* run names is not imported at all, unless
 the user trusts it.
 """
 

@@ -7,8 +7,8 @@ registry's package are imported, by name, when the first configuration is checke
 scikit-learn and other heavy packages inside functions only.
 
 Packages of others add entries in the same way. An entry point in the group `fedaudit.data`, `fedaudit.models` or
-`fedaudit.defences` names the function that is decorated; one that cannot be loaded is told of when it is asked for.
-Without any packaging, "package.module:name" names a function anywhere (`config.code`).
+`fedaudit.defences` names the function that is decorated; one that cannot be loaded is reported when it is asked
+for. Without any packaging, "package.module:name" names a function anywhere (`config.code`).
 
 An option that is added to an existing entry must be required or default to None. Any other default would be stored with
 every run, and an earlier run of the same configuration would no longer have the same hash.

@@ -105,7 +105,7 @@ class FederationSection(Section):
     beta: Positive | None = Field(None, description='partition "dirichlet": how even the labels are, small is uneven')
     column: str | None = Field(
         None,
-        description='partition "column": label, subject or an attribute; parties bear its values (subjects: a number)',
+        description='partition "column": label, subject or an attribute; parties are named after its values',
     )
     members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
     nonmembers: Fraction = Field(

@@ -1,6 +1,6 @@
 """Columns of a table that name people or records, and that nobody declared.
 
-As features they let a model know people by their number; and where it is not said whose a record is, one person's
+As features they let a model know people by their number; and if no column says whom a record belongs to, one person's
 records are trained on and held out. A column is taken for an id by its name or by how it repeats.
 
 By its name: it says whose the record is (patient, person, user, subject, household, or id; also patient_id, PatientID,

@@ -25,7 +25,7 @@ def build(
 ) -> Game:
     """The game that a configuration describes. Where people are known each has one role, unless they may be split.
 
-    `named`: parties that were formed by a column bear its values. Once they were numbered, and a run of then still is.
+    `named`: parties that were formed by a column are named after its values. Older runs keep their numbers.
     """
     records, parties = dataset.records, federation.parties
     if dataset.holder is not None and unit != "subject":

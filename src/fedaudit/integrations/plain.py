@@ -1,6 +1,6 @@
 """A model of another framework (numpy, JAX, scikit-learn, TensorFlow) as a task: plain arrays go in and come out.
 
-Any object will do that offers what `types.PlainModel` names. It may also have `last_layer(state, x)`, as `types.Task`
+Any object with the members of `types.PlainModel` will do. It may also have `last_layer(state, x)`, as `types.Task`
 describes it: the gradient norm of the last layer is then known, too. All other gradients need a torch module.
 
 Below is what all integrations share: states from elsewhere, under the audited model's names, in its order and types.

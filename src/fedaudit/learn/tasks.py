@@ -1,4 +1,4 @@
-"""Torch lives behind this: a model and a loss become outputs, training and nothing else."""
+"""The door to torch: a model and a loss, offered as outputs and training."""
 
 from __future__ import annotations
 

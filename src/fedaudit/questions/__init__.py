@@ -1,8 +1,9 @@
 """What a question is, and the questions that an audit can ask, by name.
 
 A question is one thing to be asked about a federation, with all that belongs to it. It lives in a room of its own: a
-folder here with a line in `ROOMS`, or another package with an entry point in the group `fedaudit.questions`. Nothing
-else names it: gate, comparison, study, advice, page and terminal read its metrics. Whatever it needs that is heavy
+folder here with a line in `ROOMS`, or another package with an entry point in the group `fedaudit.questions`. The audit
+names none; gate, comparison, study, advice, page and terminal read its metrics. (What canaries, attributes and coins
+plant before training, `session.prepare` plants by name.) Whatever it needs that is heavy
 (torch, scipy, the audit itself) it imports inside its methods, so that a page can be rendered without them.
 
 There are two kinds. Some questions are asked by attacks: an attack names its question, gives every candidate a score,
@@ -158,7 +159,7 @@ class OfRounds(Question):
     its own; `[audit.questions.NAME]` asks it."""
 
     how = "Ask it by a section [audit.questions.NAME]."
-    needs: ClassVar[frozenset[Grant]]  # what a view must grant; whoever does not see so much is not asked about
+    needs: ClassVar[frozenset[Grant]]  # what a view must grant; a vantage that grants less is left out
 
     def options(self, given: Mapping[str, Any]) -> Any:
         if given and not self.keys.model_fields:

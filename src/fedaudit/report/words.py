@@ -143,7 +143,7 @@ def about_people(results: Results) -> bool:
 
 def nonmembers(results: Results) -> str:
     people = about_people(results)
-    return "people of whom nothing is in the federation" if people else "records outside the federation"
+    return "people with no record in the federation" if people else "records outside the federation"
 
 
 def blind(results: Results) -> AuditResult | None:

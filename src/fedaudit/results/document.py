@@ -1,4 +1,4 @@
-"""Results on disk: `results.json` (published schema) and `scores.parquet`. Neither needs torch to be read.
+"""Results on disk: `results.json`, with a published schema. It needs no torch to be read.
 
 `Document` is results.json as a tree of frozen dataclasses. Each key of the file is a field here, or in
 `fedaudit.types` or `fedaudit.privacy.statement`. The schema is generated from these types (`fedaudit.results.schema`).

@@ -8,7 +8,7 @@ round have already left it in an earlier one. Such a round spends little, and th
 A round's band is settled when the round is seen and never changes afterwards, so that a live audit and one that replays
 stored rounds draw the same band. No round's band is ever wider than alpha / R makes it.
 
-How rounds err together is estimated from what each record (or subject) adds to each round's error, see `influence`;
+How rounds err together is estimated from what each record (or subject) adds to each round's error;
 the chance of leaving the band is that of Gaussian paths with these correlations, drawn once from a fixed seed. Of very
 many records only random sums are kept (a linear sketch), so that memory does not grow with them; sums of squares, and
 those of differences between rounds, come out the same to about 2 per cent.

@@ -121,42 +121,37 @@ class _Side:
         within = _binomial(self.n, share)  # non-members in the range of the members
         likely = np.flatnonzero(within > _NEVER)
         at_zero = _binomial(self.m, delta)
-        most = int(np.searchsorted(np.cumsum(at_zero), 1 - _REST))
-        return 1 - math.fsum(
-            at_zero[k] * float(within[likely] @ self._staying(k, share, boundary, likely)) for k in range(most + 1)
-        )
+        at_zero = at_zero[: np.searchsorted(np.cumsum(at_zero), 1 - _REST) + 1]
+        return 1 - float(at_zero @ self._staying(len(at_zero), share, boundary, likely) @ within[likely])
 
-    def _staying(self, at_zero: int, share: float, boundary: Counts, within: Counts) -> Floats:
-        """The share of orders that stay within the boundary, for so many non-members in the range of the members.
+    def _staying(self, most: int, share: float, boundary: Counts, within: Counts) -> Floats:
+        """The share of orders that stay within the boundary: fewer than `most` members at 0 x non-members in the range.
 
         An order is a walk: a member is a step up, a non-member a step to the right. A random walk that goes up with
         chance `up` meets every order of the same steps equally often; so the share is the chance that it stays within
         and ends at the corner, divided by the chance that it ends there.
         """
-        m, n, ranks = self.m, self.n, [*_ranks(self.n).tolist(), self.n + 1]
+        m, n, heights = self.m, self.n, np.arange(self.m + 1)
         up = (m + 1) / (m + 1 + n * share)
-        height = np.zeros(m + 1)  # chances of so many members when the last rank was passed
-        height[at_zero] = 1.0
-        staying, passed = np.zeros(n + 1), 0
-        heights = np.arange(m + 1)
-        for index, rank in enumerate(ranks):
-            # With so many non-members the walk ends before it comes to this rank.
-            ends = within[(within >= passed) & (within < rank)]
-            to_go = m - heights[:, None]
-            paths = _log_binomial(to_go + ends - passed, to_go) - _log_binomial(m - at_zero + ends, ends)
-            weight = paths - (heights[:, None] - at_zero) * math.log(up) - passed * math.log1p(-up)
-            with np.errstate(over="ignore", divide="ignore"):
-                staying[ends] = np.exp(np.log(height)[:, None] + weight).sum(axis=0)
-            if rank > n:
-                break
-            steps = rank - passed
-            between = _log_binomial(heights + steps - 1, heights) + heights * math.log(up) + steps * math.log1p(-up)
-            height = np.convolve(height, np.exp(between))[: m + 1]
-            height[boundary[index] + 1 :] = 0.0
-            if boundary[index] < m:  # all members would be above this rank, had it no non-members within the range
-                staying[:rank] = 0.0
-            passed = rank
-        return np.minimum(staying[within], 1.0)
+
+        def chance(ups: Counts, rights: Counts | int) -> Floats:
+            ways = _log_binomial(ups + rights, ups)
+            return np.asarray(np.exp(ways + ups * math.log(up) + rights * math.log1p(-up)))
+
+        walks = np.eye(most, m + 1)  # members at 0 x height: chances when the last rank was passed
+        staying, passed = np.zeros((most, n + 1)), 0
+        for most_members, rank in zip([*boundary, m], [*_ranks(n), n + 1], strict=True):
+            ends = within[(within >= passed) & (within < rank)]  # where walks end before they come to this rank
+            staying[:, ends] = walks @ chance((m - heights)[:, None], ends - passed)
+            if rank <= n:
+                between = chance(heights, rank - passed - 1) * (1 - up)  # the last of its steps is to the right
+                walks = np.array([np.convolve(walk, between)[: m + 1] for walk in walks])
+                walks[:, most_members + 1 :] = 0.0
+                if most_members < m:  # beyond the members' range all of them are above the next rank
+                    staying[:, :rank] = 0.0
+                passed = rank
+        corner = chance((m - np.arange(most))[:, None], within)
+        return np.minimum(np.divide(staying[:, within], corner, out=np.zeros_like(corner), where=corner > 0), 1.0)
 
 
 _LOG_FACTORIALS = special.gammaln(np.arange(2 * MOST_TRIALS + 2) + 1)

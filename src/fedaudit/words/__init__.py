@@ -463,9 +463,9 @@ STORED: dict[str, Wording] = {
     "line-damaged": "Line {line} of journal.jsonl is damaged and was skipped.",
     "lines-removed": "{lines} numbered lines of journal.jsonl are not there any more.",
     "line-torn": "The last line of journal.jsonl was only half written.",
-    "no-record": lambda rounds: f"There is no record of {spans(rounds)}. It is treated as a gap, not as zero.",
+    "no-record": lambda rounds: f"There is no record of {spans(rounds)}: a gap, not zero.",
     "rounds-lacking": lambda rounds: f"There is no record of {spans(rounds)}.",
-    "files-unlisted": lambda rounds: f"There are files of {spans(rounds)}, and no line of journal.jsonl about it.",
+    "files-unlisted": lambda rounds: f"journal.jsonl has no line for {spans(rounds)}, although there are files.",
     "results-unlisted": "journal.jsonl does not know results.json: lines at its end are missing.",
     "no-checksum": _no_checksum,
     "round-damaged": "Round {round}: {why}. That round is left out: it is treated as a gap, not as zero.",
@@ -504,7 +504,7 @@ SCORES: dict[str, Wording] = {
     "scores-below-chance": "AUC is below 0.5: higher scores must mean 'member'; nothing was flipped.",
     "delta-large": "delta {delta:g} is above 1/{records}: publishing one record at random would satisfy it.",
     "fpr-left-out-of-file": lambda **data: f"{needed_in_file(**data)}: it is left out.",
-    "no-id": "There is no id: rows are told apart by what they hold; that none is there twice is not checked.",
+    "no-id": "There is no id: rows are told apart by what they hold; duplicates are not detected.",
     "scores-of": lambda attack, model: (
         f"Scores of {attack} on {'the global model' if model == 'global' else 'local models'}, with the run's roles."
     ),
@@ -519,8 +519,8 @@ SCORES: dict[str, Wording] = {
         "federation.members = 0.5) comes closest, and none of the figures is a proof."
     ),
     "rows-tuned-on": (
-        "A fair coin decided about each of these, but the attack was tuned on some whose coins it was told: the bound "
-        "is in results.json, and cannot be computed from scores."
+        "A fair coin decided whether each of these was trained on, but the attack was tuned on some whose coins it was "
+        "told: the bound is in results.json, and cannot be computed from scores."
     ),
     "rows-by-coins": (
         "These rows are units of one run, and a fair coin decided about each of them, calibration records excepted: "
@@ -573,7 +573,7 @@ FAULTS: dict[str, Wording] = {
     "results-unwritten": "the results could not be written: {why}",
     "record-without-end": "the record has no end: {why}",
     "results-not-passed-on": "the results could not be passed on: {why}",
-    "lack-unwritten": "that there are no results could not be written: {why}",
+    "lack-unwritten": "the note that there are no results could not be written: {why}",
     "restart-unknown": "it is not known whether the server was restarted: {why}",
     "broadcast-missing": "round {round}: the broadcast is missing: {why}",
 }

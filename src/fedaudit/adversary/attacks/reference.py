@@ -23,7 +23,7 @@ Deviations:
 - Algorithm 2 of the paper prints OUT : IN, which is low for members; it is oriented here.
 - `variance = "shared"`: the mean over the records of their variances, one for IN and one for OUT, because eight values
   hardly know a variance. "record" is the paper's way. (LiRA's fixed variance takes in the differences between records,
-  too; these are no noise, and are left out here.)
+  too; these are not noise, so they are left out here.)
 - RMIA compares a record's ratio with those of a population. That changes no rank, and calibration is the auditor's.
 - Where a record has a class at each of several positions, its logit is the mean over them, and rmia's Pr(x) the
   probability of a position with that logit.

@@ -1,4 +1,4 @@
-"""Is anything of this person's in the federation? The three attacks of the paper, from losses alone.
+"""Is anything of this person's in the federation? The paper's three attacks, from losses alone, and five beyond it.
 
 Suri, Kanani, Marathe, Peterson: "Subject Membership Inference Attacks in Federated Learning", 2022/23, section IV.
 
@@ -175,8 +175,8 @@ class Fallen(Kept):
 # subject-rmia       log Pr(subject | model) - log mean over the references of Pr(subject | reference), where
 #                    Pr(subject) is the geometric mean over its records (`reference`).
 #
-# References are trained on an outsider's people only: whoever has fresh records of a person has none to train on for
-# whom membership could be changed at will.
+# References are trained on an outsider's people only: whoever has fresh records of a person
+# cannot train one model with that person and one without.
 
 
 @ATTACKS.register("subject-fta", "slope of the mean confidence in the labels of the person's records")
@@ -186,7 +186,7 @@ class SubjectFTA(OfSubjects, FTA): ...
 
 @ATTACKS.register(
     "subject-gradient",
-    "how the gradients of the person's records lie to the update, mean over the records",
+    "how well the gradients of the person's records agree with the update, mean over the records",
     short=[Short("subject-cosine", "mean angle between the gradients of the person's records and the update")],
 )
 @dataclass(frozen=True)

@@ -262,8 +262,8 @@ def checked(evidence: Evidence, name: str) -> Any:
     if fewest < FEWEST:
         raise FedauditError(
             "few-own",
-            f"{name} learns from the first party's own records, and of its {int(member.sum())} members and "
-            f"{int((~member).sum())} non-members at least {FEWEST} each are needed",
+            f"{name} learns from the first party's own records, and needs at least {FEWEST} members and "
+            f"{FEWEST} non-members there; it has {int(member.sum())} and {int((~member).sum())}",
             "Give the first party more records, or raise audit.tear.own.",
         )
     return own

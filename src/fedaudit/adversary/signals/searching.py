@@ -259,7 +259,7 @@ def check_task(classes: int, rows: Records, between: bool) -> None:
         )
     if between and rows.x.dtype.kind != "f":
         raise FedauditError(
-            "label-only", "between tokens lie no points that could be asked about", "Leave out boundary and tear."
+            "label-only", "there are no points between two tokens to ask about", "Leave out boundary and tear."
         )
 
 

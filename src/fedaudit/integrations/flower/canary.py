@@ -10,7 +10,7 @@ It sends a crafted update to a federation of other people, so it does nothing un
 2. The record is crafted for the model that arrived, against mock parties made of public data.
 3. What the server made of the round arrives with the next one: the score is the inner product of that change and the
    canary's update. Rounds are not frozen, and the canary is not taken out of what is kept: that takes the server.
-4. The scores and the coins give the bound that may be looked at in every round (`stats.anytime`).
+4. The scores and the coins give the bound that may be looked at in every round (`stats.canary`).
 
 Between rounds everything is kept in the Flower context, as arrays and plain values.
 """

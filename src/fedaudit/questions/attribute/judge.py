@@ -221,7 +221,7 @@ def with_attribute(dataset: Dataset, name: str, column: int | None) -> Dataset:
         raise FedauditError("attribute", f"{dataset.name} has no attribute {name!r}", f"It has: {known}.")
     if records.x.ndim != 2 or records.x.dtype.kind != "f" or records.y.ndim > 1:
         what = "attributes are guessed where a record is a row of numbers with one label"
-        raise FedauditError("attribute", what, "Flatten it; of text no attribute can be guessed.")
+        raise FedauditError("attribute", what, "Flatten it; attributes of text cannot be guessed.")
     count = int(records.attributes[name].max()) + 1
     if count < 2:
         raise FedauditError(

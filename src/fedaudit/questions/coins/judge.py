@@ -1,6 +1,6 @@
 """Where fair coins decided who was trained on: the lower bound of epsilon that the scores of one run prove.
 
-Steinke, Nasr, Jagielski 2023, as in `stats.onerun`. What the proof asks for, and why it holds here:
+Steinke, Nasr, Jagielski 2023, as in `stats.epsilon`. What the proof asks for, and why it holds here:
 
 1. Every unit's coin is fair and independent of all others and of the training (`data.partition`).
 2. The guesses follow from what the mechanism put out and from the units themselves: a score is computed from the models

@@ -1,6 +1,6 @@
 """Is anything of this person's in the federation? Asked by attacks that score people, from several records of each.
 
-Krishna Kanth Nakka and others call it subject membership inference; docs/subjects.md has the details.
+Suri, Kanani, Marathe and Peterson call it subject membership inference; docs/subjects.md has the details.
 """
 
 from __future__ import annotations
