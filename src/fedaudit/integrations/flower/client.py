@@ -5,8 +5,8 @@
     app = ClientApp(mods=[audit, LocalDpMod(...), audit.inside])    # also: what it would have been without them
 
 Between rounds, the state of the audit is kept in the Flower context and on disk (`watch.Memory`). In every round, the
-model that leaves the party is audited as a server could attack it, and the global model as it arrived. Unless `strict` is
-set, nothing here stops the training, wrong use included: log and report say from the first round on that nothing is
+model that leaves the party is audited as a server could attack it, and the global model as it arrived. Unless `strict`
+is set, nothing here stops the training, wrong use included: log and report say from the first round on that nothing is
 audited. The exception is a party with `halt_if` whose limit can never be checked: it asked for protection and sends
 nothing. What leaves is the update or an error without details; those are in the party's own log and report. Results are
 also written during the run, because a party does not know which round is its last.
