@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test evidence simulations lint bench coverage clean
+.PHONY: demo test evidence simulations soak lint bench coverage clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -21,6 +21,14 @@ evidence: $(STAMP)
 # What `make test` leaves out while src/fedaudit/stats and its tests are as they were when this last passed.
 simulations: $(STAMP)
 	$(BIN)/python -m tests.stats.simulated
+
+# Long campaigns, about two hours on one core, and all tests; docs/trust.md then says what they found. The fuzz is left
+# out where atheris is not installed (`pip install atheris`).
+soak: $(STAMP)
+	mkdir -p build
+	$(BIN)/python -m tests.fuzz.soak | tee build/soak.log
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m '' -o faulthandler_timeout=3600 --junitxml build/tests.xml
+	$(BIN)/python -m docs.make_trust build/soak.log build/tests.xml
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

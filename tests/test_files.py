@@ -74,7 +74,7 @@ def test_a_folder_without_locks_is_not_said_to_be_held_by_somebody(
         Lock(tmp_path)
 
 
-def test_B23_neither_lock_nor_journal_is_written_through_a_link(tmp_path: Path) -> None:
+def test_B23_S7_neither_lock_nor_journal_is_written_through_a_link(tmp_path: Path) -> None:
     """`lock -> x` emptied x, and `journal.jsonl -> x` did."""
     mine = tmp_path / "bashrc"
     for name in ("lock", "journal.jsonl"):
@@ -105,7 +105,7 @@ def test_B23_a_temporary_file_that_somebody_else_put_there_is_not_followed(tmp_p
     assert (mine.read_text(), (tmp_path / "a").read_text()) == ("precious", "new")
 
 
-def test_B23_a_folder_of_a_run_may_not_be_a_link_but_what_leads_to_it_may(tmp_path: Path) -> None:
+def test_B23_S7_a_folder_of_a_run_may_not_be_a_link_but_what_leads_to_it_may(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)

@@ -216,7 +216,7 @@ def _packed(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):  # damaged, or of a version to come
         return "zip"
     if any(name.startswith("xl/") for name in names):
         return "xlsx"

@@ -55,7 +55,7 @@ def test_B17_toml_that_is_nested_thousands_deep_is_refused(tmp_path: Path, text:
         parse({}, [f"federation.rounds={text}"])
 
 
-def test_B23_a_device_is_no_input() -> None:
+def test_B23_S5_a_device_is_no_input() -> None:
     zero = Path("/dev/zero")
     for what in ("config", "claim", "study"):
         with pytest.raises(FedauditError, match="larger than 16 MiB"):
@@ -73,7 +73,7 @@ def test_more_parties_than_records_are_refused(parties: int) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["for people", "as JSON"])
-def test_an_output_that_is_full_or_that_nobody_reads_is_no_fault_and_no_failed_gate(
+def test_E4_an_output_that_is_full_or_that_nobody_reads_is_no_fault_and_no_failed_gate(
     tmp_path: Path, options: list[str]
 ) -> None:
     (tmp_path / "scores.csv").write_text(SCORES)

@@ -30,7 +30,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
     return folder, fedaudit("run", "small.toml", "--repeats", "2", cwd=folder)
 
 
-def test_run_ends_with_a_table_a_verdict_and_a_report(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_E0_run_ends_with_a_table_a_verdict_and_a_report(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
     folder, done = finished
     assert done.returncode == 0, done.stderr
     assert "fta-confidence" in done.stdout
@@ -143,7 +145,7 @@ def test_help_needs_neither_torch_nor_sklearn(tmp_path: Path) -> None:
         ("model.name=odd:raises", "ValueError: no such width"),
     ],
 )
-def test_bad_input_is_exit_2_before_training(tmp_path: Path, change: str, says: str) -> None:
+def test_E2_bad_input_is_exit_2_before_training(tmp_path: Path, change: str, says: str) -> None:
     (tmp_path / "odd.py").write_text("def raises(shape, classes): raise ValueError('no such width')")
     (tmp_path / "small.toml").write_text(SMALL.replace("hidden = [16]", "" if "odd:" in change else "hidden = [16]"))
     done = fedaudit("run", "small.toml", "--set", change, cwd=tmp_path)
@@ -171,7 +173,7 @@ def with_a_broken(function: str, *arguments: str, cwd: Path) -> subprocess.Compl
         return fedaudit(*arguments, cwd=cwd, columns=400)
 
 
-def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
+def test_E6_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
     done = with_a_broken("fedaudit.cli.template.catalogue", "list", "data", cwd=tmp_path)
     assert done.returncode == 6
     assert "[fault] ValueError" in done.stderr
@@ -181,7 +183,7 @@ def test_a_fault_of_ours_is_no_failed_gate(tmp_path: Path) -> None:
     assert "ValueError: secret" in written.read_text()
 
 
-def test_F15_a_report_that_cannot_be_rendered_leaves_the_numbers(tmp_path: Path) -> None:
+def test_F15_E4_a_report_that_cannot_be_rendered_leaves_the_numbers(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL + '[audit]\nattacks = ["loss"]\n')
     done = with_a_broken("fedaudit.report.html.write", "run", "small.toml", cwd=tmp_path)
     assert done.returncode == 4, done.stderr
@@ -211,7 +213,7 @@ def test_F16_a_first_version_is_read_and_says_that_nothing_vouches_for_it(
         assert "schema: a number of at least 1 is needed" in " ".join(done.stderr.split())
 
 
-def test_F16_a_newer_schema_is_refused(tmp_path: Path) -> None:
+def test_F16_E5_a_newer_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"schema": 99, "run": {}, "results": []}))
     done = fedaudit("report", ".", cwd=tmp_path)
     assert done.returncode == 5

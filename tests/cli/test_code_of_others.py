@@ -74,7 +74,7 @@ def elsewhere(tmp_path: Path) -> Path:
         (["score", "scores.csv", "--fpr", "0.5"], 0, os.pathsep),  # PYTHONPATH has an empty part
     ],
 )
-def test_the_current_folder_cannot_be_imported_from(
+def test_S6_the_current_folder_cannot_be_imported_from(
     elsewhere: Path, arguments: list[str], exit_code: int, path: str
 ) -> None:
     done = started(*arguments, cwd=elsewhere, path=path)
@@ -94,7 +94,7 @@ def test_a_module_beside_the_configuration_is_found_from_anywhere_and_nothing_el
     assert not (elsewhere / "ran").exists()
 
 
-def test_what_a_recorded_run_names_is_run_on_request_alone(tmp_path: Path) -> None:
+def test_S6_what_a_recorded_run_names_is_run_on_request_alone(tmp_path: Path) -> None:
     for name, text in (("mine.py", NET), ("beside.py", ""), ("my.toml", CONFIG)):
         (tmp_path / name).write_text(text)
     assert fedaudit("run", "my.toml", cwd=tmp_path).returncode == 0
@@ -111,7 +111,7 @@ def test_what_a_recorded_run_names_is_run_on_request_alone(tmp_path: Path) -> No
     assert (trusted.returncode, (tmp_path / "ran").exists()) == (0, True), trusted.stdout + trusted.stderr
 
 
-def test_a_recorded_attack_of_ones_own_is_run_if_it_is_named_or_trusted(tmp_path: Path) -> None:
+def test_S6_a_recorded_attack_of_ones_own_is_run_if_it_is_named_or_trusted(tmp_path: Path) -> None:
     """docs/plugins.md says so. Whatever else is asked for, its data were set aside as that attack wants it."""
     (tmp_path / "own.py").write_text(ATTACK)
     text = CONFIG.replace('name = "mine:net"', "hidden = [8]").replace('["loss"]', '["own:Mine", "loss"]')

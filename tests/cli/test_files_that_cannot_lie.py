@@ -101,7 +101,7 @@ def test_F12_a_flipped_bit_in_the_journal_changes_no_number(copied: Path) -> Non
         ("run.json", ["audit", "run"]),
     ],
 )
-def test_F12_the_commands_refuse_what_was_changed(copied: Path, name: str, command: list[str]) -> None:
+def test_F12_E5_the_commands_refuse_what_was_changed(copied: Path, name: str, command: list[str]) -> None:
     next(flips(copied / name))
     done = fedaudit(*command, cwd=copied.parent)
     assert done.returncode == REFUSED, done.stdout + done.stderr
@@ -138,7 +138,7 @@ def test_results_written_again_are_vouched_for(copied: Path) -> None:
 # ------------------------------------------------------------------ a damaged trace
 
 
-def test_F12_damaged_rounds_are_degraded_and_no_gate_passes(copied: Path) -> None:
+def test_F12_E3_E4_damaged_rounds_are_degraded_and_no_gate_passes(copied: Path) -> None:
     assert fedaudit("gate", "run", "--fail-if", "auc > 0.9999", cwd=copied.parent).returncode == 0
     for number in (2, 3):
         next(flips(copied / f"signals/{number:05d}.parquet"))
@@ -165,7 +165,7 @@ def test_F12_a_damaged_line_of_the_journal_degrades_too(copied: Path, tmp_path: 
 # ------------------------------------------------------------------ private
 
 
-def test_what_names_members_is_for_its_owner_alone(copied: Path) -> None:
+def test_S4_what_names_members_is_for_its_owner_alone(copied: Path) -> None:
     fedaudit("report", "run", cwd=copied.parent)
     fedaudit("report", "run", "--redact", cwd=copied.parent)
     names = (
@@ -180,7 +180,7 @@ def test_what_names_members_is_for_its_owner_alone(copied: Path) -> None:
     assert {name: oct((copied / name).stat().st_mode & 0o777) for name in names} == dict.fromkeys(names, "0o600")
 
 
-def test_ids_are_hashed_with_a_salt_that_stays_beside_the_run(finished: Path, tmp_path: Path) -> None:
+def test_S4_ids_are_hashed_with_a_salt_that_stays_beside_the_run(finished: Path, tmp_path: Path) -> None:
     document = load(finished)
     assert document.exposed is not None
     shown = {unit.id_hash for unit in document.exposed.records}
@@ -263,7 +263,9 @@ def claiming(path: Path, shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["(300000000,)", "(99999999999999,)"])
-def test_B17_an_npz_that_claims_a_gigabyte_is_refused_before_anything_is_allocated(tmp_path: Path, shape: str) -> None:
+def test_B17_S5_an_npz_that_claims_a_gigabyte_is_refused_before_anything_is_allocated(
+    tmp_path: Path, shape: str
+) -> None:
     claiming(tmp_path / "game.npz", shape)
     with pytest.raises(FedauditError, match=r"claims [\d,]+ bytes and has") as raised:
         load_game(tmp_path / "game.npz")

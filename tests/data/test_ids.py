@@ -56,7 +56,7 @@ def visits(seed: int, people: int = 300) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_number_that_repeats_like_an_id_is_found_whatever_its_name(tmp_path: Path, seed: int) -> None:
+def test_B22_a_number_that_repeats_like_an_id_is_found_whatever_its_name(tmp_path: Path, seed: int) -> None:
     table = visits(seed)
     assert ids(tmp_path, table) == ["nr"]
     assert ids(tmp_path, table | {"nr": [f"p{number}" for number in table["nr"]]}) == ["nr"]
@@ -119,7 +119,7 @@ def test_what_is_declared_already_is_not_offered_again(tmp_path: Path) -> None:
     ["patient", "Person", "user", "ID", "subject", "household", "patient_id", "PatientID", "user-id", "userId",
      "PATIENTID", "patientid", "Patient No.", "patient_nbr", "household key", "anon_person_id"],
 )  # fmt: skip
-def test_names_that_say_whose_a_record_is(tmp_path: Path, name: str) -> None:
+def test_B22_names_that_say_whose_a_record_is(tmp_path: Path, name: str) -> None:
     assert says_whose(name)
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 9, 60), "a": rng.normal(size=60), "outcome": rng.integers(0, 2, 60)}
@@ -147,7 +147,7 @@ def test_names_that_say_something_else(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("rows", [600, 5000])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_measured_or_counted_is_no_id(tmp_path: Path, seed: int, rows: int) -> None:
+def test_B22_what_is_measured_or_counted_is_no_id(tmp_path: Path, seed: int, rows: int) -> None:
     """Beside columns that follow from them, as a year of birth from an age."""
     rng = np.random.default_rng(seed)
     age = np.clip(rng.normal(55, 18, rows), 0, 99).astype(int)

@@ -206,7 +206,7 @@ PARTITIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("keys", PARTITIONS)
-def test_a_person_has_one_role_in_all_parties(keys: dict[str, Any]) -> None:
+def test_B13_a_person_has_one_role_in_all_parties(keys: dict[str, Any]) -> None:
     """Under iid, dirichlet and column a person's other records used to be its outsiders: 94 % of the demo's."""
     for seed in range(5):
         split = build(skewed_classes(), FederationSection(parties=3, **keys), np.random.default_rng(seed))

@@ -119,7 +119,7 @@ def eleventh(found: list[Check]) -> Check:
     return check
 
 
-def test_verify_says_it_and_checks_what_is_stated(runs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_D11_verify_says_it_and_checks_what_is_stated(runs: tuple[Path, Path], tmp_path: Path) -> None:
     much, little = (eleventh(verify(folder, None)) for folder in runs)
     assert (much.outcome, little.outcome) == ("PASS", "PASS")
     assert much.evidence.startswith(stated(runs[0]).text)

@@ -43,14 +43,14 @@ def asked(model: State) -> Message:
     return Message(content, dst_node_id=NODE, message_type=MessageType.TRAIN)
 
 
-def test_without_authority_nothing_is_sent() -> None:
+def test_S9_without_authority_nothing_is_sent() -> None:
     grid, canary = world(authorised=False)
     reply = grid.deliver(asked(canary.task.initial(0)))
     assert reply.has_error()
     assert "nobody has said" in str(reply.error.reason)
 
 
-def test_its_scores_tell_the_rounds_in_which_it_was_there() -> None:
+def test_S9_K18_its_scores_tell_the_rounds_in_which_it_was_there() -> None:
     """The server sums and adds a little noise; what arrives next is all that the canary sees."""
     grid, canary = world(authorised=True)
     model, rng = canary.task.initial(0), np.random.default_rng(0)

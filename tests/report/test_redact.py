@@ -41,7 +41,7 @@ def telling() -> Document:
     return read(results)
 
 
-def test_names_paths_and_records_are_left_out_and_numbers_stay() -> None:
+def test_S8_names_paths_and_records_are_left_out_and_numbers_stay() -> None:
     before = telling()
     page = report.render(redacted(before))
     for secret in SECRETS:

@@ -225,7 +225,7 @@ def hostile() -> Json:
     return results
 
 
-def test_B18_hostile_strings_come_out_inert() -> None:
+def test_B18_S2_hostile_strings_come_out_inert() -> None:
     source = render(hostile())
     built = page(hostile())
     clean = page(builder.results())
@@ -267,7 +267,7 @@ def test_lone_surrogates_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("build", [builder.minimal, builder.results, hostile])
-def test_the_policy_allows_exactly_what_the_page_holds(build: Callable[[], Json]) -> None:
+def test_S2_the_policy_allows_exactly_what_the_page_holds(build: Callable[[], Json]) -> None:
     source = render(build())
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', source)
     assert policy is not None
@@ -283,7 +283,7 @@ def test_the_policy_allows_exactly_what_the_page_holds(build: Callable[[], Json]
 
 
 @pytest.mark.parametrize("build", [builder.minimal, builder.results])
-def test_nothing_is_fetched_and_nothing_is_styled_inline(build: Callable[[], Json]) -> None:
+def test_S2_nothing_is_fetched_and_nothing_is_styled_inline(build: Callable[[], Json]) -> None:
     source = render(build())
     assert "http:" not in source
     assert "https:" not in source

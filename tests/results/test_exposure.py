@@ -9,7 +9,7 @@ from fedaudit.types import Role, Vantage
 from tests.worlds import config, watch
 
 
-def test_members_are_ranked_and_their_ids_hidden() -> None:
+def test_S4_members_are_ranked_and_their_ids_hidden() -> None:
     prepared = prepare(config())
     audit = watch(prepared)
     found = most_exposed(prepared.auditor, audit.headlines, "key")

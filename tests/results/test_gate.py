@@ -138,7 +138,7 @@ def stored(path: Path, attack: str, model: str, party: str | None = None, metric
     return dict(found)
 
 
-def test_one_result_is_judged_by_its_stored_interval(leaky: Path) -> None:
+def test_E0_E1_E3_one_result_is_judged_by_its_stored_interval(leaky: Path) -> None:
     e = stored(leaky, "loss", "global")
     (low, high), where = e["guaranteed"], "[attack=loss, vantage=client]"
     assert low < e["low"] < e["high"] < high
@@ -315,7 +315,7 @@ def test_F16_a_newer_schema_is_refused(leaky: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rule", "code"), [("auc > 0.0001", 1), ("auc > 0.9999", 0), ("auc > x", 2)])
-def test_the_command_says_it_by_its_exit_code(leaky: Path, rule: str, code: int) -> None:
+def test_E0_E1_E2_the_command_says_it_by_its_exit_code(leaky: Path, rule: str, code: int) -> None:
     done = fedaudit("gate", str(leaky), "--fail-if", rule, cwd=leaky)
     assert done.returncode == code, done.stdout + done.stderr
     assert json.dumps(rule)[1:-1].split(" >")[0] in done.stdout + done.stderr

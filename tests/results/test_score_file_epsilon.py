@@ -22,7 +22,7 @@ def write(path: Path, order: np.ndarray) -> Path:
     return path
 
 
-def test_four_figures_side_by_side(tmp_path: Path) -> None:
+def test_T15_four_figures_side_by_side(tmp_path: Path) -> None:
     found = estimate(write(tmp_path / "a.csv", np.arange(3_000)), None, 0.95, 1e-5)
     assert {name: e.kind for name, e in found.epsilons.items()} == {
         "epsilon-ranks": "proved",

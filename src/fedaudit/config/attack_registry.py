@@ -93,6 +93,9 @@ def set_on(attack: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------ names
 
 
+EMPTY = "%"  # an empty text in a list; in any other text, % is followed by two digits
+
+
 def written(name: str, options: Mapping[str, Any]) -> str:
     """A name and options in one word."""
     return name + "".join(f"+{key}={_text(key, value)}" for key, value in options.items())
@@ -104,16 +107,16 @@ def _text(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value).removesuffix(".0").replace("e+", "e")
     if isinstance(value, str):
-        return quote(value, safe="").replace("~", "%7E")
+        return quote(_checked(value), safe="").replace("~", "%7E")
     if isinstance(value, list | tuple) and not any(isinstance(each, list | tuple) for each in value):
-        return "~".join(_text(key, each) for each in value) + "~" * (len(value) < 2)
+        return "~".join(_text(key, each) or EMPTY for each in value) + "~" * (len(value) < 2)
     what = f"the option {key} of an attack is a {type(value).__name__}"
     raise FedauditError("attack-options", what, "An option is a number, a text, true or false, or a list of these.")
 
 
 def read_word(word: str) -> tuple[str, dict[str, Any]]:
     """The name and the options of `written`. Values are text, or lists of text: the option knows what they mean."""
-    name, *rest = word.split("+")
+    name, *rest = _checked(word).split("+")
     pairs = [each.partition("=") for each in rest]
     if not all(key and sign for key, sign, _ in pairs):
         what = f"{word!r} does not say which option has which value"
@@ -121,10 +124,21 @@ def read_word(word: str) -> tuple[str, dict[str, Any]]:
     return name, {key: _value(text) for key, _, text in pairs}
 
 
+def _checked(text: str) -> str:
+    """Bytes of a command line that are no UTF-8 become characters that no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        what = "the name or an option of an attack is not valid text"
+        raise FedauditError("attack-options", what, "Write it in UTF-8.") from None
+    return text
+
+
 def _value(text: str) -> str | list[str]:
     if "~" not in text:
         return unquote(text)
-    return [unquote(each) for each in text.removesuffix("~").split("~")] if text != "~" else []
+    parts = text.removesuffix("~").split("~") if text != "~" else []
+    return ["" if part == EMPTY else unquote(part) for part in parts]
 
 
 def plain(word: str) -> str:

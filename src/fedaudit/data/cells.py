@@ -253,7 +253,11 @@ def _beginning(path: Path) -> tuple[str, list[str]]:
             file.seek(0)
             separator = separator_of(path, list(islice(file, 50)))
             file.seek(0)
-            return separator, next(row for row in csv.reader(file, delimiter=separator) if any(row))
+            header = next((row for row in csv.reader(file, delimiter=separator) if any(row)), [])
+            if not header:
+                todo = "Give a file with a header and one line for each record."
+                raise FedauditError("no-records", f"all cells of {path} are empty", todo)
+            return separator, header
     except UnicodeDecodeError:
         raise _not_utf8(path) from None
     except csv.Error:
@@ -362,6 +366,7 @@ def _parquet(path: Path, without: Collection[str], only: Collection[str] | None)
         refuse_swollen(path)
         names = _checked_names(path, list(pq.read_schema(path).names), only)
         table = pq.read_table(path)
+        table.validate(full=True)  # text may be no UTF-8
     except (pa.ArrowException, OSError):
         what = f"{path} is a parquet file that cannot be read"
         raise FedauditError("table-unreadable", what, "Write it again.") from None

@@ -43,11 +43,14 @@ def load_game(path: Path) -> Game:
         raise FedauditError(
             "game-file", what, f"Give an npz with {', '.join(NEEDED)} and, where known, id and subject."
         )
-    sizes = {name: len(values) for name, values in columns.items()}
-    if len(set(sizes.values())) > 1:
+    if len({values.shape[:1] for values in columns.values()}) > 1:
         raise FedauditError(
             "game-file", f"{path}: the arrays have different lengths", "Give every array one row for each record."
         )
+    for name in ("party", "role"):
+        if columns[name].ndim != 1:
+            what = f"{path}: {name} has shape {columns[name].shape}"
+            raise FedauditError("game-file", what, f"Give every record one {name}.")
     role, party = columns["role"].astype(np.str_), columns["party"].astype(np.str_)
     unknown = sorted(set(role.tolist()) - {r.value for r in Role})
     absent = [r.value for r in Role if r.value not in role]

@@ -21,8 +21,9 @@ from fedaudit.types import Dataset, Ints
 
 MAX_BYTES = 16 * 2**30  # unpacked; checked before anything is allocated
 MAX_HEADER = 10_000  # characters of an array's header
-# What damaged or hostile archives make zipfile and numpy raise; MemoryError: a header that claims more than there is.
-UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, NotImplementedError, MemoryError)
+# What damaged or hostile archives make zipfile and numpy raise; RuntimeError: it is encrypted, or packed in a way that
+# zipfile does not know; MemoryError: a header claims more than there is.
+UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError, MemoryError)
 WIDTH = "n_features"  # beside an array of packed bits: how many of them count
 
 

@@ -92,6 +92,7 @@ def read_scores(path: Path) -> Scores:
         refuse_swollen(path)
         wanted = score_columns()
         table = pq.read_table(path, columns=[column.name for column in wanted])
+        table.validate(full=True)  # text may be no UTF-8
         table = table.cast(pa.schema([wanted.field(name) for name in table.column_names]))
         if table["subject"].null_count:
             table = table.drop_columns("subject")

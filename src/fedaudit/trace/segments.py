@@ -136,7 +136,9 @@ def _read_parquet(blob: bytes) -> Any:
         groups = (file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
         if sum(groups) > max(EXPANDS_AT_MOST * len(blob), MAX_SMALL):
             raise DamagedError("claims to be far larger when unpacked")
-        return file.read()
+        table = file.read()
+        table.validate(full=True)  # text may be no UTF-8
+        return table
     except (pa.ArrowException, OSError) as error:
         raise DamagedError(f"is not a parquet file ({type(error).__name__})") from None
 

@@ -115,7 +115,7 @@ class Weighted:
         return added(average(sent), noise)
 
 
-def test_K30_noise_divided_once_more_is_caught_by_D3() -> None:
+def test_K30_B20_noise_divided_once_more_is_caught_by_D3() -> None:
     mutant = replace(HONEST, aggregate=NoisySum(CLIP, NOISE / 6.0, 6.0))
     assert "D3" in failed(verify_rounds(central(), trained(mutant)))
     local = Defence("local", update=Clip(CLIP, NOISE / 64))

@@ -130,8 +130,9 @@ def looking_at_the_sum(given: Any) -> Any:
     are asked for."""
     audit = given.get("audit", {}) if isinstance(given, dict) else {}
     asked = audit.get("attacks") if isinstance(audit, dict) else None
-    names = {str(each.get("name") if isinstance(each, dict) else each) for each in asked or ()}
-    if isinstance(asked, list | tuple) and set(NAMES) & names and "vantages" not in audit:
+    listed = asked if isinstance(asked, list | tuple) else ()
+    names = {str(each.get("name") if isinstance(each, dict) else each) for each in listed}
+    if set(NAMES) & names and "vantages" not in audit:
         beside = [] if names <= {*NAMES, "blind"} else [Vantage.CLIENT.value]
         return {**given, "audit": {"vantages": [*beside, Vantage.SECAGG_SERVER.value], **audit}}
     return given
