@@ -265,7 +265,7 @@ def test_games_travel_as_files(tmp_path: Path) -> None:
     assert len(bare.members("north")) == len(game.members("north"))
     bad: list[tuple[dict[str, Any], str]] = [
         ({"role": np.full(len(rows), "member")}, "no record has the role"),
-        ({"role": np.full(len(rows), "<script>")}, "unknown role"),
+        ({"role": np.full(len(rows), "<script>")}, "records is unknown, the first is record 1"),
         ({"y": rows.y[:-1]}, "different lengths"),
     ]
     for change, says in bad:

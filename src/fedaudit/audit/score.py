@@ -132,7 +132,7 @@ class Scores:
         """The scores, of one party's candidates or all, sorted into the three sets."""
         judged = self.judged(sight, attack)
         scores = np.full(len(sight.id), np.nan)
-        scores[judged] = finite(self.of(sight, attack)[judged], sight.id[judged], attack.name)
+        scores[judged] = finite(self.of(sight, attack)[judged], attack.name)
         mine = judged & (True if party is None else sight.party == party)
         mine &= ~spent(sight, attack)
         roles = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
@@ -225,17 +225,16 @@ def _some(scores: Floats, features: Floats, attack: str) -> Floats:
     return scores
 
 
-def finite(scores: Floats, ids: np.ndarray, attack: str) -> Floats:
+def finite(scores: Floats, attack: str) -> Floats:
     """Scores without NaN and infinity. A few such scores count as the least suspicious; more than 1 % is an error,
     unless all are NaN, because the attack has not seen enough rounds yet."""
     bad = ~np.isfinite(scores)
     count = int(bad.sum())
     if 0.01 * len(scores) < count < len(scores):
-        first = ids[np.flatnonzero(bad)[0]]
         raise FedauditError(
             "nan-scores",
-            f"{attack}: {count} of {len(scores)} scores are NaN or infinite, the first is {first}",
-            "Check that record for extreme values, or take the attack out of audit.attacks.",
+            f"{attack}: {count} of {len(scores)} scores are NaN or infinite",
+            "Look for extreme values in the records, or take the attack out of audit.attacks.",
         )
     return np.where(bad, -np.inf, scores) if count else scores
 

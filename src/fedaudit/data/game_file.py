@@ -52,10 +52,11 @@ def load_game(path: Path) -> Game:
             what = f"{path}: {name} has shape {columns[name].shape}"
             raise FedauditError("game-file", what, f"Give every record one {name}.")
     role, party = columns["role"].astype(np.str_), columns["party"].astype(np.str_)
-    unknown = sorted(set(role.tolist()) - {r.value for r in Role})
+    unknown = np.flatnonzero(~np.isin(role, [r.value for r in Role]))
     absent = [r.value for r in Role if r.value not in role]
-    if unknown or absent:
-        what = f"{path}: {f'unknown role {unknown[0][:40]!r}' if unknown else f'no record has the role {absent[0]!r}'}"
+    if len(unknown) or absent:
+        strange = f"the role of {len(unknown)} records is unknown, the first is record {unknown[:1].sum() + 1}"
+        what = f"{path}: {strange if len(unknown) else f'no record has the role {absent[0]!r}'}"
         raise FedauditError("game-role", what, "Roles are member (trained on), evaluation and calibration (never).")
     records, order = identified(path.name, columns["x"], columns["y"], columns.get("id"), columns.get("subject"))
     candidates = Candidates("record", records.id, party[order], records, np.arange(len(records)), records.subject)

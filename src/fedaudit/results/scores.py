@@ -303,7 +303,8 @@ def _refuse_twice(ids: Strings, member: Bools, path: Path) -> None:
     if len(both):
         raise FedauditError(
             "shared-id",
-            f"{path}: {len(both)} ids are both member and non-member, the first is {str(both[0])!r}",
+            f"{path}: {len(both)} ids are both member and non-member, the first in row "
+            f"{int(np.flatnonzero(np.isin(ids, both))[0]) + 1}",
             "Give every record one row, with member either 1 or 0.",
         )
     if len(np.unique(ids)) < len(ids):

@@ -74,7 +74,7 @@ def _played(case: Case, attack: BaseAttack, sight: Sight) -> tuple[Ints, Floats,
     if "known" in attack.fitted_on:
         k = usual_of(len(index) // 2, int(sight.reference.sum()))  # not by how the coins fell
         told = _told(sight, mine, k)
-    scores = finite(case.scores.of(sight, attack, k), sight.id, attack.name)[mine]
+    scores = finite(case.scores.of(sight, attack, k), attack.name)[mine]
     if sight.model == "local":
         scores = (rankdata(scores) - 0.5) / max(len(scores), 1)
     return index, scores, told

@@ -47,7 +47,7 @@ Side = tuple[Bools, Ints | None]  # who is decided about rightly, and whose each
 
 def _decided(scores: Scores, attack: BaseAttack, sight: Sight, k: int) -> tuple[Side, Side]:
     """Members and outsiders of one sight: whom the threshold takes for what they are."""
-    own = finite(scores.of(sight, attack, k), sight.id, attack.name)
+    own = finite(scores.of(sight, attack, k), attack.name)
     members, nonmembers = known(sight, k)
     accused = own > best_cut(own[members], own[nonmembers])
     reported = (sight.role == Role.MEMBER.value) & ~members, sight.role == Role.EVALUATION.value
