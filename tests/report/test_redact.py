@@ -77,8 +77,9 @@ def test_names_are_replaced_in_data_and_never_in_words(name: str) -> None:
     for place, told in ((results, warnings), (results["results"][0], about)):
         place["warnings"] = [f"{name} {one.code}" for one in told]
         place["told"] = [one.stored() for one in told]
-    results["notices"] = [f"A sentence about {name}."]
-    results["told"].append(notice("text", text=results["notices"][0]).stored())
+    results["notices"] = [f"A sentence about {name}.", f"Another about {name}."]
+    results["told"] += [notice("text", text=results["notices"][0]).stored()]
+    results["told"] += [notice("search-time", text=results["notices"][1]).stored()]  # as former versions are read
     results["degraded"] = [results["warnings"][0], f"{name} is late"]
     results["headlines"][0] |= {"sentence": f"Whoever knows {name}", "tone": "found", "details": [name]}
     results["useless"] = f"It is of no use to {name}"
@@ -94,7 +95,7 @@ def test_names_are_replaced_in_data_and_never_in_words(name: str) -> None:
     assert found.degraded == [found.warnings[0], "(left out)"]
     assert found.useless == "(left out)"
     assert found.results[0].warnings == [words(about[0])]
-    assert found.notices[0].startswith("3 remarks of an earlier version, or of other people's code, were left out")
+    assert found.notices[0].startswith("4 remarks of an earlier version, or of other people's code, were left out")
     assert found.headlines[0].sentence.startswith("Any party that sees the global models can pick out")
     text = json.dumps(found.to_json())
     assert name in ("outsiders", "models") or json.dumps(name)[1:-1] not in text
@@ -109,6 +110,7 @@ def test_what_is_fedaudits_own_stays() -> None:
     assert found.run.config["defences"] == [{"name": "dp-sgd", "noise": 1.5}, {"name": "(left out)"}]
     assert found.run.config["audit"] == builder.CONFIG["audit"]
     assert found.run.data.name == "baskets"
+    assert found.run.config_hash == ""
 
 
 def test_an_attack_of_somebody_elses_is_numbered_and_so_are_names_in_options() -> None:
@@ -116,6 +118,39 @@ def test_an_attack_of_somebody_elses_is_numbered_and_so_are_names_in_options() -
     found = redacted(read(json.loads(text.replace('"fta-logit"', '"matched-filter+layer=ward"'))))
     assert list(dict.fromkeys(e.attack for e in found.results)) == ["attack 1", "attack 2", "blind"]
     assert "by attack 1)" in found.headlines[0].sentence
+
+
+def test_a_question_of_somebody_elses_is_numbered_with_its_figures() -> None:
+    results = builder.results()
+    asked = {"question": "mary", "unit": "mary-unit", "attack": "of-mary", "party": None}
+    figures = {"mary-share": builder.estimate(0.5, method="as Mary counts", reason="Mary is few")}
+    results["results"].append(results["results"][0] | asked | {"estimates": figures})
+    entry = redacted(read(results)).results[-1]
+    assert (entry.question, entry.unit, entry.attack) == ("question-1", "unit-1", "attack 1")
+    (estimate,) = entry.estimates.values()
+    assert (estimate.name, estimate.value) == ("figure-1", 0.5)
+    assert (estimate.method, estimate.reason) == ("(left out)", "(left out)")
+
+
+def test_a_limit_keeps_its_figures_and_loses_its_names() -> None:
+    results = builder.results()
+    crossed = {"round": 3, "because": "limit crossed", "onwards": True, "attack": "loss"}
+    rules = ["auc[party=party-1, attack=loss] > 0.6 and tpr@0.01 > 0.1", "st-mary > 3", "whatever st-mary says"]
+    results["run"]["withheld"] = [crossed | {"rule": rule} for rule in rules]
+    kept = [update.rule for update in redacted(read(results)).run.withheld]
+    assert kept == ["auc[attack=loss, party=party 2] > 0.6 and tpr@0.01 > 0.1", "figure-1 > 3", "(left out)"]
+
+
+def test_what_a_headline_owes_to_another_vantage_is_not_taken_for_its_own() -> None:
+    """The server was lent what any party can do: by its own figures it could not be said to pick out anybody."""
+    results = builder.results()
+    lent = {"estimates": builder.estimates(0.011, 0.505), "tone": "found", "sentence": "As stored."}
+    results["headlines"][1] |= lent
+    results["headlines"][0] |= {"tone": "found", "sentence": "As stored."}
+    client, server = redacted(read(results)).headlines
+    assert client.sentence.startswith("Any party that sees the global models can pick out")
+    assert server.sentence.startswith("Whoever runs the server sees all that is seen by any party")
+    assert server.details[0].startswith("Nothing beyond chance was found for whoever runs the server")
 
 
 @pytest.mark.parametrize("name", ["loss", "client", "auc"])

@@ -151,7 +151,8 @@ class _Hidden:
     def _condition(self, rule: Rule) -> str:
         chosen = {"attack": rule.attack, "vantage": rule.vantage, "party": rule.party}
         inside = ", ".join(f"{key}={self.text(key, name)}" for key, name in chosen.items() if name)
-        return f"{rule.metric}{f'[{inside}]' if inside else ''} {rule.sign} {rule.limit:g}"
+        figure = rule.metric if _own(rule.metric) else self.numbered("figure", rule.metric, "-")
+        return f"{figure}{f'[{inside}]' if inside else ''} {rule.sign} {rule.limit:g}"
 
     def config(self, section: Any, key: str = "", registry: Registry | None = None) -> Any:
         """Numbers stay, and texts that fedaudit itself gives to choose from."""
@@ -296,14 +297,14 @@ SENTENCES = frozenset(
     }
 )
 
+USELESS = warning("model-useless", right=0.5, commonest=0.5)
+
 
 def _own(text: str) -> bool:
     base, _, rate = text.removesuffix(MINUS).partition("@")
     if text in _own_words() or (base in _own_words() and _is_number(rate)):
         return True
-    return _shape(text) in SENTENCES or _shape(text) == _shape(
-        words(warning("model-useless", right=0.5, commonest=0.5))
-    )
+    return _shape(text) in {*SENTENCES, _shape(words(USELESS))}
 
 
 def _shape(sentence: str) -> str:
