@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,11 @@ from fedaudit.session import selftest
 from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import installed
 from fedaudit.session.run import run
+from fedaudit.stats import proved_epsilon
 from tests.command import fedaudit
-from tests.worlds import config, silent
+from tests.worlds import config, silent, watch
+
+VANTAGES = ["client", "server", "label-only-client"]
 
 
 @pytest.fixture
@@ -48,14 +52,27 @@ def test_a_sound_installation_is_said_to_be_sound_and_kept(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_attacks_that_find_nothing_where_there_is_a_leak_are_not_sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(selftest._LEAK, "lr", 1e-9)  # nothing is learnt, so nothing can be found
-    found = selftest.selftest(silent, config(audit={"attacks": ["loss"], "confidence": 0.9}))
-    assert not found.sound
-    assert found.found == Counted(0, 1)
+def test_the_attacks_and_the_confidence_are_those_of_a_configuration() -> None:
+    found = selftest.selftest(
+        silent, config(audit={"attacks": ["loss", "gap"], "confidence": 0.9, "vantages": VANTAGES})
+    )
+    assert found.sound
+    assert found.found == Counted(1, 1)
     assert found.confidence == 0.9
-    assert "loss" in found.attacks
+    assert {"loss", "gap"} <= {*found.attacks}
     assert "fta-loss" not in found.attacks
+
+
+@pytest.mark.usefixtures("small")
+def test_a_leak_that_is_not_found_is_not_sound_and_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "watch", lambda prepared: replace(watch(prepared), headlines=[]))
+    done = fedaudit("selftest", cwd=tmp_path)
+    assert done.returncode == 6
+    assert "NOT sound" in done.stdout
+    kept = kept_for(__version__, installed(), ["matched-filter"], 0.95)
+    assert kept is not None
+    assert not kept.sound
+    assert kept.found == Counted(0, 1)
 
 
 @pytest.mark.usefixtures("small")
@@ -70,10 +87,20 @@ def test_alarms_where_there_is_nothing_to_find_are_not_sound(monkeypatch: pytest
 
 @pytest.mark.usefixtures("small")
 def test_a_bound_that_is_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "gaussian_epsilon", lambda *_: 0.1)
-    above, around = selftest.mechanisms(0.95)
-    assert above == 4
-    assert around < 2  # a fit that is rejected says nothing
+    """Bounds three times as large as proved, and intervals that promise less."""
+    monkeypatch.setattr(selftest, "MECHANISMS", 8)
+    right = selftest.mechanisms(0.95)
+    assert right[0] <= 1
+    assert right[1] >= right[2] - 2
+    assert right[2] >= 7
+
+    def tripled(*given: Any) -> Any:
+        found = proved_epsilon(*given)
+        return replace(found, value=3 * (found.value or 0.0))
+
+    monkeypatch.setattr(selftest, "proved_epsilon", tripled)
+    assert selftest.mechanisms(0.95)[0] > 2
+    assert selftest.mechanisms(0.5)[1] < right[1]
 
 
 def test_the_outcome_that_fits_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,5 +129,5 @@ def test_results_and_report_quote_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     after = load(tmp_path / "after")
     assert after.run.selftest == outcome()
     page = render(after)
-    assert "3 of 3 planted leaks were found" in page
+    assert "passed on 2026-11-17: 0 of 12 audits raised a false alarm" in page
     assert "not tried: modified-entropy" in page

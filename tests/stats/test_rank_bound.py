@@ -33,7 +33,7 @@ def crossing_by_hand(m: int, n: int, epsilon: float, delta: float, boundary: lis
 @pytest.mark.parametrize("boundary", [[0, 1, 2, 3], [1, 1, 4, 4], [2, 3, 3, 4], [4, 4, 4, 4], [-1, 4, 4, 4]])
 def test_the_chance_of_crossing_equals_every_order_counted(epsilon: float, delta: float, boundary: list[int]) -> None:
     m, n = 4, 4
-    found = _Side(m, n, np.zeros(4, np.int64))._crossing(epsilon, delta, np.array(boundary))
+    found = _Side(m, n, np.zeros(4, np.int64))._crossing(epsilon, delta, np.array(boundary), 0.05)
     assert found == pytest.approx(crossing_by_hand(m, n, epsilon, delta, boundary), abs=2e-6)  # rare cases are added
 
 
@@ -88,6 +88,11 @@ def test_refuting_agrees_with_the_bound() -> None:
         assert bound > 0
         assert refutes(members, nonmembers, bound - 2e-3, 1e-4)
         assert not refutes(members, nonmembers, bound + 2e-3, 1e-4)
+
+
+def test_a_claim_beyond_what_trials_can_prove_is_never_refuted() -> None:
+    for claimed in (40.0, 1e3, math.inf):
+        assert not refutes(np.ones(50), np.zeros(50), claimed, 1e-5)
 
 
 def test_it_proves_more_than_a_union_bound_wherever_both_can_be_computed() -> None:

@@ -104,10 +104,11 @@ def selftested(results: Results) -> str:
         return "not run with these versions and this confidence; fedaudit selftest takes about a minute"
     untried = {result.attack for result in results.results if of_membership(result)} - {*tested.attacks}
     but = f"; not tried: {', '.join(sorted(untried))}" if untried else ""
+    outcome = "passed" if tested.sound else "FAILED"
     return (
-        f"passed on {tested.created[:10]}: {tested.false_alarms} audits raised a false alarm where there is nothing to "
-        f"find, {tested.found} planted leaks were found, {tested.bounds_above} proved bounds lay above a known epsilon "
-        f"and {tested.fits_around} fitted intervals held it (at confidence {tested.confidence:.4g}{but})"
+        f"{outcome} on {tested.created[:10]}: {tested.false_alarms} audits raised a false alarm where there is nothing "
+        f"to find, {tested.found} planted leaks were found, {tested.bounds_above} proved bounds lay above a known "
+        f"epsilon and {tested.fits_around} fitted intervals held it (at confidence {tested.confidence:.4g}{but})"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedaudit.files import write_atomically
-from fedaudit.types.stored import Count, Many, Number, Positive
+from fedaudit.types.stored import Count, Flag, Many, Number, Positive
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SelfTest:
     found: Annotated[Counted, Field(description="planted leaks that were found")]
     bounds_above: Annotated[Counted, Field(description="proved bounds above the true epsilon of a Gaussian mechanism")]
     fits_around: Annotated[Counted, Field(description="intervals of the Gaussian fit that hold the true epsilon")]
-    sound: Annotated[bool, Field(description="all of these are as often as the confidence promises")]
+    sound: Annotated[Flag, Field(description="all of these are as often as the confidence promises")]
     seconds: Number
 
     @property

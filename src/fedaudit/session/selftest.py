@@ -2,7 +2,8 @@
 
 *Null*: no candidate was trained on, so whatever an audit says it found is a false alarm. *Leak*: a small part of the
 records is trained on for long, so an audit that finds nothing is blind. *Gaussian mechanism*: epsilon is known, so the
-proved bound must lie below it and the interval of the Gaussian fit around it, as often as they say.
+proved bound must lie below it and the interval of the Gaussian fit around it, as often as they say. Seeds are fixed:
+the same versions always come to the same outcome.
 
 `results.selftest` keeps what came out for later runs.
 """
@@ -27,8 +28,8 @@ from fedaudit.stats import Ranks, gdp_epsilon, proved_epsilon, random_half
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
-NULLS, LEAKS, MECHANISMS = 12, 3, 60
-TRIALS, MU, DELTA = 50, 2.0, 1e-5  # of one simulated mechanism
+NULLS, LEAKS, MECHANISMS = 20, 3, 40
+TRIALS, MU, DELTA = 100, 1.0, 0.1  # of one simulated mechanism; so many trials prove about half of its epsilon
 RARELY = 1e-3  # a sound installation fails one of the three tests as seldom as this
 _WORLD: dict[str, Any] = {
     "data": {"name": "digits"},
@@ -36,7 +37,7 @@ _WORLD: dict[str, Any] = {
     "model": {"hidden": [64]},
 }
 _NULL: dict[str, Any] = {"members": 0.3, "nonmembers": 0.3}
-_LEAK: dict[str, Any] = {"members": 0.1, "nonmembers": 0.3, "local_epochs": 3}
+_LEAK: dict[str, Any] = {"members": 0.05, "nonmembers": 0.3, "local_epochs": 6}
 
 
 def selftest(progress: Progress, audit: Config | None = None) -> SelfTest:
@@ -52,9 +53,9 @@ def selftest(progress: Progress, audit: Config | None = None) -> SelfTest:
         seen = 0
         for seed in range(LEAKS):
             found = watch(prepare(_world(_LEAK, seed, audit)))
-            seen += any(headline.tone == "found" for headline in found.headlines)
+            seen += any(headline.tone in ("found", "weak") for headline in found.headlines)
             step()
-        above, around = mechanisms(confidence)
+        above, around, fitted = mechanisms(confidence)
         step()
     return SelfTest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -65,12 +66,12 @@ def selftest(progress: Progress, audit: Config | None = None) -> SelfTest:
         false_alarms=Counted(alarms, NULLS),
         found=Counted(seen, LEAKS),
         bounds_above=Counted(above, MECHANISMS),
-        fits_around=Counted(around, MECHANISMS),
-        # Some vantages have a headline of their own, so that an alarm is up to twice as likely as for one.
-        sound=alarms <= stats.binom.isf(RARELY, NULLS, min(2 * (1 - confidence), 1))
-        and seen == LEAKS
+        fits_around=Counted(around, fitted),
+        # A headline is wrong on one side with half of the error, and there are two: a party's and the server's.
+        sound=alarms <= stats.binom.isf(RARELY, NULLS, 1 - confidence)
+        and (seen == LEAKS or audit is not None)  # attacks of one's own choice may be too weak to find it
         and above <= stats.binom.isf(RARELY, MECHANISMS, 1 - confidence)
-        and around >= stats.binom.ppf(RARELY, MECHANISMS, confidence),
+        and around >= stats.binom.ppf(RARELY, fitted, confidence),
         seconds=time.perf_counter() - started,
     )
 
@@ -80,7 +81,7 @@ def _world(federation: dict[str, Any], seed: int, audit: Config | None) -> Confi
     config = parse(world)
     if audit is None:
         return config
-    asked = {"attacks": audit.audit.attacks, "confidence": audit.audit.confidence}
+    asked = {key: getattr(audit.audit, key) for key in ("attacks", "confidence", "vantages", "adversary")}
     return config.model_copy(update={"audit": config.audit.model_copy(update=asked)})
 
 
@@ -107,13 +108,14 @@ def null_world(config: Config) -> Prepared:
     return replace(prepared, game=game, parties=parties, auditor=auditor)
 
 
-def mechanisms(confidence: float) -> tuple[int, int]:
-    """Of simulated Gaussian mechanisms: proved bounds above the true epsilon, and fits whose interval holds it."""
+def mechanisms(confidence: float) -> tuple[int, int, int]:
+    """Simulated Gaussian mechanisms: bounds above the true epsilon, fitted intervals that hold it, and fits."""
     rng, truth = np.random.default_rng(0), gaussian_epsilon(MU, DELTA)
-    above = around = 0
+    above = around = fitted = 0
     for _ in range(MECHANISMS):
         inside, outside = rng.normal(MU, 1.0, TRIALS), rng.normal(0.0, 1.0, TRIALS)
-        bound, fit = proved_epsilon(inside, outside, DELTA, Ranks(), confidence), gdp_epsilon(inside, outside, DELTA)
-        above += (bound.value or 0.0) > truth
-        around += fit.low is None or fit.high is None or fit.low <= truth <= fit.high  # a rejected fit says nothing
-    return above, around
+        above += (proved_epsilon(inside, outside, DELTA, Ranks(), confidence).value or 0.0) > truth
+        fit = gdp_epsilon(inside, outside, DELTA, confidence)
+        if fit.low is not None and fit.high is not None:  # a fit that is rejected says nothing
+            fitted, around = fitted + 1, around + (fit.low <= truth <= fit.high)
+    return above, around, fitted

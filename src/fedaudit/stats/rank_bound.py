@@ -9,7 +9,7 @@ thresholds, and none between two rates, which is what a union bound over Clopper
 
 The statistic is the largest epsilon at which a single rank is surprising. The chance that the extreme members surprise
 as much at *any* rank is exact: given how many non-members lie within the members' range, all orders are equally likely,
-and orders that stay below a boundary are counted as paths on a lattice. That chance falls with epsilon, so the bound
+and orders that stay below a boundary are counted as paths on a lattice. That chance rises with epsilon, so the bound
 is where it reaches the error that is allowed.
 """
 
@@ -26,11 +26,11 @@ from fedaudit.types import Floats
 
 Counts = NDArray[np.int64]
 
-MOST_TRIALS = 2_000  # on one side: beyond, a union bound loses little, and counting paths takes long
+MOST_TRIALS = 1_000  # on one side: beyond, a union bound loses little, and counting paths takes long
 _SURPRISING = 0.3  # at a single rank, as a share of the error: it shapes the boundary and is no part of the proof
 _POINTS = 64  # at which the chance at a single rank is averaged: likewise
 _NEVER = 1e-12  # numbers of non-members in the members' range that are as rare as this count as crossings
-_REST = 1e-6  # the chance of more members at 0 than are counted, which is added to the error
+_REST = 1e-4  # of the error: the chance of numbers of members at 0 that are not counted, which is added to it
 
 
 def rank_bound(members: Floats, nonmembers: Floats, delta: float, alpha: float) -> float:
@@ -81,10 +81,12 @@ class _Side:
 
     def bound(self, delta: float, alpha: float) -> float:
         boundary = self._boundary(delta, alpha)
-        return _largest(lambda epsilon: self._crossing(epsilon, delta, boundary) <= alpha, self._most)
+        return _largest(lambda epsilon: self._crossing(epsilon, delta, boundary, alpha) <= alpha, self._most)
 
     def refutes(self, epsilon: float, delta: float, alpha: float) -> bool:
-        return self._crossing(epsilon, delta, self._boundary(delta, alpha)) <= alpha
+        if epsilon >= self._most:
+            return False
+        return self._crossing(epsilon, delta, self._boundary(delta, alpha), alpha) <= alpha
 
     @property
     def _most(self) -> float:
@@ -115,17 +117,17 @@ class _Side:
             usual, surprises = np.where(is_usual, middle, usual), np.where(is_usual, surprises, middle)
         return usual
 
-    def _crossing(self, epsilon: float, delta: float, boundary: Counts) -> float:
+    def _crossing(self, epsilon: float, delta: float, boundary: Counts, alpha: float) -> float:
         """The chance that more of the extreme members than the boundary allows exceed some rank."""
         share = (1 - delta) * math.exp(-epsilon)
         within = _binomial(self.n, share)  # non-members in the range of the members
         likely = np.flatnonzero(within > _NEVER)
         at_zero = _binomial(self.m, delta)
-        at_zero = at_zero[: np.searchsorted(np.cumsum(at_zero), 1 - _REST) + 1]
-        return 1 - float(at_zero @ self._staying(len(at_zero), share, boundary, likely) @ within[likely])
+        counted = np.flatnonzero(at_zero > _REST * alpha / len(at_zero))
+        return 1 - float(at_zero[counted] @ self._staying(counted, share, boundary, likely) @ within[likely])
 
-    def _staying(self, most: int, share: float, boundary: Counts, within: Counts) -> Floats:
-        """The share of orders that stay within the boundary: fewer than `most` members at 0 x non-members in the range.
+    def _staying(self, at_zero: Counts, share: float, boundary: Counts, within: Counts) -> Floats:
+        """The share of orders that stay within the boundary: members at 0 x non-members in the range of the others.
 
         An order is a walk: a member is a step up, a non-member a step to the right. A random walk that goes up with
         chance `up` meets every order of the same steps equally often; so the share is the chance that it stays within
@@ -138,8 +140,8 @@ class _Side:
             ways = _log_binomial(ups + rights, ups)
             return np.asarray(np.exp(ways + ups * math.log(up) + rights * math.log1p(-up)))
 
-        walks = np.eye(most, m + 1)  # members at 0 x height: chances when the last rank was passed
-        staying, passed = np.zeros((most, n + 1)), 0
+        walks = np.eye(m + 1)[at_zero]  # members at 0 x height: chances when the last rank was passed
+        staying, passed = np.zeros((len(at_zero), n + 1)), 0
         for most_members, rank in zip([*boundary, m], [*_ranks(n), n + 1], strict=True):
             ends = within[(within >= passed) & (within < rank)]  # where walks end before they come to this rank
             staying[:, ends] = walks @ chance((m - heights)[:, None], ends - passed)
@@ -150,7 +152,7 @@ class _Side:
                 if most_members < m:  # beyond the members' range all of them are above the next rank
                     staying[:, :rank] = 0.0
                 passed = rank
-        corner = chance((m - np.arange(most))[:, None], within)
+        corner = chance((m - at_zero)[:, None], within)
         return np.minimum(np.divide(staying[:, within], corner, out=np.zeros_like(corner), where=corner > 0), 1.0)
 
 
