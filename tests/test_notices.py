@@ -217,9 +217,9 @@ def test_a_run_json_has_both_and_the_former_one_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in STORED.glob("*.json")))
-def test_results_of_former_versions_say_as_much(name: str) -> None:
+def test_results_of_the_former_version_say_as_much(name: str) -> None:
     values = json.loads((STORED / name).read_text())
-    document = results.with_sentences(Document.from_json(values))
+    document = results.brought_up(Document.from_json(values))
     assert document.run.ended is not None
     assert all_words(document.told) == [*values["warnings"], *values["notices"]]
     for curve in [one for entry in document.results for one in entry.curves.values()]:

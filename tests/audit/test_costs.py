@@ -17,7 +17,7 @@ from fedaudit.questions.canary.parties import Canaries
 from fedaudit.session import isolation
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
-from fedaudit.types import APART, UNDIVIDED, AuditResult, Measured, Round
+from fedaudit.types import AuditResult, Measured, Round
 from tests.audit.test_canaries import asking as crafted
 from tests.audit.test_states import thawed
 from tests.worlds import config
@@ -239,27 +239,3 @@ def test_costs_are_the_same_in_another_process_and_from_what_was_stored() -> Non
     whole = {of: result.cost for of, result in found(prepared.auditor).items()}
     for other in (parts, again):
         assert {of: result.cost for of, result in found(other).items()} == whole
-
-
-def test_times_of_an_earlier_version_are_charged_as_it_did() -> None:
-    """It knew how long all signals took together, and gradients and searches."""
-    prepared, _ = watched(asking(["loss", "merlin", "gradient-cosine"]))
-    stored = Auditor(prepared.task, prepared.game, prepared.settings)
-    for round in rounds(prepared):
-        seen = prepared.auditor.measure(of_one_second(round))
-        assert seen is not None
-        of = {key: replace(m, seconds=50.0, spent={UNDIVIDED: 40.0, APART: 10.0}) for key, m in seen.of.items()}
-        stored.absorb(replace(seen, of=of))
-    state = stored.state()
-    former = [
-        {**{name: of for name, of in sight.items() if name not in ("charged", "epoch_seconds")}, "seconds": sums}
-        for sight, sums in zip(
-            state["sights"], ([150.0, 6.0, 30.0], [150.0, 3.0, 30.0], [150.0, 3.0, 30.0]), strict=True
-        )
-    ]
-    restored = Auditor(prepared.task, prepared.game, prepared.settings)
-    restored.restore({**state, "sights": former})
-    for auditor in (stored, restored):
-        each = {of: result.cost.epochs for of, result in found(auditor).items()}
-        assert each["loss", "local"] == each["merlin", "local"] == 40.0
-        assert each["gradient-cosine", "local"] == 50.0

@@ -25,13 +25,12 @@ from fedaudit.results.document import load
 from fedaudit.results.gate import judge as gate
 from fedaudit.results.gate import parse_rule
 from fedaudit.session.prepare import Prepared, prepare, stage
-from fedaudit.session.recording import config_of
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, best_cut, tpr_at_fpr
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Role, Truth, Unit
-from fedaudit.words.headlines import of_former_version
+from tests.report import builder
 from tests.worlds import silent, watch
 
 EVERY = every("subject")
@@ -252,7 +251,7 @@ def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibra
     found = {e.name: e for e in (auc([block]), tpr_at_fpr([block], 0.05))}
     headline = Headline("client", "subject-fta", "global", found, 1)
     behind = AuditResult("subject-fta", "client", "global", "subject", None, 4, found, Cost(0.1))
-    (told,) = of_former_version([headline], [behind], 4)
+    (told,) = builder.told([headline], [behind], 4)
     tone, sentence = told.tone, " ".join([told.sentence, *told.details])
     visible = smallest_visible_auc(Sizes(70, 150, calibration))
     assert (
@@ -277,25 +276,13 @@ def test_where_the_share_is_not_settled_chance_on_average_is_still_said() -> Non
     headline = Headline("client", "subject-loss", "global", found, 1)
     for unit, words in (("subject", "no evidence was found that it can tell"), ("record", "nothing beyond chance was")):
         behind = AuditResult("subject-loss", "client", "global", cast(Unit, unit), None, 5, found, Cost(0.1))
-        (told,) = of_former_version([headline], [behind], 5)
+        (told,) = builder.told([headline], [behind], 5)
         details = " ".join(told.details)
         assert told.tone == "unknown"
         assert f"is not settled: 6.0 % of {'subjects in ' if unit == 'subject' else ''}the training" in told.sentence
         assert f"On average {words}" in details
         assert "53.3 % of the time (95 % interval 47.2–59.2; guessing is 50 %)" in details
         assert ("The smallest risk that this audit could have seen" in details) == (unit == "subject")
-
-
-def test_a_run_from_before_units_was_about_records(tmp_path: Path) -> None:
-    config = people(tmp_path, ["loss"], {"unit": "record"})
-    plain = config.as_dict()
-    del plain["audit"]["unit"]
-    begun = config_of({"config": plain}, tmp_path)
-    assert begun.audit.unit == "record"
-    assert begun.hash() == config.hash() == parse(plain).hash()
-    assert config.decided().audit.unit == "record"
-    assert parse(plain).decided().audit.unit == "subject"
-    assert parse({}).decided() == parse({})
 
 
 @pytest.mark.parametrize("scattered", [False, True])

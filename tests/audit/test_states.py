@@ -149,20 +149,6 @@ def test_what_a_thawed_audit_lacks_until_the_next_round_is_said() -> None:
     assert other.failed == {}
 
 
-def test_a_memory_of_an_older_version_is_read() -> None:
-    """It knows neither who is answered rightly nor how long the blind baseline took."""
-    prepared = prepare(config(federation={"rounds": 2}, audit={"attacks": ["loss"], "vantages": ["client"]}))
-    for round in rounds(prepared):
-        prepared.auditor.observe(round)
-    before = prepared.auditor.snapshot()
-    state = dict(prepared.auditor.state())
-    del state["right"]
-    state["blind"] = {name: state["blind"][name] for name in ("scores", "reported")}
-    other = anew(prepared)
-    other.restore(unflatten(*flatten(state)))
-    assert told(other.snapshot()) == told(replace(before, accuracy={}))
-
-
 def test_a_snapshot_in_the_middle_changes_no_later_result(whole: Prepared, found: tuple[Audit, Floats]) -> None:
     watched = anew(whole)
     for round in rounds(whole):

@@ -206,7 +206,7 @@ def test_what_is_true_or_false_stays_so() -> None:
     assert parse({"federation": {"secagg": True}, "model": {"name": "mine:net", "options": {"wide": True}}})
 
 
-# Computed by the version before the registry: runs of that time are resumed by these.
+# As the former version computed them: the cells of its studies are found by these.
 HASHES: list[tuple[dict[str, Any], str]] = [
     ({}, "9cfc6d66ce416629"),
     ({"data": {"name": "digits"}, "model": {"hidden": [32]}}, "9b4445b6e245010a"),
@@ -231,7 +231,7 @@ HASHES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "hash"), HASHES)
-def test_earlier_runs_keep_the_hash_of_their_configuration(given: dict[str, Any], hash: str) -> None:
+def test_a_configuration_keeps_its_hash(given: dict[str, Any], hash: str) -> None:
     config = parse(given)
     assert config.hash() == hash
     assert parse(config.as_dict()) == config

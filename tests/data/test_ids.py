@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from fedaudit.config.schema import parse
-from fedaudit.data import as_before, load
+from fedaudit.data import load
 from fedaudit.data.cells import read_columns
 from fedaudit.data.ids import found, says_whose
 from fedaudit.data.papers import CATEGORICAL, NUMERIC, adult_from_npz
@@ -204,11 +204,3 @@ def test_adult_has_no_ids(tmp_path: Path, rows: int) -> None:
     columns = {name: numbers[chosen, i].astype(int) for i, name in enumerate(NUMERIC)}
     columns |= {name: np.array(names[name])[codes[name][chosen]] for name in CATEGORICAL}
     assert ids(tmp_path, columns | {"outcome": y[chosen]}) == []
-
-
-def test_a_run_from_before_keeps_what_it_learnt_from(tmp_path: Path) -> None:
-    path = written(tmp_path / "visits.csv", visits(0))
-    options = parse({"data": {"name": "table", "path": str(path), "label": "outcome"}}).data
-    assert load(as_before(options)).records.x.shape[1] == 5
-    digits = parse({"data": {"name": "digits"}}).data
-    assert as_before(digits) is digits

@@ -193,7 +193,6 @@ def test_classes_are_called_as_they_were_and_people_stay_numbered() -> None:
         data = dataset("a", np.zeros((8, 1)), np.array(y), id=np.arange(8), subject=people)
         assert sorted(by_column(data, 2, "label")) == names
         assert sorted(by_column(data, 2, "subject")) == ["party-0", "party-1"]
-        assert sorted(by_column(data, 2, "label", named=False)) == ["party-0", "party-1"]
 
 
 PARTITIONS: list[dict[str, Any]] = [

@@ -1,16 +1,36 @@
 """Synthetic results: the report sees nothing but these, so invented numbers test all of it."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedaudit.report.values import Results, cleaned
-from fedaudit.results.document import Document, with_sentences
+from fedaudit.results.document import Document, brought_up
+from fedaudit.stats.strongest import Heard
+from fedaudit.stats.wording import main_tpr
+from fedaudit.types import AuditResult, Headline
+from fedaudit.words.headlines import Scene, worded
 
 Json = dict[str, Any]
 
 
 def read(results: Json) -> Document:
-    return with_sentences(Document.from_json(results))
+    document = brought_up(Document.from_json(results))
+    if all(headline.sentence for headline in document.headlines):
+        return document
+    return replace(document, headlines=told(document.headlines, document.results, document.run.rounds))
+
+
+def told(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
+    """Headlines with the words for what their own intervals say."""
+    name = main_tpr([headline.estimates for headline in headlines])
+    decided = [
+        replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
+        for h in headlines
+        if h.attack != "blind"
+    ]
+    return worded(decided, Scene(results, rounds, name))
 
 
 def quotable(results: Json) -> Results:

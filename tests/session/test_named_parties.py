@@ -1,7 +1,6 @@
 """Parties that a column forms: called by its values wherever a party is named, and by nothing in what is passed on."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,8 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.results import document as results
 from fedaudit.results.gate import judge, parse_rules
 from fedaudit.results.redaction import redacted
-from fedaudit.session import run as session_run
-from fedaudit.session.prepare import prepare
-from fedaudit.session.recording import About
 from fedaudit.session.replay import replay
-from fedaudit.session.run import rounds, run
+from fedaudit.session.run import run
 from fedaudit.trace.store import RUN
 from tests.data.test_ids import visits, written
 from tests.worlds import silent
@@ -91,28 +87,3 @@ def test_a_gate_asks_about_one_of_them(finished: Path, clinic: str) -> None:
     rules = parse_rules(f"auc[party={clinic}, attack=loss] > 0.99 and accuracy < 0.01")
     assert [(rule.party, rule.attack) for rule in rules] == [(clinic, "loss"), (None, None)]
     assert {finding.party for finding in judge(finished, rules).findings} == {clinic, None}
-
-
-@pytest.mark.parametrize("stop", [False, True])
-def test_a_run_from_before_keeps_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: bool) -> None:
-    """run.json did not list the parties then, they were numbered, and a patient's number could be a feature."""
-    config = settings(tmp_path, subject=None)
-
-    def former(about: About, *given: Any) -> dict[str, Any]:
-        return {key: value for key, value in told(about, *given).items() if key != "parties"}
-
-    def interrupted(*_: Any) -> Any:
-        yield from list(rounds(*_))[:1]
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as then, suppress(KeyboardInterrupt):
-        told = About.manifest
-        then.setattr(About, "manifest", former)
-        then.setattr(session_run, "prepare", lambda config, *_: prepare(config, (), former=True))
-        run(config, tmp_path / "old", silent, tell=lambda _: None, engine=interrupted if stop else None)
-    numbered = {None, "party-0", "party-1", "party-2"}
-    document = run(config, tmp_path / "old", silent, tell=lambda _: None)
-    assert document.run.rounds == 2
-    assert {entry.party for entry in document.results if entry.attack == "loss"} == numbered
-    again = replay(tmp_path / "old", ["loss"], tmp_path / "again", silent)
-    assert {entry.party for entry in again.results if entry.attack == "loss"} == numbered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -381,12 +381,9 @@ class Auditor:
             vantage, attack, model = entry["of"]
             band = self.bands[vantage, attack, model] = self.case().new_band()
             band.restore(entry["seen"])
-        unjudged, self.failed = state["unjudged"], dict(state["failed"])
-        if isinstance(unjudged, Mapping):  # as an earlier version kept it
-            unjudged = [f"{where}: {why}." for where, why in unjudged.items()]
-        self.unjudged = [*as_notices(unjudged)]
+        self.unjudged, self.failed = [*as_notices(state["unjudged"])], dict(state["failed"])
         self.last_round = state["last_round"]
-        self.released, self.right = None, unpacked(state.get("right"))
+        self.released, self.right = None, unpacked(state["right"])
         self.blind.restore(state["blind"])
         for name, observer in self.observers.items():
             observer.restore(state["observers"][name])

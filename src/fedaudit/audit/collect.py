@@ -277,16 +277,12 @@ class Sight:
         self.banks.restore(state["banks"])
         self.pending, self.looked = None, {}
         for variant, search in self.searches.items():
-            search.restore(state["searches"][variant] if variant else state.get("search", {}))
+            search.restore(state["searches"][variant] if variant else state["search"])
         self.settled, self.failed = set(state["settled"]), dict(state["failed"])
         self.notes = [*as_notices(state["notes"])]
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]
-        if "charged" in state:
-            self.ledger.restore(state["charged"])
-            self.epoch_seconds = state["epoch_seconds"]
-        else:  # as an earlier version kept it
-            seconds, self.epoch_seconds, apart = state["seconds"]
-            self.ledger.restore_undivided(seconds, apart)
+        self.ledger.restore(state["charged"])
+        self.epoch_seconds = state["epoch_seconds"]
         self.layers = dict(state["layers"])
 
 

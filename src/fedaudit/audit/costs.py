@@ -26,14 +26,13 @@ from typing import TypeVar
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import BANKS, SIGNALS
-from fedaudit.adversary.signals import DEAR, Family, searching
+from fedaudit.adversary.signals import Family, searching
 from fedaudit.config.attack_registry import plain
-from fedaudit.types import APART, UNDIVIDED, Stored
+from fedaudit.types import Stored
 
 ROWS, SHADOW_MODEL = "rows", "shadow model"
 # The last round goes on from the work of the earlier ones, so that whoever looks at the last round alone needs it all.
-CARRIED = frozenset({*BANKS, searching.DISTANCE, SHADOW_MODEL, UNDIVIDED, APART})
-WAS_APART = DEAR | {searching.DISTANCE, searching.QUERIES, searching.DEEPFOOL}
+CARRIED = frozenset({*BANKS, searching.DISTANCE, SHADOW_MODEL})
 
 clock = time.perf_counter
 
@@ -79,7 +78,7 @@ def items(attack: BaseAttack, families: Iterable[Family]) -> frozenset[str]:
     used = set(attack.signals)
     found = {family.name for family in families if not used.isdisjoint(family.needs)}
     found |= {SIGNALS[signal][0] for signal in used & SIGNALS.keys()}
-    found |= {keeping(attack), ROWS, UNDIVIDED, *([APART] if WAS_APART.intersection(map(plain, used)) else [])}
+    found |= {keeping(attack), ROWS}
     return frozenset(found | {SHADOW_MODEL} if "shadow" in attack.fitted_on else found)
 
 
@@ -115,8 +114,3 @@ class Ledger:
 
     def restore(self, state: Stored) -> None:
         self.charged = {attack: dict(state[attack]) for attack in self.charged}
-
-    def restore_undivided(self, seconds: float, apart: float) -> None:
-        """From the state of an earlier version, which kept two sums for all attacks."""
-        for attack in self.charged:
-            self.charged[attack] = self._of(attack, {UNDIVIDED: seconds - apart, APART: apart})

@@ -193,10 +193,7 @@ class Views:
         return {"kept": kept, "failed": dict(self.failed)}
 
     def restore(self, state: Stored) -> None:
-        failed = state["failed"]
-        if isinstance(failed, str):  # as an earlier version kept it: one text for all
-            failed = {key: failed for key in state["kept"] if failed}
-        self.failed = dict(failed)
+        self.failed = dict(state["failed"])
         self.kept = {
             key: Glances(
                 [Moment(round, probe) for round, probe in kept["moments"]], list(kept["values"]), kept["seconds"]

@@ -146,7 +146,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
 
 
 SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again to skip that."
-# The codes of what was told about repeats; a former version had one for all.
+# The codes of what was told about repeats; the former version had one for all.
 REPEATS = ("repeat-not-trained", "repeat-degraded", "repeat-left-out", "repeat")
 SEEDS = 2**63  # seeds must be smaller than this
 

@@ -170,8 +170,8 @@ class Registry:
     def written(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """A section as it is stored and hashed.
 
-        The first version stored the keys of `always` with every run, whatever the name. They are still accepted and
-        written with every name, so that runs of that version keep the hash of their configuration.
+        The keys of `always` are accepted and written whatever the name, so that runs that were stored with them keep
+        the hash of their configuration.
         """
         return {**plain, **{key: value for key, value in self.always.items() if key not in plain}}
 

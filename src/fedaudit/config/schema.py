@@ -171,7 +171,7 @@ class FederationSection(Section):
             implied = {"member_subjects": 0.3} | ({} if "nonmember_subjects" in given else {"held_out": 0.3})
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
-        # Without coins is what it was before there were any, and has the hash that it had then.
+        # The default is not written down, whether it was asked for or not.
         return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
 
     @model_validator(mode="after")
@@ -301,14 +301,8 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        """Of what is written down. Splitting people was once the only way, and has the hash that it had then; so was
-        the record as the unit."""
-        plain = self.as_dict()
-        if self.audit.unit == "record":
-            plain["audit"] = {k: v for k, v in plain["audit"].items() if k != "unit"}
-        if self.federation.split_subjects:
-            plain["federation"] = {k: v for k, v in plain["federation"].items() if k != "split_subjects"}
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+        """Of what is written down."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
@@ -323,7 +317,7 @@ class Config(Section):
 
     def decided(self) -> "Config":
         """With partition "subjects", the game is about people, and the adversary has half of their records, unless it
-        is said otherwise. Without it the unit is not written down, as it never was."""
+        is said otherwise. Without it the unit is not written down."""
         unit = self.audit.unit or ("subject" if self.federation.partition == "subjects" else None)
         fresh = FRESH if unit == "subject" and self.federation.fresh is None else self.federation.fresh
         return self.asking(unit, fresh)

@@ -6,13 +6,6 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
 
 
-def as_before(options: Options) -> Options:
-    """The options of a run from before undeclared ids were refused: it kept them as features."""
-    if "keep_ids" not in type(options).model_fields:
-        return options
-    return options.model_copy(update={"keep_ids": True})
-
-
 def load(options: Options) -> Dataset:
     """The data set that a configuration names."""
     entry = DATA.find(options.name)

@@ -20,13 +20,8 @@ LONGEST = 60  # characters of a value that names a party
 Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
 
-def build(
-    dataset: Dataset, federation: FederationSection, rng: np.random.Generator, unit: Unit = "record", named: bool = True
-) -> Game:
-    """The game that a configuration describes. Where people are known each has one role, unless they may be split.
-
-    `named`: parties that were formed by a column are named after its values. Older runs keep their numbers.
-    """
+def build(dataset: Dataset, federation: FederationSection, rng: np.random.Generator, unit: Unit = "record") -> Game:
+    """The game that a configuration describes. Where people are known each has one role, unless they may be split."""
     records, parties = dataset.records, federation.parties
     if dataset.holder is not None and unit != "subject":
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
@@ -50,7 +45,7 @@ def build(
         parts = dirichlet(dataset, parties, federation.beta, rng)
     elif federation.partition == "column":
         assert federation.column is not None
-        parts = by_column(dataset, parties, federation.column, named)
+        parts = by_column(dataset, parties, federation.column)
     else:
         parts = iid(records, parties, rng)
     if federation.coins:
@@ -92,7 +87,7 @@ def dirichlet(dataset: Dataset, parties: int, beta: float, rng: np.random.Genera
     )
 
 
-def by_column(dataset: Dataset, parties: int, column: str, named: bool = True) -> Parts:
+def by_column(dataset: Dataset, parties: int, column: str) -> Parts:
     """Whole values of a column to parties: the largest first, each to the party with the fewest records so far.
 
     The parties bear the values' names. Those of people stay numbered: what people read names nobody.
@@ -110,7 +105,7 @@ def by_column(dataset: Dataset, parties: int, column: str, named: bool = True) -
         owner[value] = sizes.argmin()
         sizes[owner[value]] += counts[value]
     parts = _parts(owner[rows], parties)
-    if column == SUBJECT or not named:
+    if column == SUBJECT:
         return parts
     texts = [_text(dataset, column, value) for value in values.tolist()]
     names = [_joined([texts[i] for i in largest_first if owner[i] == party]) for party in range(parties)]

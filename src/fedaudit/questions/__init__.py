@@ -261,7 +261,7 @@ def named(name: str) -> Question:
 
 
 def of(entry: AuditResult) -> Question | None:
-    """The question that a result answers; None if its package is not installed here. The results of former versions
+    """The question that a result answers; None if its package is not installed here. The results of the former version
     do not name it: it follows from their unit."""
     former = {"user": "canary", "attribute": "attribute", "subject": "subject"}
     name = entry.question or ("source" if entry.attack == "source" else former.get(entry.unit, "record"))

@@ -18,14 +18,13 @@ from fedaudit.questions import every
 from fedaudit.results.schema import MAX_BYTES, SCHEMA, UnreadableError, plain, read, read_file, save_as
 from fedaudit.results.schema import SCHEMA_FILE as SCHEMA_FILE
 from fedaudit.results.selftest import SelfTest
-from fedaudit.stats.strongest import grade
-from fedaudit.stats.wording import main_tpr
 from fedaudit.trace import journal
 from fedaudit.trace.journal import Seal
 from fedaudit.types import (
     Audit,
     AuditResult,
     ByName,
+    Ending,
     Estimate,
     Estimates,
     Headline,
@@ -35,7 +34,6 @@ from fedaudit.types import (
     VantageName,
     former,
 )
-from fedaudit.types.former import Ending
 from fedaudit.types.stored import (
     Count,
     Flag,
@@ -271,7 +269,7 @@ class Document:
         )
 
     def all_told(self) -> Sequence[Notice]:
-        """One for each of `warnings` and `notices`, also of a former version, which had their sentences alone."""
+        """One for each of `warnings` and `notices`, also of the former version, which had their sentences alone."""
         if len(self.told) == len(self.warnings) + len(self.notices):
             return self.told
         warnings = [former.notice(sentence, "warning") for sentence in self.warnings]
@@ -319,7 +317,7 @@ def load(directory: Path) -> Document:
     if path.stat().st_size > MAX_BYTES:
         raise FedauditError("results-size", f"{path} is larger than 512 MiB", again, exit_code=REFUSED)
     try:
-        return with_sentences(read_file(Document, path))
+        return brought_up(read_file(Document, path))
     except UnreadableError as error:
         why = f" ({error})"
     except (ValueError, RecursionError):
@@ -334,7 +332,7 @@ def results_file(run: Path) -> Path:
 
 
 def brought_up(document: Document) -> Document:
-    """Results of former versions with what these said in words alone: how the run ended, what was told, and which bands
+    """Results of the former version with what it said in words alone: how the run ended, what was told, and which bands
     hold for all rounds at once."""
     if document.run.ended is not None:
         return document
@@ -346,16 +344,3 @@ def brought_up(document: Document) -> Document:
         }
         entries.append(replace(entry, curves=curves))
     return replace(document, run=run, results=entries, told=document.all_told())
-
-
-def with_sentences(document: Document) -> Document:
-    """Results of former versions get the sentences and grades that they lack. Of other attacks than the quoted they
-    cannot speak."""
-    document = brought_up(document)
-    if all(headline.sentence for headline in document.headlines):
-        name = main_tpr([headline.estimates for headline in document.headlines]) or ""
-        graded = [replace(h, grade=h.grade or grade(h.tone, h.estimates.get(name))) for h in document.headlines]
-        return replace(document, headlines=graded)
-    from fedaudit.words.headlines import of_former_version
-
-    return replace(document, headlines=of_former_version(document.headlines, document.results, document.run.rounds))

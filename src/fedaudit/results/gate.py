@@ -519,10 +519,7 @@ def _corrected(
     if not blocks:
         return None  # canaries: scores.parquet holds those of records
     again = _estimate(blocks, metric, stored.confidence)
-    # Runs of earlier versions have no guaranteed ends of an AUC, and another interval around the same value.
-    older = stored.guaranteed is None and again.guaranteed is not None
-    names = ("value",) if older else ("value", "low", "high")
-    same = all(_close(getattr(again, name), getattr(stored, name)) for name in names)
+    same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
     if not same and entry.vantage == "outsider":
         return None  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
     if not same:

@@ -4,7 +4,7 @@ Nothing is looked for in sentences. Names are replaced in the fields that hold t
 from there: warnings and notices by their codes (`fedaudit.words`), headlines by their figures (`words.headlines`).
 Parties are numbered, and so are attacks, questions and figures that are not fedaudit's own. Any other text is left out
 unless it is a word of fedaudit's own, or a sentence of its own that holds nothing but numbers beside. What is stored as
-a sentence alone, by former versions or by other people's code, is left out and counted.
+a sentence alone, by the former version or by other people's code, is left out and counted.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -80,19 +80,18 @@ class Prepared:
         return self.isolation.add_to(found) if self.isolation else found
 
 
-def stage(config: Config, recorded: Sequence[str] = (), former: bool = False) -> Staged:
-    """`recorded`: the attacks of a run that is resumed, if its configuration names none. `former`: it is from before
-    parties bore the names of their column and tables were searched for ids, and stays as it was."""
+def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
+    """`recorded`: the attacks of a run that is resumed, if its configuration names none."""
     config = config.decided()
     attacks = chosen(config, recorded)
-    dataset, asked = data.load(data.as_before(config.data) if former else config.data), config.audit.attribute
+    dataset, asked = data.load(config.data), config.audit.attribute
     config = decided(config, dataset)
     federation = config.federation
     if asked:
         dataset = attributes.with_attribute(dataset, asked.name, asked.column)
     dataset, own = reserved(dataset, attacks, config)
     rng = np.random.default_rng([federation.seed, 0])
-    game = partition.build(dataset, federation, rng, config.audit.unit or "record", named=not former)
+    game = partition.build(dataset, federation, rng, config.audit.unit or "record")
     coins, implied = fair_coins(config)
     how = training(config, len(dataset.records))
     shadow = shadow_of(config, game, own, how)
@@ -173,15 +172,14 @@ def defend(staged: Staged, task: TorchTask) -> Defence:
     return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
 
 
-def prepare(config: Config, recorded: Sequence[str] = (), former: bool = False) -> Prepared:
-    """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began; `former`:
-    whether it is from before what `stage` names."""
+def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
+    """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began."""
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
     from fedaudit.session.isolation import Isolation, honest
 
-    staged = stage(config, recorded, former)
+    staged = stage(config, recorded)
     staged.request.checked()  # before the model is built: what is wrong with the request is told first
     config, dataset, game = staged.config, staged.dataset, staged.game
     task = build(staged)

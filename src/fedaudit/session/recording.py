@@ -59,13 +59,9 @@ MISSING = ("unknown-question", "unknown-attack")  # errors of a configuration th
 
 
 def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
-    """As it was recorded. A run from before `split_subjects` was a key split people wherever it knew them; one from
-    before `unit` was a key asked about records."""
+    """As it was recorded."""
     try:
-        config = parse(dict(manifest["config"]))
-        if config.federation.partition == "subjects" and config.audit.unit is None:
-            config = config.asking("record", None)
-        return config if config.federation.split_subjects is not None else config.splitting(True)
+        return parse(dict(manifest["config"]))
     except (FedauditError, KeyError, TypeError) as error:
         todo = "Run again with --force, which replaces that run."
         if isinstance(error, FedauditError) and error.code in MISSING:
@@ -80,9 +76,10 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
 
 def continued(directory: Path, manifest: Mapping[str, Any], config: Config) -> Config:
     """A run continues as it began: if the configuration does not say whether people are split, or what the game is
-    about, what was decided then still holds. Another configuration is refused, before any data is read."""
+    about, what was decided then still holds; and where records are nobody's, nobody is split, whatever it says. Another
+    configuration is refused, before any data is read."""
     begun = config_of(manifest, directory)
-    if config.federation.split_subjects is None:
+    if None in (config.federation.split_subjects, begun.federation.split_subjects):
         config = config.splitting(begun.federation.split_subjects)
     if config.audit.unit is None:
         fresh = config.federation.fresh

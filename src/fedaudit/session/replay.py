@@ -24,7 +24,7 @@ from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import RecordedRound
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import Manifest, Store, is_former
+from fedaudit.trace.store import Manifest, Store
 from fedaudit.types import Notice, Vantage, as_notices, former, notice, warning
 from fedaudit.words import WORDS
 
@@ -53,7 +53,7 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
     recorded = config_of(store.manifest, directory)
     with progress("Reading the data", 0):
         # The recorded attacks decide which data were set aside before the rest was dealt out.
-        staged = stage(recorded, former=is_former(store.manifest))
+        staged = stage(recorded)
         staged = replace(staged, request=asked_again(staged, recorded, names, store))
         settings = staged.request.checked()
         todo = "Put the data that it was trained on back to where its configuration names them."

@@ -19,7 +19,7 @@ from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
-from fedaudit.trace.store import RUN, is_former, load_manifest
+from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import Moment, Round, State, Trained
 from fedaudit.words import words
 
@@ -43,7 +43,7 @@ def run(
     if begun:
         config = continued(out, begun, config)
     with progress("Reading the data", 0):
-        prepared = prepare(config, begun.get("attacks", ()), is_former(begun)) if begun else prepare(config)
+        prepared = prepare(config, begun.get("attacks", ()) if begun else ())
     config = prepared.config
     steps: list[Callable[[], None]] = []
 

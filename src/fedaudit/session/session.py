@@ -39,6 +39,7 @@ from fedaudit.trace.segments import digest, digest_of_seen
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import (
     Audit,
+    Ending,
     Moment,
     Notice,
     Observation,
@@ -50,7 +51,6 @@ from fedaudit.types import (
     notice,
     once,
 )
-from fedaudit.types.former import Ending
 from fedaudit.words import line
 
 

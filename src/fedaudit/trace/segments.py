@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.types import APART, UNDIVIDED, Measured, State
+from fedaudit.types import Measured, State
 
 MAX_BYTES = 16 * 2**30  # of one file; larger ones are not read
 EXPANDS_AT_MOST = 50  # a parquet file that claims to expand by more than this is refused
@@ -21,16 +21,12 @@ Key = str | None  # a party, or None for the global model
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one model in a round's signals, in the order in which they were written, and what they cost.
-
-    `gradient_seconds`: only from an earlier version, which did not divide its seconds any further.
-    """
+    """The rows of one model in a round's signals, in the order in which they were written, and what they cost."""
 
     party: Key
     rows: int
     seconds: float
     epoch_seconds: float
-    gradient_seconds: float = 0.0
 
 
 class DamagedError(Exception):
@@ -121,9 +117,7 @@ def unpack_signals(blob: bytes, expected: str, parts: Sequence[Part]) -> dict[Ke
         given = [n for n in mine.column_names if n.startswith("signal:") and not mine[n].null_count]
         values = {name.removeprefix("signal:"): _values(mine[name].combine_chunks()) for name in given}
         ids = np.array(mine["id"].to_pylist(), dtype=np.str_)
-        apart = part.gradient_seconds
-        spent = {UNDIVIDED: part.seconds - apart, APART: apart}
-        measured[part.party] = Measured(ids, values, part.seconds, part.epoch_seconds, spent=spent)
+        measured[part.party] = Measured(ids, values, part.seconds, part.epoch_seconds)
     return measured
 
 

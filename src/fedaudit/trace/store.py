@@ -255,8 +255,7 @@ class Store:
         for key, measured in found.items():
             name = key or ""
             unobserved, layers = frozenset(entry.unobserved.get(name, ())), entry.layers.get(name, {})
-            spent = entry.spent.get(name, measured.spent)
-            of[key] = replace(measured, unobserved=unobserved, layers=layers, spent=spent)
+            of[key] = replace(measured, unobserved=unobserved, layers=layers, spent=entry.spent.get(name, {}))
         return Observation(entry.round, of, entry.probe)
 
     def round(self, entry: RecordedRound) -> Round:
@@ -430,11 +429,6 @@ def load_manifest(directory: Path) -> Manifest:
         raise _unreadable(path, f"{key} is {kind}") from None
     loaded: Manifest = manifest
     return loaded
-
-
-def is_former(manifest: Manifest) -> bool:
-    """Is the run from before its parties were written down? They were numbered then, whatever they were formed by."""
-    return "parties" not in manifest
 
 
 def _unreadable(path: Path, why: str) -> FedauditError:

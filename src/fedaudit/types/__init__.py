@@ -339,10 +339,6 @@ class Game:
 # What an audit stores between two rounds: arrays and plain values, nested by name. Nothing executable.
 Stored = Mapping[str, Any]
 
-# A run that an earlier version recorded does not say what its seconds were spent on: all that the attacks shared, and
-# gradients and searches together.
-UNDIVIDED, APART = "undivided", "gradients and searches"
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -515,6 +511,10 @@ class Curve:
     high: Many[OrNull[Number]]
     method: str
     simultaneous: Annotated[Flag, if_any("whether the band holds for all x at once")] = False
+
+
+# How a run ended; recorded: it was seen in part.
+Ending = Literal["complete", "interrupted", "degraded", "recorded", "not-audited"]
 
 
 @dataclass(frozen=True)

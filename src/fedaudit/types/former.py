@@ -1,13 +1,9 @@
-"""What former versions wrote in words alone, and what it meant.
+"""What the version before this one wrote in words alone, and what it meant.
 
 Their words are on disk and do not change any more. Nothing else asks what a sentence says.
 """
 
-from typing import Literal
-
-from fedaudit.types import Level, Notice
-
-Ending = Literal["complete", "interrupted", "degraded", "recorded", "not-audited"]
+from fedaudit.types import Ending, Level, Notice
 
 _ENDINGS: dict[str, Ending] = {  # by the first word of the status
     "complete": "complete",

@@ -351,7 +351,7 @@ def _attribute(name: str, finding: str, figures: Mapping[str, Figure], confidenc
 EPSILONS = {
     "epsilon-anytime": "proved, one round",
     "epsilon-ranks": "over ranks, one round",
-    "epsilon-bonferroni": "union bound, one round",  # in older runs
+    "epsilon-bonferroni": "union bound, one round",  # in runs of the former version
     "epsilon-gdp": "Gaussian fit, one round",
     "epsilon-one-run": "proved, whole run",
     "epsilon-one-shot": "estimate, whole run",

@@ -15,7 +15,6 @@ from fedaudit.stats.wording import (
     count,
     fpr_of,
     interval_text,
-    main_tpr,
     plain_span,
     rate,
     share,
@@ -51,8 +50,8 @@ BY_CHANCE = "with the error shared among all figures of this audit, the interval
 @dataclass(frozen=True)
 class Scene:
     """What is known beside the headlines. `name`: the TPR that they quote. `primary`: by vantage, what the attack that
-    was fixed before looking found; `average`: the one that certainly has the largest AUC; both are empty where they are
-    not known any more. `about`: what each attack does, for the middle of a sentence."""
+    was fixed before looking found; `average`: the one that certainly has the largest AUC. `about`: what each attack
+    does, for the middle of a sentence."""
 
     results: Sequence[AuditResult]
     rounds: int
@@ -66,17 +65,6 @@ def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
     """The headlines, each with its sentence, its grade and what else is to be said."""
     told = [_told(headline, scene) for headline in headlines]
     return [_not_less_than(headline, told, scene.name) for headline in told]
-
-
-def of_former_version(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
-    """Headlines without a sentence, as the first versions wrote them: their own intervals decide."""
-    name = main_tpr([headline.estimates for headline in headlines])
-    decided = [
-        replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
-        for h in headlines
-        if h.attack != "blind"
-    ]
-    return worded(decided, Scene(results, rounds, name))
 
 
 def _told(headline: Headline, scene: Scene) -> Headline:

@@ -109,7 +109,7 @@ def test_both_forms_may_be_mixed() -> None:
     )
 
 
-# Computed by the version before there were options: runs of that time are resumed by these.
+# As the former version computed them: the cells of its studies are found by these.
 @pytest.mark.parametrize(
     ("audit", "hash"),
     [

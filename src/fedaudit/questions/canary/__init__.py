@@ -44,7 +44,7 @@ class Canary(Question):
     metrics = (
         _epsilon("maximised", "largest over all thresholds, one round", "heuristic"),
         _epsilon("ranks", "proved over ranks, one round", "proved"),
-        _epsilon("bonferroni", "proved by a union bound, one round", "proved"),  # in older runs
+        _epsilon("bonferroni", "proved by a union bound, one round", "proved"),  # in runs of the former version
         _epsilon("split", "proved with a threshold chosen on a split, one round", "proved"),
         _epsilon("gdp", "Gaussian fit, one round", "model-based"),
         _epsilon("anytime", "proved at all rounds at once", "proved"),

@@ -114,9 +114,9 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
 
 
 def lacking(store: Store) -> list[Notice]:
-    """Why the trace may not hold every round that was done. The first version sealed no files."""
+    """Why the trace may not hold every round that was done."""
     found, results_file = store.incomplete(), store.directory / results.RESULTS
-    if results_file.is_file() and vouched(store.directory / RUN) and not vouched(results_file):
+    if results_file.is_file() and not vouched(results_file):
         found.append(gap("results-unlisted"))
     return found
 
