@@ -1,14 +1,15 @@
 """A coverage-guided search for bytes that a reader neither reads nor refuses: `python -m tests.fuzz.campaign NAME`.
 
-Needs atheris (`pip install atheris`). It begins with the files of `readers` and with the corpus, and adds to the corpus
-what reaches new lines, if it is small. What a reader answers with an exception of another kind is kept in `found`,
-one file for each line that raised; the search goes on. Ends with exit code 1 if there is any.
+Needs atheris (`pip install atheris`). It begins with the files of `readers` and with the corpus. What a reader answers
+with an exception of another kind is kept in the folder of --found, one file for each line that raised; the search goes
+on, and ends with exit code 1 if there is any. Small files that reach new lines are left in `new`, for the corpus.
 """
 
 import argparse
 import hashlib
 import os
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -62,10 +63,8 @@ def main() -> None:
             each.mkdir()
         for number, blob in enumerate(READERS[asked.name].whole()):
             (begin / f"whole-{number}").write_bytes(blob)
-        corpus = CORPUS / asked.name
-        corpus.mkdir(parents=True, exist_ok=True)
-        for path in corpus.iterdir():
-            (begin / path.name).write_bytes(path.read_bytes())
+        for path in (CORPUS / asked.name).glob("*"):
+            shutil.copy(path, begin)
         campaign = Campaign(asked.name, folder, asked.found)
         known = {path.name for path in begin.iterdir()}
         child = os.fork()
@@ -73,10 +72,10 @@ def main() -> None:
             _search(campaign, begin, asked.seconds)
         _, status = os.waitpid(child, 0)
         new = [path for path in begin.iterdir() if path.name not in known and path.stat().st_size <= LARGEST]
-        print(f"{asked.name}: {len(new)} new files for the corpus, of {len(known)} before")
+        kept = asked.found / "new" / asked.name
+        kept.mkdir(parents=True, exist_ok=True)
         for path in new:
-            (Path(asked.found) / "new" / asked.name).mkdir(parents=True, exist_ok=True)
-            (Path(asked.found) / "new" / asked.name / path.name).write_bytes(path.read_bytes())
+            shutil.copy(path, kept)
     sys.exit(os.waitstatus_to_exitcode(status))
 
 

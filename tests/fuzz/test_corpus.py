@@ -8,8 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedaudit import data
 from fedaudit.adversary.attacks import made
 from fedaudit.config.attack_registry import read_word, written
+from fedaudit.config.registry import DATA
 from fedaudit.config.schema import parse
 from fedaudit.data.cells import read_columns
 from fedaudit.data.game_file import load_game
@@ -78,6 +80,14 @@ def test_B16_attacks_that_are_no_list_are_refused(attacks: Any) -> None:
 @pytest.mark.parametrize("values", [[], [""], ["", ""], ["a", ""], ["", "a"], ["%"], ["~", "+"]])
 def test_lists_of_empty_texts_survive_being_one_word(values: list[str]) -> None:
     assert read_word(written("own:Attack", {"names": values})) == ("own:Attack", {"names": values})
+
+
+@pytest.mark.parametrize("value", ["1E400", "-inf", "1e39"])
+def test_B1_values_that_are_too_large_to_predict_are_refused(tmp_path: Path, value: str) -> None:
+    (tmp_path / "t.csv").write_text(f"a,y\n1,{value}\n2,3\n3,4\n")
+    asked = {"name": "table", "path": tmp_path / "t.csv", "label": "y", "task": "regression"}
+    with pytest.raises(FedauditError, match="too large to learn from, in row 1"):
+        data.load(DATA.read(asked))
 
 
 def test_attacks_that_are_no_text_are_refused() -> None:

@@ -367,7 +367,7 @@ def _parquet(path: Path, without: Collection[str], only: Collection[str] | None)
         names = _checked_names(path, list(pq.read_schema(path).names), only)
         table = pq.read_table(path)
         table.validate(full=True)  # text may be no UTF-8
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):  # the last: a name that is no UTF-8
         what = f"{path} is a parquet file that cannot be read"
         raise FedauditError("table-unreadable", what, "Write it again.") from None
     found = {}

@@ -157,6 +157,9 @@ def _label(options: TableOptions, column: Column) -> NDArray[Any]:
     if numbers is None:
         todo = 'Name a column of numbers as data.label, or set data.task = "classification".'
         raise FedauditError("table-label", f"{column.where} holds words, and a regression predicts numbers", todo)
+    if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
+        what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
+        raise FedauditError("table-label", what, "Correct these cells.")
     return standardised(numbers) if options.scale else numbers
 
 

@@ -342,7 +342,7 @@ def _is_of_a_run(path: Path) -> bool:
 
     try:
         return kind_of(path) == "parquet" and set(pq.read_schema(path).names) >= OF_A_RUN
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return False  # whoever reads all of it says what is wrong
 
 

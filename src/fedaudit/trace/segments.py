@@ -110,6 +110,8 @@ def unpack_signals(blob: bytes, expected: str, parts: Sequence[Part]) -> dict[Ke
     table, start = _read_parquet(blob), 0
     if sum(part.rows for part in parts) != len(table):
         raise DamagedError("has another number of rows than the journal")
+    if "id" not in table.column_names:
+        raise DamagedError("has no ids")
     measured: dict[Key, Measured] = {}
     for part in parts:
         mine = table.slice(start, part.rows)
@@ -133,7 +135,7 @@ def _read_parquet(blob: bytes) -> Any:
         table = file.read()
         table.validate(full=True)  # text may be no UTF-8
         return table
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # the last: a name that is no UTF-8
         raise DamagedError(f"is not a parquet file ({type(error).__name__})") from None
 
 
