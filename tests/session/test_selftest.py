@@ -25,6 +25,7 @@ VANTAGES = ["client", "server", "label-only-client"]
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(selftest._WORLD, "audit", {"attacks": ["matched-filter", "loss"]})
     for name, count in {"NULLS": 2, "LEAKS": 1, "MECHANISMS": 4}.items():
         monkeypatch.setattr(selftest, name, count)
 
