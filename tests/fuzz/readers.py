@@ -38,7 +38,7 @@ from fedaudit.trace.store import Store, load_manifest
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 TESTS = HERE.parent
-MADE = TESTS / "trace" / "made_by_first_version"
+MADE = TESTS / "trace" / "made_by_former_version"
 
 # What a reader may raise. A damaged file of a trace has an error of its own: its caller adds the round and goes on.
 REFUSALS = (FedauditError, DamagedError)
@@ -113,7 +113,7 @@ def _journal(path: Path) -> Any:
 
 
 def _trace(path: Path) -> Any:
-    (path.parent / "run.json").write_text(json.dumps({"schema": 1, "keep": "snapshots"}))
+    shutil.copy(MADE / "cut" / "run.json", path.parent)
     store = Store.read(path.parent)
     told: list[Any] = [*store.damage(), *store.lineage.notes]
     for entry in store.entries()[:5]:
@@ -232,7 +232,9 @@ def _pictures() -> Iterable[bytes]:
 def _journals() -> Iterable[bytes]:
     """Without numbers and checksums, which are added anew."""
     for kept in ("signals", "snapshots", "cut"):
-        found = journal.read(MADE / kept / journal.JOURNAL).events
+        found = [
+            event for event in journal.read(MADE / kept / journal.JOURNAL).events if event["event"] != journal.EVENT
+        ]
         lines = [json.dumps({key: value for key, value in event.items() if key != "n"}) for event in found]
         yield "\n".join(lines).encode()
 
@@ -272,7 +274,7 @@ WORDS = (
 ADVICE = advice.Advice(1, "auc < 0.6", 0.95, (10,), (), (), None, None, ("Nothing is advised.",), None)
 STUDY = study.StudyFile(1, {}, {"a.b": (2,)}, (study.ListedCell("abc", {"a.b": 2}),), (("abc",),))
 PLAYS = json.dumps({"play|ROLE": ["what is said, and said again"], "play|OTHER": ["and answered at length"]})
-DOCUMENTS = [f"results/stored/{name}.json" for name in ("whole", "people", "private", "failed")]
+DOCUMENTS = [f"results/stored/{name}.json" for name in ("people", "private", "canaries", "failed")]
 
 
 def _as_bytes(value: Any) -> Callable[[], Iterable[bytes]]:
@@ -301,9 +303,9 @@ READERS: Mapping[str, Reader] = {
     "torch": Reader(_file("r1.pt", lambda path: checkpoints.read(path, True)), _torch_files),
     "model": Reader(lambda blob, _folder: unpack_state(blob, ""), _states),
     "signals": Reader(_signals, _signal_files),
-    "journal": Reader(_file("journal.jsonl", _trace), _stored("trace/made_by_first_version/cut/journal.jsonl")),
+    "journal": Reader(_file("journal.jsonl", _trace), _stored("trace/made_by_former_version/cut/journal.jsonl")),
     "journal-lines": Reader(_file("journal.jsonl", _journal), _journals),
-    "manifest": Reader(_in_folder("run.json", load_manifest), _stored("trace/made_by_first_version/cut/run.json")),
+    "manifest": Reader(_in_folder("run.json", load_manifest), _stored("trace/made_by_former_version/cut/run.json")),
     "results": Reader(_in_folder("results.json", lambda folder: render(document.load(folder))), _stored(*DOCUMENTS)),
     "study": Reader(_in_folder("study.json", study.load_file), _as_bytes(STUDY)),
     "advice": Reader(_in_folder("advice.json", advice.load), _as_bytes(ADVICE)),
