@@ -5,8 +5,8 @@
 Twenty-five mutants each of `audit`, `questions`, `results` and `stats`, drawn by a fixed seed from all places where a
 comparison, a sign, a constant, a condition or a minimum can be turned round. The whole suite runs once to see which
 tests reach them; then each mutant meets tests that reach it, in the files that are most about it, the quickest first.
-docs/mutants.md is written at the end. `--reached` keeps what the first run saw, for the next time that nothing but tests
-was changed.
+docs/mutants.md is written at the end. `--reached` keeps what the first run saw, for when nothing but tests
+has changed since.
 """
 
 import argparse
