@@ -30,6 +30,7 @@ SOURCES = ROOT / "src" / "fedaudit"
 ROOMS, EACH, SEED = ("audit", "questions", "results", "stats"), 25, 26
 TESTS = ["-m", "not evidence or simulation"]  # `make test` runs the simulations where the statistics changed
 FILES, SECONDS = 8, 150  # test files for a mutant, and how long their tests may take when nothing is broken
+INERT = ("frozen", "kw_only", "strict", "maxsize")  # they guard against mistakes of programmers, or cost time
 SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
     ast.LtE: ("<=", "<"),
@@ -118,6 +119,8 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(child, ast.JoinedStr | ast.Assert | ast.Raise | ast.Subscript):
             continue
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.keyword) and child.arg in INERT:
             continue
         yield child
         yield from _running(child)
