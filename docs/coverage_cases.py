@@ -266,13 +266,13 @@ def anytime(rounds: int, truth: float) -> World:
 def epsilon_cases() -> list[Case]:
     delta, cut = 1e-5, Explicit(1.5)
     of = {
-        "threshold fixed": lambda a, b: proved_epsilon(a, b, delta, cut),
-        "threshold on half": lambda a, b: proved_epsilon(a, b, delta, Split()),
-        "ranks fixed": lambda a, b: proved_epsilon(a, b, delta, Ranks()),
+        "threshold fixed, 500 trials": (500, lambda a, b: proved_epsilon(a, b, delta, cut)),
+        "threshold on half, 500 trials": (500, lambda a, b: proved_epsilon(a, b, delta, Split())),
+        "ranks, 60 trials": (60, lambda a, b: proved_epsilon(a, b, delta, Ranks())),
     }
     bounds = [
-        Case(EPSILON, f"proved, {way}, 500 trials, {told}", epsilon(function, mu, 500))
-        for way, function in of.items()
+        Case(EPSILON, f"proved, {way}, {told}", epsilon(function, mu, trials))
+        for way, (trials, function) in of.items()
         for told, mu in (("mu 1", 1.0), ("null", 0.0))
     ]
     return [

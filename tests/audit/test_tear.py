@@ -314,7 +314,7 @@ def test_a_regression_has_no_labels() -> None:
 def test_tokens_have_labels_and_nothing_between_them() -> None:
     rows = Records(np.zeros((3, 4), np.int64), np.zeros(3, np.int64), np.array(["a", "b", "c"]))
     check_task(2, rows, between=False)  # gap and gap-rounds ask about the records themselves
-    with pytest.raises(FedauditError, match="between tokens"):
+    with pytest.raises(FedauditError, match="between two tokens"):
         check_task(2, rows, between=True)
 
 
