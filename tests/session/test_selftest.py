@@ -10,7 +10,7 @@ import pytest
 from fedaudit import __version__
 from fedaudit.report.html import render
 from fedaudit.results.document import load
-from fedaudit.results.selftest import Counted, SelfTest, keep, kept_for
+from fedaudit.results.selftest import Counted, SelfTest, code, keep, kept_for
 from fedaudit.session import selftest
 from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import installed
@@ -32,7 +32,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outcome(attacks: tuple[str, ...] = ("loss",), **changed: object) -> SelfTest:
     found = SelfTest(
-        created="2026-11-17", fedaudit=__version__, versions=installed(), attacks=attacks, confidence=0.95,
+        created="2026-11-17", fedaudit=__version__, code=code(), versions=installed(), attacks=attacks, confidence=0.95,
         false_alarms=Counted(0, 12), found=Counted(3, 3), bounds_above=Counted(1, 60), fits_around=Counted(58, 60),
         sound=True, seconds=30.0,
     )  # fmt: skip
@@ -110,8 +110,9 @@ def test_the_outcome_that_fits_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     file = keep(outcome())
     keep(outcome(("loss", "merlin")))
     keep(outcome(fedaudit="0.0.1"))
+    keep(outcome(code="of other sources"))
     keep(outcome(false_alarms=Counted(2, 12)))  # again: the first one is replaced
-    assert len(json.loads(file.read_text())) == 3
+    assert len(json.loads(file.read_text())) == 4
     found = kept_for(__version__, installed(), ["loss", "merlin"], 0.95)
     assert found == outcome(("loss", "merlin"))
     assert kept_for(__version__, installed(), ["loss"], 0.99) is None

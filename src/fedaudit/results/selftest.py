@@ -1,9 +1,11 @@
 """What `fedaudit selftest` found out about this installation, kept for this user and quoted by every later run."""
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +30,7 @@ class SelfTest:
 
     created: str
     fedaudit: str
+    code: Annotated[str, Field(description="a hash of the sources: a version number outlives many changes")]
     versions: Mapping[str, str]
     attacks: Annotated[Many[str], Field(description="that were tried")]
     confidence: Number
@@ -39,8 +42,17 @@ class SelfTest:
     seconds: Number
 
     @property
-    def setting(self) -> tuple[str, Mapping[str, str], tuple[str, ...], float]:
-        return self.fedaudit, self.versions, tuple(self.attacks), self.confidence
+    def setting(self) -> tuple[str, str, Mapping[str, str], tuple[str, ...], float]:
+        return self.fedaudit, self.code, self.versions, tuple(self.attacks), self.confidence
+
+
+@cache
+def code() -> str:
+    """Of the sources that are running."""
+    folder, found = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        found.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def _file() -> Path:
@@ -65,6 +77,6 @@ def _all_kept() -> Sequence[SelfTest]:
 
 def kept_for(fedaudit: str, versions: Mapping[str, str], attacks: Sequence[str], confidence: float) -> SelfTest | None:
     """What these versions did at this confidence, with as many of these attacks as possible."""
-    asked = fedaudit, versions, confidence
-    fitting = [kept for kept in _all_kept() if (kept.fedaudit, kept.versions, kept.confidence) == asked]
+    asked = fedaudit, code(), versions, confidence
+    fitting = [kept for kept in _all_kept() if (kept.fedaudit, kept.code, kept.versions, kept.confidence) == asked]
     return max(fitting, key=lambda kept: len({*kept.attacks} & {*attacks}), default=None)

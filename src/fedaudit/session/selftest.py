@@ -20,7 +20,7 @@ from fedaudit import __version__
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
 from fedaudit.federation.simulate import Trainer
-from fedaudit.results.selftest import Counted, SelfTest
+from fedaudit.results.selftest import Counted, SelfTest, code
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import installed
 from fedaudit.session.run import Progress, rounds
@@ -60,6 +60,7 @@ def selftest(progress: Progress, audit: Config | None = None) -> SelfTest:
     return SelfTest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         fedaudit=__version__,
+        code=code(),
         versions=installed(),
         attacks=tuple(sorted(tested)),
         confidence=confidence,
