@@ -28,7 +28,7 @@ from fedaudit.stats import Ranks, gdp_epsilon, proved_epsilon, random_half
 from fedaudit.stats.gaussian import gaussian_epsilon
 from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
-NULLS, LEAKS, MECHANISMS = 20, 3, 40
+NULLS, LEAKS, MECHANISMS = 14, 3, 24
 TRIALS, MU, DELTA = 100, 1.0, 0.1  # of one simulated mechanism; so many trials prove about half of its epsilon
 RARELY = 1e-3  # a sound installation fails one of the three tests as seldom as this
 _WORLD: dict[str, Any] = {
