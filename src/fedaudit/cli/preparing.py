@@ -45,7 +45,7 @@ def selftest(
     Where no candidate was trained on, whatever is found is a false alarm. A planted leak must be found. Of a Gaussian
     mechanism with a known epsilon, the proved bound must lie below it and the fitted interval around it, as often as
     they promise. The outcome is kept in your cache folder, and stands in the results and the report of every later run
-    with the same versions. Exit code 6 if the installation is not sound.
+    with the same versions and sources. Exit code 6 if the installation is not sound.
     """
     from fedaudit.cli.terminal import progress
     from fedaudit.config.schema import load_config

@@ -30,7 +30,7 @@ from fedaudit.types import Audit, Candidates, Game, Role, Truth
 
 NULLS, LEAKS, MECHANISMS = 14, 3, 24
 TRIALS, MU, DELTA = 100, 1.0, 0.1  # of one simulated mechanism; so many trials prove about half of its epsilon
-RARELY = 1e-3  # a sound installation fails one of the three tests as seldom as this
+RARELY = 1e-3  # a chance below which an outcome is not put down to chance
 _WORLD: dict[str, Any] = {
     "data": {"name": "digits"},
     "federation": {"parties": 2, "rounds": 4, "batch_size": 32, "lr": 3e-3},

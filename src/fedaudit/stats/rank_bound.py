@@ -26,7 +26,7 @@ from fedaudit.types import Floats
 
 Counts = NDArray[np.int64]
 
-MOST_TRIALS = 1_000  # on one side: beyond, a union bound loses little, and counting paths takes long
+MOST_TRIALS = 1_000  # on one side: beyond, counting paths takes long, and a union bound takes its place
 _SURPRISING = 0.3  # at a single rank, as a share of the error: it shapes the boundary and is no part of the proof
 _POINTS = 64  # at which the chance at a single rank is averaged: likewise
 _NEVER = 1e-12  # numbers of non-members in the members' range that are as rare as this count as crossings
@@ -90,14 +90,12 @@ class _Side:
 
     @property
     def _most(self) -> float:
-        return math.log(self.m * self.n) + 10  # no so small number of trials proves more
+        return math.log(self.m * self.n) + 10  # so few trials never prove more
 
     def _chances(self, counts: Counts, epsilon: float, delta: float) -> Floats:
         """For each rank the chance that so many of the extreme members exceed it, if it is looked at alone."""
-        shares, least = (
-            np.minimum(math.exp(epsilon) * _shares_above(self.n) + delta, 1.0),
-            np.maximum(counts, 1)[:, None],
-        )
+        shares = np.minimum(math.exp(epsilon) * _shares_above(self.n) + delta, 1.0)
+        least = np.maximum(counts, 1)[:, None]
         return np.where(counts < 1, 1.0, special.betainc(least, self.m - least + 1, shares).mean(axis=1))
 
     def _boundary(self, delta: float, alpha: float) -> Counts:
