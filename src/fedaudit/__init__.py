@@ -6,7 +6,7 @@ The names below are the public ones. They are imported when first used, so that 
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"
 
 _HOME = {
     "Audit": "types",

@@ -102,6 +102,12 @@ def test_version(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, said)
 
 
+def test_the_version_is_that_of_the_changelog() -> None:
+    latest = re.search(r"^## (.+)$", (Path(__file__).parents[2] / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert latest is not None
+    assert latest[1] in (__version__, f"{__version__.removesuffix('.dev0')} (unreleased)")
+
+
 def test_the_installed_command_is_the_module(tmp_path: Path) -> None:
     """What pip put on the path, `python -m fedaudit`, and what the other tests call in their own process. As in a CI
     log: no terminal, so that 80 columns are assumed."""
