@@ -60,4 +60,6 @@ def steps(task: TorchTask, mocks: Singles, count: int, canaries: int, batch: int
     rng = np.random.default_rng(1)
     x = rng.random((32, 3, 32, 32), dtype=np.float32)
     pool = Records(x, rng.integers(0, 10, 32), np.arange(32).astype(str))
-    craft(task, task.initial(0), mocks, 1.0, pool, CraftingRecipe(canaries, count, 0, batch=batch, starts=1), rng)
+    craft(
+        task, task.initial(0), mocks, 1.0, pool, CraftingRecipe(canaries, count, target=0, batch=batch, starts=1), rng
+    )

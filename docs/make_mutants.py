@@ -1,12 +1,13 @@
 """Do the tests bite? Breaks a hundred lines of the audit, one at a time, and sees which test notices.
 
-    python -m docs.make_mutants [--jobs 2] [--only 17,23] [--reached FILE]
+    python -m docs.make_mutants [--jobs 2] [--only 17,23] [--kept build/mutants]
 
 Twenty-five mutants each of `audit`, `questions`, `results` and `stats`, drawn by a fixed seed from all places where a
-comparison, a sign, a constant, a condition or a minimum can be turned round. The whole suite runs once to see which
-tests reach them; then each mutant meets tests that reach it, in the files that are most about it, the quickest first.
-docs/mutants.md is written at the end. `--reached` keeps what the first run saw, for when nothing but tests
-has changed since.
+comparison, a sign, a constant, a condition or a minimum can be turned round, and found again by the text of their
+lines. The whole suite runs once to see which tests reach them; then each mutant meets tests that reach it, in the files
+that are most about it, the quickest first. docs/mutants.md is written at the end.
+
+What was seen stays in the folder `--kept`: a run that was stopped goes on from there. `--only` tries its mutants anew.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "fedaudit"
 ROOMS, EACH, SEED = ("audit", "questions", "results", "stats"), 25, 26
+DRAWN_AT = "f88587d"  # the commit whose lines were drawn from: a house that grows would have other mutants every day
 TESTS = ["-m", "not evidence or simulation"]  # `make test` runs the simulations where the statistics changed
 FILES, SECONDS = 8, 150  # test files for a mutant, and how long their tests may take when nothing is broken
 INERT = ("frozen", "kw_only", "strict", "maxsize")  # they guard against mistakes of programmers, or cost time
@@ -59,6 +61,14 @@ class Mutant:
     @property
     def text(self) -> str:
         return f"`{self.path.relative_to(SOURCES)}:{self.line}` `{self.old}` becomes `{self.new}`"
+
+    @property
+    def code(self) -> tuple[str, str]:
+        """The line as it is, and as it becomes: what the mutant is known by where other lines move it."""
+        source = self.path.read_bytes()
+        begin, end = source.rfind(b"\n", 0, self.start) + 1, source.find(b"\n", self.end)
+        broken = source[begin : self.start] + self.new.encode() + source[self.end : end]
+        return source[begin:end].decode().strip(), broken.decode().strip()
 
     def applied(self) -> str:
         source = self.path.read_bytes()
@@ -126,18 +136,37 @@ def _running(node: ast.AST) -> Iterator[ast.AST]:
         yield from _running(child)
 
 
-def drawn() -> list[Mutant]:
+def drawn() -> list[tuple[int, Mutant]]:
+    """The mutants with their numbers, where they are now. What is no longer there is left out."""
     found = []
-    for room in ROOMS:
-        every = [mutant for path in sorted((SOURCES / room).rglob("*.py")) for mutant in mutants_of(path)]
-        found += random.Random(f"{SEED} {room}").sample(every, EACH)
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", DRAWN_AT, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        then = Path(folder) / SOURCES.relative_to(ROOT)
+        for room in ROOMS:
+            every = [mutant for path in sorted((then / room).rglob("*.py")) for mutant in mutants_of(path)]
+            found += [again(mutant, then) for mutant in random.Random(f"{SEED} {room}").sample(every, EACH)]
+    return [(number, mutant) for number, mutant in enumerate(found, start=1) if mutant]
+
+
+def again(mutant: Mutant, then: Path) -> Mutant | None:
+    """The same change of the same line today; of several such lines, the one at the same place among them."""
+
+    def alike(path: Path) -> list[Mutant]:
+        return [other for other in mutants_of(path) if other.code == mutant.code] if path.exists() else []
+
+    place = alike(mutant.path).index(mutant)
+    today = alike(SOURCES / mutant.path.relative_to(then))
+    return today[place] if place < len(today) else None
 
 
 PROBE = """
 import json, os, time
 FOLDER = os.environ["REACHED"]
+BEFORE = set(json.loads(os.environ["BEFORE"]))
 seen = set()
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if item.nodeid not in BEFORE]
 def hit(mutant):
     test, _, phase = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
     if (mutant, test, phase) not in seen:
@@ -171,33 +200,35 @@ class Reached:
         return chosen
 
 
-def reached_by_tests(chosen: list[tuple[int, Mutant]]) -> Reached:
-    """Runs all tests on a copy in which each mutant's function tells that it is run."""
+def reached_by_tests(chosen: list[tuple[int, Mutant]], kept: Path) -> Reached:
+    """Runs all tests on a copy in which each mutant's function tells that it is run. What is in the folder already
+    was seen by a run that was stopped."""
+    before = {test for test, _, _ in _lines(kept / "seconds")}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src" / "fedaudit"
         shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
         (copy.parent / "fedaudit_probe.py").write_text(PROBE)
         for path in {mutant.path for _, mutant in chosen}:
             (copy / path.relative_to(SOURCES)).write_text(_telling(path, [c for c in chosen if c[1].path == path]))
-        command = [sys.executable, "-m", "pytest", "-p", "fedaudit_probe", "-p", "no:cacheprovider", "-n", "3"]
-        subprocess.run(
-            [*command, "--dist", "worksteal", *TESTS],
-            cwd=ROOT,
-            env=_environment(copy) | {"REACHED": folder},
-            check=False,
+        command = [sys.executable, "-m", "pytest", "-p", "fedaudit_probe", "-p", "no:cacheprovider", "-n", "2"]
+        probing = {"REACHED": str(kept), "BEFORE": json.dumps(sorted(before))}
+        done = subprocess.run(
+            [*command, "--dist", "worksteal", *TESTS], cwd=ROOT, env=_environment(copy) | probing, check=False
         )
-        seconds: dict[str, float] = {}
-        failed = set()
-        for test, took, outcome in _lines(Path(folder) / "seconds"):
-            seconds[test] = seconds.get(test, 0) + took
-            if outcome != "passed" or "\n" in test or "\\n" in test:
-                failed.add(test)  # what is skipped notices nothing, and such a name cannot be asked for
-        tests: dict[int, set[str]] = {}
-        for path in Path(folder).glob("*.hits"):
-            for mutant, test, phase in _lines(path):
-                # What a file's fixture does is looked at by all of its tests.
-                of_file = [other for other in seconds if other.split("::")[0] == test.split("::")[0]]
-                tests.setdefault(mutant, set()).update(of_file if phase == "(setup)" else [test])
+    if done.returncode not in (0, 1, 5):  # passed, failed, nothing left to run
+        sys.exit(f"pytest ended with {done.returncode}: start again to go on")
+    seconds: dict[str, float] = {}
+    failed = set()
+    for test, took, outcome in _lines(kept / "seconds"):
+        seconds[test] = seconds.get(test, 0) + took
+        if outcome != "passed" or "\n" in test or "\\n" in test:
+            failed.add(test)  # what is skipped notices nothing, and such a name cannot be asked for
+    tests: dict[int, set[str]] = {}
+    for path in kept.glob("*.hits"):
+        for mutant, test, phase in _lines(path):
+            # What a file's fixture does is looked at by all of its tests.
+            of_file = [other for other in seconds if other.split("::")[0] == test.split("::")[0]]
+            tests.setdefault(mutant, set()).update(of_file if phase == "(setup)" else [test])
     usable = {test: took for test, took in seconds.items() if test not in failed}
     return Reached({m: sorted(t for t in found if t in usable) for m, found in tests.items()}, usable)
 
@@ -270,34 +301,38 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="numbers of mutants, with commas between them")
-    parser.add_argument("--reached", type=Path, help="keep here which tests reach which mutant, or read it")
+    parser.add_argument("--kept", type=Path, default=ROOT / "build" / "mutants", help="what was seen until now")
     asked = parser.parse_args()
-    chosen = list(enumerate(drawn(), start=1))
-    if asked.reached and asked.reached.exists():
-        kept = json.loads(asked.reached.read_text())
-        reached = Reached({int(number): tests for number, tests in kept["tests"].items()}, kept["seconds"])
-    else:
-        reached = reached_by_tests(chosen)
-        if asked.reached:
-            asked.reached.write_text(json.dumps(asdict(reached)))
-    if asked.only:
-        chosen = [(number, mutant) for number, mutant in chosen if number in map(int, asked.only.split(","))]
-    rows = []
+    asked.kept.mkdir(parents=True, exist_ok=True)
+    reached, tried = asked.kept / "reached.json", asked.kept / "tried"
+    chosen = drawn()
+    if not reached.exists():
+        reached.write_text(json.dumps(asdict(reached_by_tests(chosen, asked.kept))))
+    seen = json.loads(reached.read_text())
+    tests = Reached({int(number): found for number, found in seen["tests"].items()}, seen["seconds"])
+    outcomes: dict[int, str] = dict(_lines(tried))
+    anew = {int(number) for number in asked.only.split(",") if number}
+
+    def attempt(pair: tuple[int, Mutant]) -> None:
+        number, mutant = pair
+        outcomes[number] = noticed_by(mutant, tests.best(number, mutant))
+        with tried.open("a") as file:
+            file.write(json.dumps([number, outcomes[number]]) + "\n")
+        print(f"{number}: {mutant.text}: {outcomes[number] or 'SURVIVED'}", flush=True)
+
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for (number, mutant), test in zip(
-            chosen, pool.map(lambda pair: noticed_by(pair[1], reached.best(*pair)), chosen), strict=True
-        ):
-            print(f"{number}: {mutant.text}: {test or 'SURVIVED'}", flush=True)
-            rows.append(f"| {number} | {mutant.text} | {test or '**survived**'} |")
+        list(pool.map(attempt, [pair for pair in chosen if pair[0] in anew or (not anew and pair[0] not in outcomes)]))
+    if len(outcomes) < len(chosen):
+        return
+    rows = [f"| {number} | {mutant.text} | {outcomes[number] or '**survived**'} |" for number, mutant in chosen]
     killed = sum("**survived**" not in row for row in rows)
-    if not asked.only:
-        head = (
-            "# Mutants\n\nMade by `python -m docs.make_mutants`: a hundred lines of `audit`, `questions`, `results` "
-            "and `stats`, broken one at a time, and the first test that notices. Which places are broken is drawn by a "
-            f"fixed seed; some changes make no difference to anybody.\n\n**{killed} of {len(rows)} are noticed.**\n\n"
-            "| | change | noticed by |\n|---|---|---|\n"
-        )
-        (ROOT / "docs" / "mutants.md").write_text(head + "\n".join(rows) + "\n")
+    head = (
+        "# Mutants\n\nMade by `python -m docs.make_mutants`: a hundred lines of `audit`, `questions`, `results` "
+        "and `stats`, broken one at a time, and the first test that notices. Which places are broken is drawn by a "
+        f"fixed seed; some changes make no difference to anybody.\n\n**{killed} of {len(rows)} are noticed.**\n\n"
+        "| | change | noticed by |\n|---|---|---|\n"
+    )
+    (ROOT / "docs" / "mutants.md").write_text(head + "\n".join(rows) + "\n")
     print(f"{killed} of {len(rows)} noticed")
 
 

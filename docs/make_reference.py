@@ -42,9 +42,16 @@ def main() -> None:
     def watched(alpha: float, models: int) -> Sight:
         references = prepared.settings.references
         assert references is not None
-        bank = References(models, alpha, references.training, references.seed)
+        bank = References(models=models, alpha=alpha, training=references.training, seed=references.seed)
         settings = replace(prepared.settings, references=bank)
-        sight = Sight("global", index, prepared.game, list(ATTACKS.values()), settings, task)
+        sight = Sight(
+            model="global",
+            index=index,
+            game=prepared.game,
+            attacks=list(ATTACKS.values()),
+            settings=settings,
+            task=task,
+        )
         for view in views:
             sight.absorb(view.moment, sight.measure(view, 0.0, last=False), stored=False)
         return sight

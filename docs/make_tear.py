@@ -84,7 +84,7 @@ def fewer(prepared: Prepared, setting: Setting) -> Game:
         mine = np.flatnonzero(~others & (game.truth.mask(Role.MEMBER) == inside))
         kept[mine[hash_order(game.candidates.id[mine], "own")[: setting.own // 2]]] = True
     rows = game.candidates.rows.take(kept)
-    some = Candidates("record", rows.id, game.candidates.party[kept], rows, np.arange(len(rows)), rows.subject)
+    some = Candidates("record", rows.id, game.candidates.party[kept], rows, np.arange(len(rows)), subject=rows.subject)
     return Game(some, Truth(rows.id, game.truth.role[kept]))
 
 

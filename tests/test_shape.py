@@ -29,6 +29,9 @@ FLOWER = {
 # A new object takes over all that a module holds: `__init__` would make other parameters.
 TAKEN_OVER = {("learn/tasks.py", "made.__dict__"), ("learn/tasks.py", "module.__dict__")}
 
+# What an estimate is printed from, in that order: one line at sixty places.
+BY_POSITION = {"Estimate"}
+
 # A class of attacks that gives itself a name: its options are added as the class is made.
 NAMED = {("adversary/attacks/base.py", "cls.name")}
 
@@ -103,6 +106,42 @@ def test_no_class_name_is_defined_twice() -> None:
                 found.setdefault(node.name, []).append(path)
     assert found["BaseAttack"] == ["adversary/attacks/base.py"]
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def taken_by_position(node: ast.ClassDef) -> int:
+    """How many arguments a constructor takes by position: of `__init__`, or of a dataclass by its own fields."""
+    for made in node.body:
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__":
+            return len(made.args.args) - 1
+    how = [ast.unparse(each) for each in node.decorator_list if ast.unparse(each).startswith("dataclass")]
+    if not how or "kw_only=True" in how[0]:
+        return 0
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    kinds = [ast.unparse(each.annotation) for each in fields]
+    before = kinds.index("KW_ONLY") if "KW_ONLY" in kinds else len(kinds)
+    given = [each.value is None or "init=False" not in ast.unparse(each.value) for each in fields[:before]]
+    return sum(own and not kind.startswith("ClassVar") for own, kind in zip(given, kinds, strict=False))
+
+
+def test_constructors_take_at_most_five_arguments_by_position() -> None:
+    classes = [node for _, tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert {node.name for node in classes if taken_by_position(node) > 5} == BY_POSITION
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("class A:\n  def __init__(self, a, b, *, c): pass", 2),
+        ("@dataclass(frozen=True)\nclass A:\n  a: int\n  b: int = 0\n  c: ClassVar[int] = 0", 2),
+        ("@dataclass\nclass A:\n  a: int\n  b: int = field(init=False)\n  _: KW_ONLY\n  c: int", 1),
+        ("@dataclass(frozen=True, kw_only=True)\nclass A:\n  a: int", 0),
+        ("class A:\n  a: int", 0),
+    ],
+)
+def test_what_counts_as_taken_by_position(code: str, expected: int) -> None:
+    (node,) = ast.parse(code).body
+    assert isinstance(node, ast.ClassDef)
+    assert taken_by_position(node) == expected
 
 
 def test_on_top_are_the_rooms_and_nothing_else() -> None:

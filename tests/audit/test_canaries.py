@@ -275,7 +275,16 @@ def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator,
     counted = np.tile(np.arange(canaries) == 0, probes)
     ones = np.ones(score.size)
     probe = np.repeat(np.arange(probes), canaries)
-    return Trials(score, present.ravel(), counted, probe, ones.astype(int), norm * ones, 0 * ones, ones)
+    return Trials(
+        score=score,
+        present=present.ravel(),
+        counted=counted,
+        probe=probe,
+        round=ones.astype(int),
+        norm=norm * ones,
+        spread=0 * ones,
+        health=ones,
+    )
 
 
 @pytest.fixture

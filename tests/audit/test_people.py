@@ -250,7 +250,7 @@ def test_nothing_found_is_no_evidence_and_says_what_could_have_been_seen(calibra
     block = Block(rng.random(70), rng.random(150), rng.random(calibration))
     found = {e.name: e for e in (auc([block]), tpr_at_fpr([block], 0.05))}
     headline = Headline("client", "subject-fta", "global", found, 1)
-    behind = AuditResult("subject-fta", "client", "global", "subject", None, 4, found, Cost(0.1))
+    behind = AuditResult("subject-fta", "client", "global", "subject", None, round=4, estimates=found, cost=Cost(0.1))
     (told,) = builder.told([headline], [behind], 4)
     tone, sentence = told.tone, " ".join([told.sentence, *told.details])
     visible = smallest_visible_auc(Sizes(70, 150, calibration))
@@ -275,7 +275,9 @@ def test_where_the_share_is_not_settled_chance_on_average_is_still_said() -> Non
     }
     headline = Headline("client", "subject-loss", "global", found, 1)
     for unit, words in (("subject", "no evidence was found that it can tell"), ("record", "nothing beyond chance was")):
-        behind = AuditResult("subject-loss", "client", "global", cast(Unit, unit), None, 5, found, Cost(0.1))
+        behind = AuditResult(
+            "subject-loss", "client", "global", cast(Unit, unit), None, round=5, estimates=found, cost=Cost(0.1)
+        )
         (told,) = builder.told([headline], [behind], 5)
         details = " ".join(told.details)
         assert told.tone == "unknown"

@@ -38,7 +38,7 @@ def test_a_band_counts_people_where_there_are_people_and_records_otherwise() -> 
     truth = Truth(ids, np.array([Role.MEMBER.value] * 4))
     for subject, units in ((None, 4), (np.array(["x", "x", "y", "z"]), 3)):
         rows = Records(np.zeros((4, 2), np.float32), np.zeros(4, np.int64), ids, subject)
-        game = Game(Candidates("record", ids, party, rows, owner, subject), truth)
+        game = Game(Candidates("record", ids, party, rows, owner, subject=subject), truth)
         assert OverRounds(game, 2, 0.95, ["auc"]).units == units
 
 

@@ -48,7 +48,11 @@ def honest(count: int) -> list[Party]:
 
 
 def canaries(count: int = 2, steps: int = 30) -> Canaries:
-    return Canaries(Design(records(99, 60), 8, 6, HOW, CLIP, CraftingRecipe(count, steps), seed=0))
+    return Canaries(
+        Design(
+            pool=records(99, 60), mocks=8, size=6, training=HOW, clip=CLIP, recipe=CraftingRecipe(count, steps), seed=0
+        )
+    )
 
 
 def defence(noise: float, parties: int) -> Defence:

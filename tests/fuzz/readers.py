@@ -271,8 +271,21 @@ WORDS = (
     "tear",
     "package:Name+a=1",
 )
-ADVICE = advice.Advice(1, "auc < 0.6", 0.95, (10,), (), (), None, None, ("Nothing is advised.",), None)
-STUDY = study.StudyFile(1, {}, {"a.b": (2,)}, (study.ListedCell("abc", {"a.b": 2}),), (("abc",),))
+ADVICE = advice.Advice(
+    schema=1,
+    limit="auc < 0.6",
+    confidence=0.95,
+    rungs=(10,),
+    tried=(),
+    confirmed=(),
+    recommended=None,
+    nearest=None,
+    sentences=("Nothing is advised.",),
+    cost=None,
+)
+STUDY = study.StudyFile(
+    schema=1, base={}, grid={"a.b": (2,)}, cells=(study.ListedCell("abc", {"a.b": 2}),), groups=(("abc",),)
+)
 PLAYS = json.dumps({"play|ROLE": ["what is said, and said again"], "play|OTHER": ["and answered at length"]})
 DOCUMENTS = [f"results/stored/{name}.json" for name in ("people", "private", "canaries", "failed")]
 

@@ -21,7 +21,17 @@ CLIP, NODE = 0.5, 101
 def mod(lr: float = 0.1) -> CanaryMod:
     pool = part("south")[0]
     how = Training("sgd", lr, 1, 64)
-    return CanaryMod(TorchTask(net, 10), lambda _: pool, CLIP, 1.0, how, 0.01, 6, 20, CraftingRecipe(steps=20))
+    return CanaryMod(
+        task=TorchTask(net, 10),
+        pool=lambda _: pool,
+        clip=CLIP,
+        denominator=1.0,
+        training=how,
+        delta=0.01,
+        mocks=6,
+        size=20,
+        recipe=CraftingRecipe(steps=20),
+    )
 
 
 def world(authorised: bool, lr: float = 0.1) -> tuple[LocalGrid, CanaryMod]:

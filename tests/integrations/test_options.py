@@ -19,7 +19,7 @@ def made(**options: Any) -> Any:
 
 def test_sections_reach_the_attacks_that_read_them() -> None:
     search = made(vantages=["label-only-client"], attacks=["gap"], tear={"queries": 240, "own": 120, "targets": 2})
-    assert search.search == SearchOptions(240, 2, 120)
+    assert search.search == SearchOptions(240, 2, own=120)
     matched = made(attacks=["matched-filter"], matched={"damping": 0.5, "fit": "nonmembers"})
     assert matched.filter == FilterOptions("nonmembers", 0.5)
     assert matched.attacks[0].fitted_on == ("nonmembers",)

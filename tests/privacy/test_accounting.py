@@ -44,7 +44,7 @@ def test_little_noise_is_accounted_soundly_and_at_once() -> None:
     assert epsilon(little, 10, 1e-5) > epsilon(replace(little, noise=accounting.LEAST_PLD_NOISE), 10, 1e-5)
     for process in (little, Process("user", 1.0, 1, "full")):
         least = replace(process, noise=LEAST_NOISE)
-        spent = statement(Promise("d", least, 1e-5, 9, "all"), 10)
+        spent = statement(Promise(defence="d", process=least, delta=1e-5, units=9, against="all"), 10)
         json.dumps(asdict(spent), allow_nan=False)
 
 
@@ -89,7 +89,7 @@ def test_noise_for_an_epsilon_keeps_it_and_wastes_little(process: Process) -> No
 
 
 def test_T20_statement_tells_rounds_from_the_run() -> None:
-    found = statement(Promise("dp-sgd", RECORD, 1e-5, 1_000, "all"), 3)
+    found = statement(Promise(defence="dp-sgd", process=RECORD, delta=1e-5, units=1_000, against="all"), 3)
     assert found.epsilon == pytest.approx(epsilon(RECORD, 3, 1e-5), rel=1e-6)
     assert found.epsilon_one_round == pytest.approx(epsilon(RECORD, 1, 1e-5))
     assert found.epsilon is not None
@@ -98,12 +98,18 @@ def test_T20_statement_tells_rounds_from_the_run() -> None:
     assert found.epsilon_rdp > found.epsilon > found.epsilon_one_round
     assert found.curve.round == [1, 2, 3]
     assert (found.unit, found.adjacency, found.problems) == ("record", "add-remove", [])
-    long = statement(Promise("dp-fedavg", Process("user", 50.0, 1, "full"), 1e-2, 10, "all"), 1_000)
+    long = statement(
+        Promise(defence="dp-fedavg", process=Process("user", 50.0, 1, "full"), delta=1e-2, units=10, against="all"),
+        1_000,
+    )
     assert (len(long.curve.round), long.curve.round[-1]) == (200, 1_000)
 
 
 def test_T18_delta_above_one_in_n() -> None:
-    assert "above 1/50" in statement(Promise("dp-sgd", RECORD, 0.03, 50, "all"), 1).problems[0]
+    assert (
+        "above 1/50"
+        in statement(Promise(defence="dp-sgd", process=RECORD, delta=0.03, units=50, against="all"), 1).problems[0]
+    )
 
 
 def test_D8_accounting_is_a_function_of_the_rounds_done() -> None:

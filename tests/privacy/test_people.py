@@ -127,7 +127,9 @@ def test_everybody_is_promised_what_the_worst_off_is() -> None:
 def told(unit: Unit, *sizes: int) -> str | None:
     process = Process(unit, 20.0, 1, "full")
     groups = tuple(Group(process, size) for size in sizes)
-    found = statement(Promise("d", process, DELTA, 9, "all", groups), 4).per_person
+    found = statement(
+        Promise(defence="d", process=process, delta=DELTA, units=9, against="all", people=groups), 4
+    ).per_person
     return found.text if found else None
 
 

@@ -88,7 +88,7 @@ def test_a_gap_breaks_the_line_and_a_lone_round_is_a_dot() -> None:
     x = figures.round_axis([1.0, 2.0, 3.0, 4.0], "round")
     y = figures.linear_axis([0.0, 1.0], "", percent=True, include=[0.0], most=1.0)
     numbers: list[float | None] = [0.2, 0.3, None, 0.4]
-    series = figures.PlottedSeries("a", "s1", [1, 2, 3, 4], numbers, numbers, numbers, ["t"] * 4)
+    series = figures.PlottedSeries("a", "s1", x=[1, 2, 3, 4], value=numbers, low=numbers, high=numbers, tips=["t"] * 4)
     svg = ElementTree.fromstring(figures.lines("t", "d", [series], x, y, [(1, 0.5), (4, 0.5)]))
     kinds = [m.get("class") for m in svg]
     assert kinds.count("line s1") == 1

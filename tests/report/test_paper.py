@@ -37,12 +37,48 @@ document.title = JSON.stringify({wide: wide.map(e => e.innerText), faded: faded.
 def tried() -> Advice:
     """An advice as `fedaudit advise` gives it: twelve changes, one of which does not fit."""
     right = Estimate("accuracy", 0.612, 0.536, 0.683, 0.95, "exact", "measured", 180, 0)
-    risk = Risk("matched-filter", "server", "local", None, 0.102, 0.043, 0.162)
+    risk = Risk(
+        attack="matched-filter", vantage="server", model="local", party=None, value=0.102, low=0.043, high=0.162
+    )
     names = ("as it is", "DP-SGD, noise 0.3", "user-level DP", "clipping", "secure aggregation", "frozen first layer")
-    found = [Tried(n, n, {}, 4, 4, "trained to the end", risk, named(accuracy=right)) for n in names]
+    found = [
+        Tried(
+            name=n,
+            words=n,
+            overrides={},
+            rounds=4,
+            of=4,
+            status="trained to the end",
+            risk=risk,
+            estimates=named(accuracy=right),
+        )
+        for n in names
+    ]
     unfit = "does not fit: [no-subjects] party-0 has records without subjects. Use dp-sgd, or data with subjects."
-    found.append(Tried("subject-level DP", "subject-level DP", {}, 0, 4, unfit, None, {}))
-    return Advice(1, "tpr@0.05 < 0.08", 0.975, [1, 2, 4], found, [], None, None, ("None was confirmed.",), 12.9)
+    found.append(
+        Tried(
+            name="subject-level DP",
+            words="subject-level DP",
+            overrides={},
+            rounds=0,
+            of=4,
+            status=unfit,
+            risk=None,
+            estimates={},
+        )
+    )
+    return Advice(
+        schema=1,
+        limit="tpr@0.05 < 0.08",
+        confidence=0.975,
+        rungs=[1, 2, 4],
+        tried=found,
+        confirmed=[],
+        recommended=None,
+        nearest=None,
+        sentences=("None was confirmed.",),
+        cost=12.9,
+    )
 
 
 def measured(page: str, folder: Path, width: int) -> Any:

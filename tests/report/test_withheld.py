@@ -5,7 +5,7 @@ from fedaudit.results.document import Withheld
 from fedaudit.types import Estimate
 from tests.report import builder
 
-TPR = Estimate("tpr@0.01", 0.129, 0.11, 0.15, 0.995, "m", "measured", 900, 300, 700, guaranteed=(0.101, 0.16))
+TPR = Estimate("tpr@0.01", 0.129, 0.11, 0.15, 0.995, "m", "measured", 900, 300, n_cal=700, guaranteed=(0.101, 0.16))
 
 
 def alone(*rounds: int) -> list[str]:
@@ -21,7 +21,9 @@ def test_rounds_are_counted_up() -> None:
 
 
 def test_a_crossed_limit_is_told_with_its_attack_and_figures() -> None:
-    crossed = Withheld(4, "limit crossed", True, "tpr@0.01 > 0.05", "matched-filter", {"tpr@0.01": TPR})
+    crossed = Withheld(
+        4, "limit crossed", onwards=True, rule="tpr@0.01 > 0.05", attack="matched-filter", estimates={"tpr@0.01": TPR}
+    )
     assert withheld_updates([crossed]) == [
         "This party has sent nothing from round 4 on: what was about to leave then crosses its limit tpr@0.01 > 0.05 "
         "(found by matched-filter: TPR 12.9 % at 1 % FPR, 99.5 % interval 11.0–15.0, at least 10.1 % guaranteed)."

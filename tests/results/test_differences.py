@@ -136,7 +136,9 @@ def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() 
     found = pooled_tpr(blocks, 0.01)
     assert "1 of 3 parties left out" in found.method
     estimates: dict[str, Estimate] = {"tpr@0.01": found}
-    entry = AuditResult("loss", "server", "local", "record", None, 5, estimates, Cost(1.0), [])
+    entry = AuditResult(
+        "loss", "server", "local", "record", None, round=5, estimates=estimates, cost=Cost(1.0), warnings=[]
+    )
     low = _corrected(entry, "tpr@0.01", 0.99, scores, 0)
     assert found.guaranteed is not None
     assert low is not None

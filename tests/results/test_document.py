@@ -179,7 +179,7 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
     nan: Any = np.float32(math.nan)
     assert json.dumps(plain(DataInfo("d", whole, whole, whole, (whole,)))).count("3") == 4
     assert plain(Cost(number, number, nan)) == {"epochs": 0.5, "queries": 0.5}
-    assert plain(Withheld(1, "not audited", yes))["onwards"] is True
+    assert plain(Withheld(1, "not audited", onwards=yes))["onwards"] is True
 
 
 def test_in_a_configuration_null_stands_for_what_json_cannot_hold() -> None:
@@ -290,7 +290,21 @@ def test_what_is_not_as_declared_is_refused_by_its_place_and_never_quoted(
 
 
 def stored_tpr() -> dict[str, Any]:
-    tpr = Estimate("", 0.1, 0.0, 0.2, 0.95, "m", "measured", 9, 9, 9, 0.5, 0.01, (0.0, 0.1))
+    tpr = Estimate(
+        "",
+        0.1,
+        0.0,
+        0.2,
+        0.95,
+        "m",
+        "measured",
+        9,
+        9,
+        n_cal=9,
+        threshold=0.5,
+        realised_fpr=0.01,
+        realised_fpr_interval=(0.0, 0.1),
+    )
     return plain(tpr)
 
 
@@ -366,7 +380,21 @@ def test_an_estimate_that_is_not_finite_says_so(given: Estimate, written: tuple[
 
 
 def test_a_threshold_may_be_infinite_without_a_word() -> None:
-    tpr = Estimate("tpr@0.01", 0.0, 0.0, 0.2, 0.95, "m", "measured", 9, 9, 9, math.inf, 0.0, (0.0, math.nan))
+    tpr = Estimate(
+        "tpr@0.01",
+        0.0,
+        0.0,
+        0.2,
+        0.95,
+        "m",
+        "measured",
+        9,
+        9,
+        n_cal=9,
+        threshold=math.inf,
+        realised_fpr=0.0,
+        realised_fpr_interval=(0.0, math.nan),
+    )
     assert plain(tpr) | {"threshold": None, "realised_fpr_interval": None, "reason": None} == plain(tpr)
 
 

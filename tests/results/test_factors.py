@@ -44,7 +44,7 @@ def made(folder: Path, shifts: dict[str, float], accuracy: dict[str, float]) -> 
             base.results[0], attack="loss", vantage="client", model="global", party=None, estimates={"auc": found},
             cost=Cost(0.1), curves={},
         )  # fmt: skip
-        headline = Headline("client", "loss", "global", {"auc": found}, 1, "said", "found")
+        headline = Headline("client", "loss", "global", {"auc": found}, 1, sentence="said", tone="found")
         at = accuracy[cell]
         right = Estimate("evaluation", at, at - 0.01, at + 0.01, 0.95, "exact", "measured", 100, 0)
         run = replace(base.run, status="complete", accuracy={"evaluation": right})
@@ -53,7 +53,9 @@ def made(folder: Path, shifts: dict[str, float], accuracy: dict[str, float]) -> 
         save_scores([scores], folder / CELLS / cell)
         entries.append(ListedCell(cell, {"size": cell[0], "seed": int(cell[1])}))
     grid: dict[str, list[Any]] = {"size": ["a", "b"], "seed": [0, 1, 2]}
-    save_file(StudyFile(1, {"audit": {}}, grid, entries, [[e.cell] for e in entries]), folder)
+    save_file(
+        StudyFile(schema=1, base={"audit": {}}, grid=grid, cells=entries, groups=[[e.cell] for e in entries]), folder
+    )
     return folder
 
 

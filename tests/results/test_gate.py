@@ -96,7 +96,7 @@ def test_an_interrupted_run_is_safe_in_nothing(leaky: Path, tmp_path: Path) -> N
 def test_rules_are_read() -> None:
     assert parse_rule("tpr@0.01 > 0.05") == Rule("tpr@0.01 > 0.05", "tpr@0.01", 0.05)
     text = "tpr@1e-2[attack=loss, vantage = client,party=*]>.05"
-    assert parse_rule(text) == Rule(text, "tpr@0.01", 0.05, "loss", "client", "*")
+    assert parse_rule(text) == Rule(text, "tpr@0.01", 0.05, attack="loss", vantage="client", party="*")
     assert parse_rule("auc > 0.6 [party=party-1]").party == "party-1"
 
 

@@ -80,7 +80,7 @@ def figure(name: str, value: float | None) -> Estimate:
 
 def entry(attack: str, figures: dict[str, float | None], party: str | None = None) -> AuditResult:
     found = {name: figure(name, value) for name, value in figures.items()}
-    return AuditResult(attack, "client", "global", "record", party, 3, found, Cost(1.0))
+    return AuditResult(attack, "client", "global", "record", party, round=3, estimates=found, cost=Cost(1.0))
 
 
 def test_every_attack_has_its_mean_and_its_ends() -> None:

@@ -14,8 +14,19 @@ from fedaudit.session.run import run
 from tests.worlds import silent
 
 CELL = study.ListedCell("abc", {"federation.parties": 2})
-STUDY = study.StudyFile(1, {}, {"federation.parties": (2,)}, (CELL,), (("abc",),))
-ADVICE = advice.Advice(1, "auc < 0.6", 0.95, (10,), (), (), None, None, ("Nothing is advised.",), None)
+STUDY = study.StudyFile(schema=1, base={}, grid={"federation.parties": (2,)}, cells=(CELL,), groups=(("abc",),))
+ADVICE = advice.Advice(
+    schema=1,
+    limit="auc < 0.6",
+    confidence=0.95,
+    rungs=(10,),
+    tried=(),
+    confirmed=(),
+    recommended=None,
+    nearest=None,
+    sentences=("Nothing is advised.",),
+    cost=None,
+)
 
 
 def table(folder: Path) -> Any:

@@ -29,7 +29,7 @@ def game_of(parties: int, calibration: int) -> Game:
     total = parties * each
     rows = dataset("none", rng.normal(size=(total, 1)).astype(np.float32), np.arange(total) % 2).records
     party = np.repeat([f"party-{i}" for i in range(parties)], each)
-    candidates = Candidates("record", rows.id, party, rows, np.arange(total), None)
+    candidates = Candidates("record", rows.id, party, rows, np.arange(total), subject=None)
     return Game(candidates, Truth(rows.id, np.tile(roles, parties)))
 
 
@@ -59,7 +59,17 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
     stored = load_scores(folder)
     assert stored is not None
     found = pooled_tpr(blocks_of(stored, attack.name, "local"), fpr)
-    entry = AuditResult(attack.name, "server", "local", "record", None, 5, {found.name: found}, Cost(1.0), [])
+    entry = AuditResult(
+        attack.name,
+        "server",
+        "local",
+        "record",
+        None,
+        round=5,
+        estimates={found.name: found},
+        cost=Cost(1.0),
+        warnings=[],
+    )
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": []})
     headline = Headline("server", attack.name, "local", {found.name: found}, 1)
     save(replace(bare, headlines=[headline], results=[entry]), folder)

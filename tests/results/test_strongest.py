@@ -59,11 +59,13 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
     said = heard(shifts, seed)
     blocks = {name: block(scores(shifts[name], seed + number)) for number, name in enumerate((PRIMARY, *OTHERS))}
     results = [
-        AuditResult(name, "client", "global", "record", None, 5, estimates([b], (FPR,), 0.95), Cost(0.1))
+        AuditResult(
+            name, "client", "global", "record", None, round=5, estimates=estimates([b], (FPR,), 0.95), cost=Cost(0.1)
+        )
         for name, b in blocks.items()
     ]
     quoted = chosen({Vantage.CLIENT: said}, len(said))
-    headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, quoted.primary, quoted.average))
+    headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, primary=quoted.primary, average=quoted.average))
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
     config = {"audit": {"fpr": [FPR]}}
     document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
@@ -210,7 +212,7 @@ def of(attack: str, primary: bool, rate: tuple[float, float, float], area: tuple
 
 def said(*heard: Heard) -> str:
     quoted = chosen({Vantage.CLIENT: list(heard)}, len(heard))
-    (headline,) = worded(quoted.headlines, Scene([], 5, quoted.name, quoted.primary, quoted.average))
+    (headline,) = worded(quoted.headlines, Scene([], 5, quoted.name, primary=quoted.primary, average=quoted.average))
     return " ".join([headline.grade or "", headline.sentence, *headline.details])
 
 

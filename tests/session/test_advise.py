@@ -44,7 +44,7 @@ from tests.worlds import config, in_turn, silent
 
 def contender(name: str, risk: float, accuracy: float) -> Contender:
     right = Estimate("accuracy", accuracy, accuracy, accuracy, 0.95, "exact", "measured", 1, 1)
-    at = Risk("loss", "client", "global", None, risk, risk, risk)
+    at = Risk(attack="loss", vantage="client", model="global", party=None, value=risk, low=risk, high=risk)
     return Contender(Change(name, name, {}), None, Path(name), rounds=10, risk=at, accuracy=right)
 
 
@@ -229,7 +229,18 @@ def test_what_is_compared_is_the_same_attack_from_the_same_vantage(tmp_path: Pat
 
 
 def advice_of(found: results.Confirmed) -> results.Advice:
-    return results.Advice(1, "auc < 0.6", 0.975, [], [], [found], None, found.name, (), None)
+    return results.Advice(
+        schema=1,
+        limit="auc < 0.6",
+        confidence=0.975,
+        rungs=[],
+        tried=[],
+        confirmed=[found],
+        recommended=None,
+        nearest=found.name,
+        sentences=(),
+        cost=None,
+    )
 
 
 def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
@@ -326,7 +337,18 @@ def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_agai
     bench.needed.add(tmp_path / "one")
     assert bench.cost(tmp_path / "one") == 1
     assert bench.cost(tmp_path / "never") is None
-    advice = results.Advice(1, "auc < 0.6", 0.975, [], [], [], None, None, (), bench.cost(tmp_path / "never"))
+    advice = results.Advice(
+        schema=1,
+        limit="auc < 0.6",
+        confidence=0.975,
+        rungs=[],
+        tried=[],
+        confirmed=[],
+        recommended=None,
+        nearest=None,
+        sentences=(),
+        cost=bench.cost(tmp_path / "never"),
+    )
     results.save(advice, tmp_path)
     assert "nan" not in (tmp_path / results.ADVICE).read_text().lower()
     assert "audits of the federation as it is" not in advice_page(advice, "advice")

@@ -17,7 +17,7 @@ def state(value: float) -> dict[str, np.ndarray]:
 
 def round(index: int, probe: int, start: float, made: float, **sent: float) -> Round:
     trained = {name: Trained(state(value), 1, 0.1) for name, value in sent.items()}
-    return Round(index, state(start), trained, state(made), not probe, probe)
+    return Round(index, state(start), trained, state(made), commit=not probe, probe=probe)
 
 
 @pytest.fixture

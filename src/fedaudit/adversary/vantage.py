@@ -53,7 +53,7 @@ class OwnUpdate:
     share: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """One model at one moment, as one adversary sees it. It answers (`ask`), and gives access to what is granted.
 
@@ -197,7 +197,9 @@ def view(
         return largest(answers if getattr(serve, "keeps_labels", False) else served(answers))
 
     answer = outputs if Grant.OUTPUTS in grants else labels
-    return View(moment, vantage, model, party, task.classes, _answer=answer, _held=held)
+    return View(
+        moment=moment, vantage=vantage, model=model, party=party, classes=task.classes, _answer=answer, _held=held
+    )
 
 
 def largest(outputs: Floats) -> Ints:

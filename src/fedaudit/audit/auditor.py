@@ -175,8 +175,10 @@ class Auditor:
             rest = tuple(vantage for vantage in settings.vantages if vantage is not Vantage.SERVER)
             settings = replace(settings, vantages=rest or (Vantage.CLIENT,))
         scores = Scores(self.outlooks, settings.shadow.party if settings.shadow else None)
-        seen = scores, self.fprs, self.last_round
-        return Case(self.game, settings, self.outlooks, *seen, self.bands, failed, self.history)
+        return Case(
+            self.game, settings, self.outlooks, scores=scores, fprs=self.fprs, round=self.last_round,
+            bands=self.bands, failed=failed, history=self.history,
+        )  # fmt: skip
 
     def snapshot(self) -> Audit:
         """All results after the rounds so far. Changes no state."""
@@ -217,7 +219,9 @@ class Auditor:
         glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
         brief = {name: ATTACKS.brief(name) for name in glossary}
         glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
-        scene = Scene(results, self.last_round, chosen.name, chosen.primary, chosen.average, brief)
+        scene = Scene(
+            results, self.last_round, chosen.name, primary=chosen.primary, average=chosen.average, about=brief
+        )
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
@@ -227,7 +231,15 @@ class Auditor:
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
             notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
         worthless = useless(self.game, worth)
-        found = Audit(results, quoted, worth, once(warnings), notices, case.failed, glossary)
+        found = Audit(
+            results=results,
+            headlines=quoted,
+            accuracy=worth,
+            warnings=once(warnings),
+            notices=notices,
+            failed=case.failed,
+            glossary=glossary,
+        )
         return replace(found, useless=worthless, more_exposed=uneven)
 
     def _looking(self, vantage: Vantage, model: ModelKind) -> list[tuple[str, Observer]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.collect import Sight
@@ -44,6 +44,7 @@ class Case:
     game: Game
     settings: Settings
     outlooks: Outlooks
+    _: KW_ONLY
     scores: Scores
     fprs: tuple[float, ...]
     round: int
@@ -100,7 +101,7 @@ class Case:
         """A result of a question that looks for itself; `seconds`: what its looking took."""
         cost = Cost(seconds / self.outlooks.unit())
         place = (name, vantage.value, model, question.unit, party)
-        found = AuditResult(*place, self.round, dict(estimates), cost, question=question.name)
+        found = AuditResult(*place, round=self.round, estimates=dict(estimates), cost=cost, question=question.name)
         return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:

@@ -49,6 +49,7 @@ class Sight:
 
     def __init__(
         self,
+        *,
         model: ModelKind,
         index: Ints,
         game: Game,
@@ -143,12 +144,12 @@ class Sight:
             found.values,
             sum(found.spent.values()),
             epoch_seconds,
-            found.failed,
-            frozenset(found.unobserved),
-            self._layers(found),
-            view.queries.count - asked,
-            tuple(found.notes),
-            found.spent,
+            failed=found.failed,
+            unobserved=frozenset(found.unobserved),
+            layers=self._layers(found),
+            queries=view.queries.count - asked,
+            notes=tuple(found.notes),
+            spent=found.spent,
         )
 
     def _layers(self, found: Attempt) -> dict[str, str]:

@@ -74,7 +74,9 @@ class Blind:
             found["count-auc"] = by_count(self.game, case.settings.confidence)
         epochs = (self.seconds + time.perf_counter() - started) / case.outlooks.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
-        return AuditResult(BLIND, vantage.value, MODELS[vantage], unit, None, case.round, found, Cost(epochs))
+        return AuditResult(
+            BLIND, vantage.value, MODELS[vantage], unit, None, round=case.round, estimates=found, cost=Cost(epochs)
+        )
 
     def state(self) -> Stored:
         """The same whether somebody has looked before or not. If it cannot be fitted, that is told where it is

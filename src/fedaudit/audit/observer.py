@@ -127,7 +127,7 @@ class Views:
             rows = self._rows(arrays)
         except OF_OTHERS as error:
             arrays, rows, failed = {}, np.array([], str), {LOOK: failure(error)}
-        return Measured(rows, arrays, spent["looking"], 0.0, failed, spent=spent)
+        return Measured(rows, arrays, spent["looking"], 0.0, failed=failed, spent=spent)
 
     def _rows(self, arrays: Mapping[str, NDArray[Any]]) -> Strings:
         """What a question saw is stored as a table, so that all of its arrays have one length."""

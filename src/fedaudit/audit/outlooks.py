@@ -95,7 +95,15 @@ class Outlooks:
         index = candidates.of_party(str(key)) if local else np.arange(len(candidates))
         lasting = key != f"({Vantage.OUTSIDER.value})"  # a defence changes its answers: it asks only the released model
         game = self.game.seen_by(str(key)) if local and candidates.held_by is not None else self.game
-        return Sight("local" if local else "global", index, game, attacks, self.settings, self.task, lasting)
+        return Sight(
+            model="local" if local else "global",
+            index=index,
+            game=game,
+            attacks=attacks,
+            settings=self.settings,
+            task=self.task,
+            lasting=lasting,
+        )
 
     def _own(self) -> Sight | None:
         """The adversary's own records, if an attack learns from them."""
@@ -103,7 +111,14 @@ class Outlooks:
         if self.settings.shadow is None or not learning:
             return None
         own, settings = self.settings.shadow.game, replace(self.settings, references=None)
-        return Sight("local", np.arange(len(own.candidates)), own, learning, settings, self.task)
+        return Sight(
+            model="local",
+            index=np.arange(len(own.candidates)),
+            game=own,
+            attacks=learning,
+            settings=settings,
+            task=self.task,
+        )
 
     # ------------------------------------------------------------------ looking them up
 
@@ -201,7 +216,7 @@ def own_game(own: Records, member: Bools) -> Game:
     """The adversary's records as a game: those that its shadow is trained on are the members."""
     role = np.where(member, Role.MEMBER.value, Role.EVALUATION.value)
     whose = np.full(len(own), SHADOW)
-    candidates = Candidates("record", own.id, whose, own, np.arange(len(own)), own.subject)
+    candidates = Candidates("record", own.id, whose, own, np.arange(len(own)), subject=own.subject)
     return Game(candidates, Truth(own.id, role))
 
 

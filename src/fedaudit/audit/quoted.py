@@ -144,9 +144,19 @@ def compared_parties(case: Case) -> list[MoreExposed]:
         sights = {party: case.outlooks.sight(vantage, model, party) for party in case.parties(model)}
         seen = {party: sight for party, sight in sights.items() if case.scores.defined(sight, attack)}
         blocks = {party: case.scores.block(sight, attack, party) for party, sight in seen.items()}
-        place, sure = (vantage.value, model, attack.name), case.settings.confidence
         found += [
-            MoreExposed(d.party, *place, d.own, d.others, d.value, d.low, d.high, sure)
+            MoreExposed(
+                party=d.party,
+                vantage=vantage.value,
+                model=model,
+                attack=attack.name,
+                own=d.own,
+                others=d.others,
+                value=d.value,
+                low=d.low,
+                high=d.high,
+                confidence=case.settings.confidence,
+            )
             for d in party_differences(blocks, confidence)
             if d.low > 0
         ]

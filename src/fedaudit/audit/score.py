@@ -110,7 +110,7 @@ class Scores:
             return sight.look(attack.signals, view)
         except KeyboardInterrupt:
             broken_off = dict.fromkeys(attack.signals, gap("broken-off"))
-            nothing = Measured(sight.row_ids, {}, 0.0, 0.0, broken_off)
+            nothing = Measured(sight.row_ids, {}, 0.0, 0.0, failed=broken_off)
             return sight.looked.setdefault(tuple(attack.signals), nothing)
 
     # ------------------------------------------------------------------ what can be said of them

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
     rounds: int  # planned: the band over rounds shares its error among them
+    _: KW_ONLY
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0

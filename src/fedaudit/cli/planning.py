@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FPRS = (0.01, 0.001, 0.0001)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlannedRisk:
     """One risk: how many calibration records it needs, and the smallest that is seen four times in five."""
 
@@ -81,14 +81,32 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
     k = sizes.thresholds
     rows: Rows = []
     for fpr in fprs:
-        needed = k * needed_for_value(fpr), k * needed_for_lower_end(fpr, confidence, k)
-        proved = k * needed_for_lower_end(fpr, confidence, k, guaranteed=True)
+        needed = k * needed_for_lower_end(fpr, confidence, k)
         seen = smallest_visible_tpr(sizes, fpr, confidence)
-        missing = needed[1] - sizes.calibration
+        missing = needed - sizes.calibration
         reason = f"{missing:,} too few" if missing > 0 else "too few members"
-        rows.append(PlannedRisk(f"tpr@{fpr:.4g}", *needed, proved, seen, "" if seen is not None else reason))
+        rows.append(
+            PlannedRisk(
+                risk=f"tpr@{fpr:.4g}",
+                needed_for_a_value=k * needed_for_value(fpr),
+                needed_for_a_lower_end=needed,
+                needed_to_cross_a_limit=k * needed_for_lower_end(fpr, confidence, k, guaranteed=True),
+                smallest_visible=seen,
+                reason="" if seen is not None else reason,
+            )
+        )
     value = smallest_visible_auc(sizes, confidence)
-    return [*rows, PlannedRisk("auc", None, None, None, value, "" if value is not None else "too few")]
+    return [
+        *rows,
+        PlannedRisk(
+            risk="auc",
+            needed_for_a_value=None,
+            needed_for_a_lower_end=None,
+            needed_to_cross_a_limit=None,
+            smallest_visible=value,
+            reason="" if value is not None else "too few",
+        ),
+    ]
 
 
 # ------------------------------------------------------------------ of a configuration

@@ -74,7 +74,7 @@ def plugged_in(plural: str) -> tuple[dict[str, Any], dict[str, str]]:
     return found, broken
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Registry:
     """The entries that one section of a configuration can name, and how the section is read."""
 

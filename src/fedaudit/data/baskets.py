@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Baskets:
     """Rows are sorted by household, then period. In `demographics`, -1 stands for unknown."""
 

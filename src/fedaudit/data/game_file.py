@@ -59,7 +59,9 @@ def load_game(path: Path) -> Game:
         what = f"{path}: {strange if len(unknown) else f'no record has the role {absent[0]!r}'}"
         raise FedauditError("game-role", what, "Roles are member (trained on), evaluation and calibration (never).")
     records, order = identified(path.name, columns["x"], columns["y"], columns.get("id"), columns.get("subject"))
-    candidates = Candidates("record", records.id, party[order], records, np.arange(len(records)), records.subject)
+    candidates = Candidates(
+        "record", records.id, party[order], records, np.arange(len(records)), subject=records.subject
+    )
     return Game(candidates, Truth(records.id, role[order]))
 
 

@@ -309,7 +309,7 @@ def _game(records: Records, parts: Parts, role: Strings) -> Game:
     party = np.empty(len(records), dtype=f"U{max(map(len, parts))}")
     for name, part in parts.items():
         party[part] = name
-    candidates = Candidates("record", records.id, party, records, np.arange(len(records)), records.subject)
+    candidates = Candidates("record", records.id, party, records, np.arange(len(records)), subject=records.subject)
     return Game(candidates, Truth(records.id, role))
 
 

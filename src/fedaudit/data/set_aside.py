@@ -46,7 +46,7 @@ def set_aside(
             what = f"{party}: of {len(records)} records none is left for {wanted.value}"
             raise FedauditError("empty-set", what, "Set larger parts aside, or join parties: so few tell nothing.")
     names = np.full(len(records), party)
-    candidates = Candidates("record", records.id, names, records, np.arange(len(records)), records.subject)
+    candidates = Candidates("record", records.id, names, records, np.arange(len(records)), subject=records.subject)
     game = Game(candidates, Truth(records.id, role.astype(np.str_)))
     return game.members(party), game
 
@@ -103,4 +103,6 @@ def joined(*games: Game) -> Game:
     rows = Records(x, y, ids, subject).take(order)
     party = np.concatenate([part.party for part in parts])[order]
     role = np.concatenate([game.truth.role for game in games])[order]
-    return Game(Candidates("record", rows.id, party, rows, np.arange(len(rows)), rows.subject), Truth(rows.id, role))
+    return Game(
+        Candidates("record", rows.id, party, rows, np.arange(len(rows)), subject=rows.subject), Truth(rows.id, role)
+    )

@@ -86,7 +86,7 @@ def game_about(
     used, rows = trained_on & member, records.take(shown)
     if scattered:  # somebody may be asked about in several parties, and is one person all the same
         home = np.full(len(names), SEVERAL)
-        candidates = Candidates("subject", names, home, rows, person[shown], names, held_by=holds)
+        candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds)
     else:
         home = np.empty(len(names), party.dtype)
         home[person] = party
@@ -128,7 +128,7 @@ def game_of_holders(
         shown = _as_many_trained(person, shown, held, rng)
     holds = {name: ~member | _any(person[holder == number], len(names)) for number, name in enumerate(party_name)}
     home = np.full(len(names), SEVERAL)
-    candidates = Candidates("subject", names, home, records.take(shown), person[shown], names, held_by=holds)
+    candidates = Candidates("subject", names, home, records.take(shown), person[shown], subject=names, held_by=holds)
     training = TrainedRecords(records.take(held), np.array(party_name)[holder[held]])
     return Game(candidates, Truth(names, role_of), training)
 

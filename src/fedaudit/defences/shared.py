@@ -9,7 +9,7 @@ serve      the answers of the released model                     (task, state, o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -37,6 +37,7 @@ SLOTS: tuple[Slot, ...] = get_args(Slot)
 @dataclass(frozen=True)
 class Defence:
     name: str
+    _: KW_ONLY
     gradient: Gradient | None = None
     update: Update | None = None
     aggregate: Aggregate | None = None
@@ -172,7 +173,9 @@ def promise_of(
     noisy = [replace(process, noise=noise) for process in processes]
     worst = max(noisy, key=lambda p: epsilon(p, rounds, delta_of(asked))) if len(noisy) > 1 else noisy[0]
     groups = tuple(replace(group, process=replace(group.process, noise=noise)) for group in people)
-    return (Promise(asked.name, worst, delta_of(asked), units, against, groups),)
+    return (
+        Promise(defence=asked.name, process=worst, delta=delta_of(asked), units=units, against=against, people=groups),
+    )
 
 
 def records_of_one(setting: Setting, processes: Mapping[str, Process]) -> list[Group]:

@@ -81,7 +81,7 @@ def exchanged(
         sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
     at_server = party_rng(seed, moment, "/aggregate")
     aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
-    return Round(moment.round, sent_out, dict(sent), aggregate, plan.commit, moment.probe)
+    return Round(moment.round, sent_out, dict(sent), aggregate, commit=plan.commit, probe=moment.probe)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Group:
     replaced: bool = False  # they stay without the person and contribute something else: parties that hold others, too
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Promise:
     """A claim about noise: the process of the unit that is worst off, the delta, and the number of units."""
 
@@ -94,7 +94,7 @@ class Spent:
     epsilon: Many[OrNull[Number]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PerPerson:
     """What a promise for records or parties promises a person, by group privacy. Nothing if there is no epsilon."""
 
@@ -118,7 +118,7 @@ class PerPerson:
         return f"epsilon {self.epsilon:.4g} at delta {self.delta:.3g} ({held})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Statement:
     """`run.guarantee` of results.json: a promise with its epsilon, which is None if it is not finite.
 

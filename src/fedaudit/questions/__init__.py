@@ -14,7 +14,7 @@ need of each round and judges that. `[audit.questions.NAME]` asks one of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -63,6 +63,7 @@ class Metric:
     name: str
     title: str
     form: Form = "number"
+    _: KW_ONLY
     chance: float | None = None  # what guessing gives; for a share at a false-positive rate, that rate
     worse: Worse = "higher"
     gated: bool = True  # may `fedaudit gate` set a limit? Not to a baseline, nor to a figure about the audit itself

@@ -69,7 +69,7 @@ def _series(line: Line, name: str, where: str, since: int | None = None) -> Plot
         place = f"FPR {share(x)}" if where == "FPR" else f"{where} {x:.0f}"
         tips.append(f"{place} · {line.name}: {point_text(name, value, low, high)}")
     xs, values, lows, highs = zip(*kept, strict=True)
-    return PlottedSeries(line.name, line.colour, xs, values, lows, highs, tips, since)
+    return PlottedSeries(line.name, line.colour, x=xs, value=values, low=lows, high=highs, tips=tips, since=since)
 
 
 def _curve_table(series: Sequence[PlottedSeries], name: str, where: str) -> Table:
@@ -156,7 +156,7 @@ def cost(results: Results) -> Figure | None:
     for (entry, auc), epochs in zip(entries, costs, strict=True):
         who, shown = adversary(entry.vantage), words.cost_text(epochs)
         tip = f"{entry.attack} · {who.title}: AUC {full_text('auc', auc)}, {shown} E"
-        points.append(Point(entry.attack, who.colour, epochs, auc.value, auc.low, auc.high, tip))
+        points.append(Point(entry.attack, who.colour, x=epochs, y=auc.value, low=auc.low, high=auc.high, tip=tip))
         rows.append([entry.attack, who.title, shown, full_text("auc", auc)])
     positive = [c for c in costs if c > 0]
     label = "cost in E per round (1 E = one local epoch)"
@@ -245,7 +245,7 @@ def metric_of(entries: Sequence[AuditResult | Headline], name: str | None) -> st
 
 def point(label: str, who: str, colour: str, name: str, est: Estimate | None) -> Point:
     value, low, high = (est.value, est.low, est.high) if est else (None, None, None)
-    return Point(label, colour, value, None, low, high, f"{label} · {who}: {full_text(name, est)}")
+    return Point(label, colour, x=value, y=None, low=low, high=high, tip=f"{label} · {who}: {full_text(name, est)}")
 
 
 def value_axis(points: Sequence[Point], name: str) -> figures.Axis:
@@ -334,7 +334,9 @@ def _ranked(line: Line, entries: Mapping[str, AuditResult], metric: str, table: 
     points = [point(p, line.name, line.colour, metric, e.estimates.get(metric)) for p, e in entries.items()]
     valued = sorted((p for p in points if p.x is not None), key=lambda p: p.x or 0)
     across = value_axis(points, metric)
-    placed = [Point("", p.colour, float(i), p.x, p.low, p.high, p.tip) for i, p in enumerate(valued, 1)]
+    placed = [
+        Point("", p.colour, x=float(i), y=p.x, low=p.low, high=p.high, tip=p.tip) for i, p in enumerate(valued, 1)
+    ]
     x = figures.round_axis([0.0, float(len(valued) + 1)], "parties, from the least to the most exposed")
     x = figures.Axis(x.low, x.high, ((1.0, "1"), (float(len(valued)), count(len(valued)))), x.label)
     svg = figures.scatter(
@@ -374,7 +376,7 @@ def _histogram(values: Sequence[float], metric: str, finding: Finding, most: int
         span = f"{number_text(metric, a)} to {number_text(metric, b)}"
         bins.append((a, b, counts[i], f"{span}: {counts[i]} parties"))
         rows.append([span, str(counts[i])])
-    x = value_axis([Point("", "", v, None, v, v, "") for v in values], metric)
+    x = value_axis([Point("", "", x=v, y=None, low=v, high=v, tip="") for v in values], metric)
     y = figures.linear_axis(map(float, counts.values()), "parties", percent=False, include=[0.0], most=math.inf)
     title, desc = f"How many parties lie where, seen by {who.title}", "Point values only; their intervals are above."
     svg = figures.histogram(title, desc, bins, x, y, who.colour)

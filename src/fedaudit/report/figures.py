@@ -5,7 +5,7 @@ Nothing here knows what is drawn. Values on a log axis are clamped to its floor,
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 
 from markupsafe import Markup, escape
@@ -39,6 +39,7 @@ class Axis:
 class PlottedSeries:
     name: str
     colour: str
+    _: KW_ONLY
     x: Sequence[float]
     value: Sequence[Number]
     low: Sequence[Number]
@@ -53,6 +54,7 @@ class Point:
 
     label: str
     colour: str
+    _: KW_ONLY
     x: Number
     y: Number
     low: Number
@@ -327,7 +329,14 @@ def _thin(s: PlottedSeries, most: int) -> PlottedSeries:
     fields = ([column[i] for i in keep] for column in (s.x, s.value, s.low, s.high))
     x, value, low, high = fields
     return PlottedSeries(
-        s.name, s.colour, [v for v in x if v is not None], value, low, high, [s.tips[i] for i in keep], s.since
+        s.name,
+        s.colour,
+        x=[v for v in x if v is not None],
+        value=value,
+        low=low,
+        high=high,
+        tips=[s.tips[i] for i in keep],
+        since=s.since,
     )
 
 

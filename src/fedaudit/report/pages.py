@@ -150,7 +150,7 @@ def _factor(key: str, views: Sequence[Factor]) -> Figure:
             tip = f"{label} · {who.title}: {text}, mean of {level.cells} cells"
             e = level.risk
             value, low, high = (e.value, e.low, e.high) if e else (None, None, None)
-            points.append(Point(label, who.colour, value, None, low, high, tip))
+            points.append(Point(label, who.colour, x=value, y=None, low=low, high=high, tip=tip))
             cells.append([label, who.title, text, count(level.cells), *_level_difference(metric, level)])
         rows.append((label, points))
     x = value_axis([point for _, points in rows for point in points], metric)
@@ -196,7 +196,9 @@ def scatter(known: Sequence[Configuration], metric: str) -> Figure:
         risk = row.risk.text(percent=is_share(metric))
         tip = f"{label}: accuracy {row.accuracy.text()}, risk {risk} ({row.whose})"
         named = (clean(label), "s1") if row.best else ("", "s2")
-        points.append(Point(*named, row.accuracy.value, row.risk.value, row.risk.low, row.risk.high, tip))
+        points.append(
+            Point(*named, x=row.accuracy.value, y=row.risk.value, low=row.risk.low, high=row.risk.high, tip=tip)
+        )
         told = [row.accuracy.text(), risk, clean(row.whose), count(one.cells)]
         cells.append([clean(label), "yes" if row.best else "", *told])
     fpr = fpr_of(metric)
@@ -321,7 +323,9 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
         colour = "s1" if one.name in best else "s2" if ended else "s3"
         tip = f"{one.name}, {one.rounds} rounds: accuracy {full_text('accuracy', accuracy)}, risk {_risk(risk, metric)}"
         label = clean(one.name) if ended else ""
-        points.append(Point(label, colour, accuracy.value, risk.value, risk.low, risk.high, clean(tip)))
+        points.append(
+            Point(label, colour, x=accuracy.value, y=risk.value, low=risk.low, high=risk.high, tip=clean(tip))
+        )
         shown = (full_text("accuracy", accuracy), _risk(risk, metric), "yes" if one.name in best else "")
         rows.append([clean(one.name), f"{one.rounds} of {one.of}", *shown])
     if len(points) < 2:

@@ -258,7 +258,11 @@ def _distances(entry: AuditResult) -> Figure | None:
     for name, (title, colour) in SIDES.items():
         curve = entry.curves[name]
         tips = [f"round {x:.0f} · {title}: {_number(v)}" for x, v in zip(curve.x, curve.value, strict=True)]
-        series.append(PlottedSeries(title, colour, curve.x, curve.value, curve.low, curve.high, tips, None))
+        series.append(
+            PlottedSeries(
+                title, colour, x=curve.x, value=curve.value, low=curve.low, high=curve.high, tips=tips, since=None
+            )
+        )
         for x, value, low, high in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
             rows.append([count(round(x)), title, _number(value), f"{_number(low)}–{_number(high)}"])
     values = [v for s in series for v in (*s.value, *s.low, *s.high)]
@@ -288,7 +292,7 @@ def _accuracy(entry: AuditResult) -> Figure | None:
         return None
     xs, values, lows, highs = zip(*points, strict=True)
     tips = [f"{x:,.0f} labels a record: accuracy {_number(v)}" for x, v in zip(xs, values, strict=True)]
-    series = [PlottedSeries(entry.attack, "s1", xs, values, lows, highs, tips, None)]
+    series = [PlottedSeries(entry.attack, "s1", x=xs, value=values, low=lows, high=highs, tips=tips, since=None)]
     x_axis = figures.linear_axis(list(xs), "labels asked per record", percent=False, include=[0.0], most=float("inf"))
     y_axis = figures.linear_axis([*values, *lows, *highs], "accuracy, balanced", percent=True, include=[0.5], most=1.0)
     chance = [(x_axis.low, 0.5), (x_axis.high, 0.5)]

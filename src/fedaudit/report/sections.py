@@ -290,7 +290,7 @@ OVER_RUNS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RepeatedMeasure:
     """One measure of one attack. `main`: the measure that everything quotes, or the first that this attack has."""
 
@@ -313,15 +313,15 @@ def repeated(results: Results) -> Iterator[RepeatedMeasure]:
         blind = entry.attack == "blind"
         for place, name in enumerate(names):
             yield RepeatedMeasure(
-                entry.attack,
-                NONE if blind else entry.vantage,
-                NONE if blind else entry.model,
-                _measure(name),
-                ValueText.of(name, entry.estimates[name]),
-                number_text(name, entry.smallest.get(name)),
-                number_text(name, entry.largest.get(name)),
-                count(entry.runs),
-                place == 0,
+                attack=entry.attack,
+                vantage=NONE if blind else entry.vantage,
+                model=NONE if blind else entry.model,
+                measure=_measure(name),
+                mean=ValueText.of(name, entry.estimates[name]),
+                smallest=number_text(name, entry.smallest.get(name)),
+                largest=number_text(name, entry.largest.get(name)),
+                runs=count(entry.runs),
+                main=place == 0,
             )
 
 

@@ -1,7 +1,7 @@
 """The shapes that the page is made of: tables, tiles, panels of facts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from markupsafe import Markup
 
@@ -65,6 +65,7 @@ class Panel:
     lead: str
     facts: Sequence[tuple[str, str]] = ()
     tables: Sequence[tuple[str, Table]] = ()
+    _: KW_ONLY
     tone: str = ""
     heading: str = ""
     figures: Sequence[Figure] = ()

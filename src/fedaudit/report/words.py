@@ -27,7 +27,7 @@ from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
 from fedaudit.words.headlines import blind_auc, interval
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """The headline of one vantage as a sentence. `tone` decides its appearance, never its wording."""
 
@@ -61,7 +61,7 @@ class ValueText:
         return f"{self.text} ({self.why})" if self.why else self.text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultRow:
     """One pooled result as the table shows it; `primary` marks what was fixed before looking, or is quoted. `further`
     has the TPR and the realised FPR at each other rate that was asked for."""
@@ -247,7 +247,15 @@ def _ends(est: Estimate | None) -> tuple[float, float, float] | None:
 
 def findings(results: Results) -> list[Finding]:
     return [
-        Finding(h.vantage, h.attack, h.model, h.tone, h.sentence, h, wording.behind(results.results, h))
+        Finding(
+            vantage=h.vantage,
+            attack=h.attack,
+            model=h.model,
+            tone=h.tone,
+            sentence=h.sentence,
+            headline=h,
+            entry=wording.behind(results.results, h),
+        )
         for h in headlines(results)
     ]
 
@@ -265,7 +273,15 @@ def drawn(results: Results, found: Sequence[Finding]) -> list[Finding]:
     beside += [e for e in pooled(results) if e.attack in fixed and set(e.curves) - {"roc"}]
     for entry in [*(f.entry for f in found if f.entry), *beside]:
         headline = Headline(entry.vantage, entry.attack, entry.model, entry.estimates, 1)
-        line = Finding(entry.vantage, entry.attack, entry.model, "none", "", headline, entry)
+        line = Finding(
+            vantage=entry.vantage,
+            attack=entry.attack,
+            model=entry.model,
+            tone="none",
+            sentence="",
+            headline=headline,
+            entry=entry,
+        )
         lines.setdefault((entry.vantage, entry.model), line)
     return list(lines.values())
 
@@ -299,16 +315,16 @@ def _row(entry: AuditResult, names: Sequence[str], primary: set[tuple[str, str]]
     (name, *others), sees_none = names, entry.attack == "blind"
     tpr, further = entry.estimates.get(name), [(other, entry.estimates.get(other)) for other in others]
     return ResultRow(
-        entry.attack,
-        NONE if sees_none else entry.vantage,
-        NONE if sees_none else entry.model,
-        ValueText.of("auc", entry.estimates.get("auc")),
-        ValueText.of(name, tpr),
-        share(tpr.realised_fpr if tpr else None),
-        cost_text(entry.cost.epochs),
-        tuple(entry.warnings),
-        (entry.vantage, entry.attack) in primary,
-        tuple((ValueText.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
+        attack=entry.attack,
+        vantage=NONE if sees_none else entry.vantage,
+        model=NONE if sees_none else entry.model,
+        auc=ValueText.of("auc", entry.estimates.get("auc")),
+        tpr=ValueText.of(name, tpr),
+        realised_fpr=share(tpr.realised_fpr if tpr else None),
+        cost=cost_text(entry.cost.epochs),
+        warnings=tuple(entry.warnings),
+        primary=(entry.vantage, entry.attack) in primary,
+        further=tuple((ValueText.of(other, at), share(at.realised_fpr if at else None)) for other, at in further),
     )
 
 

@@ -20,7 +20,7 @@ NO_CHANGE = "as it is"  # the name of the federation without a change
 ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Risk:
     """The largest risk that the limit speaks of, in one run. The ends are those that a gate judges by."""
 
@@ -43,7 +43,7 @@ class Risk:
         return f"{self.attack} ({self.vantage}, {self.model} models{party})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tried:
     """One change, and how far it was trained before it was left or kept."""
 
@@ -61,7 +61,7 @@ class Tried:
         return self.estimates.get("accuracy")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Confirmed:
     """A change in a run that was not used for choosing it, beside the unchanged federation with the same seed."""
 
@@ -115,7 +115,7 @@ def named(**estimates: Estimate | None) -> dict[str, Estimate]:
     return {name: replace(estimate, name=name) for name, estimate in dashed.items() if estimate is not None}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     schema: Whole
     limit: str

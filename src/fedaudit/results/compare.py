@@ -51,7 +51,7 @@ class Span:
         return self.low <= other.high and other.low <= self.high
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComparedRun:
     run: str
     defences: str
@@ -79,7 +79,7 @@ class Like:
     metric: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Difference:
     """The first run's risk minus the second's; `safer` is None where the interval holds 0."""
 
@@ -99,7 +99,7 @@ class Difference:
     metric: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The table, what differs besides the defences, and what the comparison cannot say."""
 
@@ -125,7 +125,9 @@ def compare(directories: Sequence[Path]) -> Comparison:
     told = [notice("of-run", run=row.run, what=words(said)) for row, path in where for said in unchecked(path)]
     notes = [*told, *_not_ranked(rows), *_other_settings([document.run.config for document in documents])]
     notes += _by_chance(rows, found)
-    return Comparison(1, RISK, rows, all_words(notes), found, likes, notes)
+    return Comparison(
+        schema=1, risk=RISK, rows=rows, notes=all_words(notes), differences=found, alike=likes, told=notes
+    )
 
 
 def _names(directories: Sequence[Path]) -> list[str]:

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -99,6 +99,7 @@ class Withheld:
 
     round: Count
     because: Literal["limit crossed", "limit undecidable", "not audited"]
+    _: KW_ONLY
     onwards: Annotated[Flag, if_any()] = False
     rule: Annotated[str | None, if_known("the party's limit")] = None
     attack: Annotated[str | None, if_known("which crossed the limit")] = None
@@ -116,13 +117,14 @@ class AttackOverRuns:
     attack: str
     vantage: VantageName
     model: ModelKind
+    _: KW_ONLY
     runs: Annotated[Positive, Field(description="that have a result of it")]
     estimates: Estimates
     smallest: Mapping[str, Number]
     largest: Mapping[str, Number]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
 
@@ -187,11 +189,11 @@ class Failure:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """All results of a run, except the scores."""
 
-    schema: Annotated[Whole, Field(json_schema_extra={"const": SCHEMA})] = field(default=SCHEMA, kw_only=True)
+    schema: Annotated[Whole, Field(json_schema_extra={"const": SCHEMA})] = SCHEMA
     run: RunInfo
     headlines: Many[Headline]
     results: Many[AuditResult]

@@ -25,7 +25,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -67,6 +67,7 @@ class Rule:
     text: str
     metric: str
     limit: float
+    _: KW_ONLY
     attack: str | None = None
     vantage: str | None = None
     party: str | None = None
@@ -199,6 +200,7 @@ class Judged:
     vantage: str
     model: str
     party: str | None
+    _: KW_ONLY
     verdict: Decision = Decision.UNDECIDED
     note: str = ""
     value: float | None = None
@@ -345,13 +347,15 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> 
             return [Judged(rule, *NOWHERE, note=why)]
         shared = at_confidence(estimate, 1 - (1 - estimate.confidence) / joined)
         verdict, note = _decided(rule, shared.low, shared.high, Doubts(doubts.not_safe))
-        return [Judged(rule, *NOWHERE, verdict, note, estimate.value, shared.low, shared.high)]
+        return [
+            Judged(rule, *NOWHERE, verdict=verdict, note=note, value=estimate.value, low=shared.low, high=shared.high)
+        ]
     if rule.metric != EPSILON:
         return []
     claim = document.run.guarantee
     if claim is None:
         why = "this run claims no differential privacy, so that its epsilon has no limit"
-        return [Judged(rule, *NOWHERE, Decision.VIOLATED, why)]
+        return [Judged(rule, *NOWHERE, verdict=Decision.VIOLATED, note=why)]
     return [_of_a_claim(rule, each, document, doubts) for each in (claim, *claim.further)]
 
 
@@ -364,11 +368,11 @@ def _of_a_claim(rule: Rule, claim: Statement, document: Document, doubts: Doubts
         strongest = max(against, key=lambda one: one.at_least)
         low = max(strongest.at_least, value or 0.0)
         verdict = Decision.VIOLATED if rule.broken_for_sure(low, None) else Decision.UNDECIDED
-        return Judged(rule, *of, verdict, strongest.why, value, low)
+        return Judged(rule, *of, verdict=verdict, note=strongest.why, value=value, low=low)
     verdict = Decision.UNDECIDED
     if not note:
         verdict, note = _decided(rule, math.inf if value is None else value, value, Doubts(doubts.not_safe))
-    return Judged(rule, *of, verdict, note, value, value, value)
+    return Judged(rule, *of, verdict=verdict, note=note, value=value, low=value, high=value)
 
 
 def _decided(rule: Rule, low: float | None, high: float | None, doubts: Doubts) -> tuple[Decision, str]:
@@ -487,7 +491,9 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
     against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note or (estimate.reason or "" if verdict is Decision.UNDECIDED else "")
-    return Judged(rule, *_place(entry), verdict, note, estimate.value, low, high, place.named)
+    return Judged(
+        rule, *_place(entry), verdict=verdict, note=note, value=estimate.value, low=low, high=high, named=place.named
+    )
 
 
 def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores | None]) -> str:

@@ -214,7 +214,7 @@ def _worded(headlines: Sequence[Headline], results: Sequence[AuditResult], round
     decided = [replace(headline, tone=_tone(headline, name)) for headline in headlines]
     primary = {h.vantage: fixed for h in headlines if h.primary and (fixed := _primary(h, results, name))}
     about = {entry.attack: ATTACKS.brief(entry.attack) for entry in results if _own_attack(entry.attack)}
-    return worded(decided, Scene(results, rounds, name, primary, about=about))
+    return worded(decided, Scene(results, rounds, name, primary=primary, about=about))
 
 
 def _tone(headline: Headline, name: str | None) -> Tone:

@@ -141,7 +141,7 @@ GLOBAL, LOCAL = "global", "local"
 SAVED_AS: Mapping[str, str] = {kind: INSTEAD[kind] for kind in ("xlsx", "xls", "utf-16", "gzip", "zip")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scored:
     """The estimates for a file of scores; `epsilons` only if asked for."""
 
@@ -154,7 +154,7 @@ class Scored:
     told: Annotated[Many[Notice], if_any("the warnings and then the notices, each as its code with its data")] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rows:
     """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon."""
 
@@ -213,9 +213,15 @@ def estimate(
             notices.append(notice(of_coins))
         if delta > 1 / len(rows.scores):
             warnings.append(warning("delta-large", delta=delta, records=len(rows.scores)))
-    figures = {e.name: e for e in found}, {e.name: e for e in claimed}
-    told = (*warnings, *notices)
-    return Scored(1, path.name, *figures, all_words(warnings), all_words(notices), told)
+    return Scored(
+        schema=1,
+        file=path.name,
+        estimates={e.name: e for e in found},
+        epsilons={e.name: e for e in claimed},
+        warnings=all_words(warnings),
+        notices=all_words(notices),
+        told=(*warnings, *notices),
+    )
 
 
 def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float], list[Notice]]:
@@ -265,7 +271,7 @@ def _own(path: Path, of_a_run: str | None) -> Rows:
     sets = (member, ~member & ~calibration, calibration)
     names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-    return Rows([block], scores, member, subject, notices)
+    return Rows(blocks=[block], scores=scores, member=member, subject=subject, notices=notices)
 
 
 def _columns(path: Path) -> dict[str, Column]:
@@ -368,7 +374,9 @@ def _of_a_run(path: Path, attack: str | None, model: str | None) -> Rows:
     subject = stored["subject"][mine].astype(np.str_) if "subject" in stored else None
     told = notice("scores-of", attack=attack, model=model)
     of_run = OfRun(role != Role.CALIBRATION.value, coins)
-    return Rows(blocks, scores, role == Role.MEMBER.value, subject, [told], of_run)
+    return Rows(
+        blocks=blocks, scores=scores, member=role == Role.MEMBER.value, subject=subject, notices=[told], run=of_run
+    )
 
 
 def _chosen(stored: Scores, attack: str | None, model: str | None, path: Path) -> tuple[str, str]:

@@ -43,7 +43,7 @@ class ListedCell:
     overrides: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyFile:
     """study.json."""
 

@@ -20,7 +20,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Contender:
     change: Change
     config: Config | None
     folder: Path
+    _: KW_ONLY
     status: str = ""
     rounds: int = 0
     risk: Risk | None = None
@@ -63,7 +64,16 @@ class Contender:
     def told(self, planned: int) -> Tried:
         of = self.config.federation.rounds if self.config else planned
         change, found = self.change, results.named(accuracy=self.accuracy)
-        return Tried(change.name, change.words, change.overrides, self.rounds, of, self.status, self.risk, found)
+        return Tried(
+            name=change.name,
+            words=change.words,
+            overrides=change.overrides,
+            rounds=self.rounds,
+            of=of,
+            status=self.status,
+            risk=self.risk,
+            estimates=found,
+        )
 
 
 # ------------------------------------------------------------------ the search
@@ -109,7 +119,7 @@ def _contenders(config: Config, attacks: list[str] | None, rate: float | None, o
             if folder not in {contender.folder for contender in found}:  # a change that changes nothing
                 found.append(Contender(change, new, folder))
         except FedauditError as error:
-            found.append(Contender(change, None, out, f"does not fit: {error.what}"))
+            found.append(Contender(change, None, out, status=f"does not fit: {error.what}"))
     return found
 
 
@@ -156,7 +166,7 @@ def worst(gate: Gate) -> Risk | None:
         return None
     f = max(gate.findings, key=lambda finding: (-1.0 if finding.low is None else finding.low, finding.value or 0.0))
     assert f.value is not None
-    return Risk(f.attack, f.vantage, f.model, f.party, f.value, f.low, f.high)
+    return Risk(attack=f.attack, vantage=f.vantage, model=f.model, party=f.party, value=f.value, low=f.low, high=f.high)
 
 
 def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
@@ -266,7 +276,11 @@ def _risk_of(result: AuditResult | None, metric: str) -> Risk | None:
     estimate = result.estimates.get(metric) if result else None
     if result is None or estimate is None or estimate.value is None:
         return None
-    return Risk(result.attack, result.vantage, result.model, result.party, estimate.value, *proved_ends(estimate))
+    low, high = proved_ends(estimate)
+    return Risk(
+        attack=result.attack, vantage=result.vantage, model=result.model, party=result.party,
+        value=estimate.value, low=low, high=high,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ the advice

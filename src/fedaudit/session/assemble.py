@@ -237,7 +237,7 @@ def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant
 def search_options(config: Config, variant: str = "") -> SearchOptions:
     """How the boundary is searched by labels."""
     asked = with_variant(config.audit.tear or TearSection(), variant)
-    return SearchOptions(asked.queries, asked.targets, asked.own, asked.bounds)
+    return SearchOptions(asked.queries, asked.targets, own=asked.own, bounds=asked.bounds)
 
 
 def unread(config: Config, settings: Settings) -> list[Notice]:

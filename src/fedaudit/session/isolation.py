@@ -144,7 +144,9 @@ class Isolation:
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
             warnings = below_chance(name, blocks, found["auc"], looked_at)
             cost = Cost(sum(one.seconds for one in chosen) / sum(one.unit for one in chosen))
-            entry = AuditResult(name, "server", "local", unit, party, rounds, found, cost, curves=curves)
+            entry = AuditResult(
+                name, "server", "local", unit, party, round=rounds, estimates=found, cost=cost, curves=curves
+            )
             entries.append(with_warnings(entry, warnings))
         return entries
 
@@ -193,5 +195,5 @@ def only(game: Game, party: str) -> Game:
     whole = game.candidates
     rows = whole.rows.take(mine)
     subject = None if whole.subject is None else whole.subject[mine]
-    part = Candidates(whole.unit, whole.id[mine], whole.party[mine], rows, np.arange(len(mine)), subject)
+    part = Candidates(whole.unit, whole.id[mine], whole.party[mine], rows, np.arange(len(mine)), subject=subject)
     return Game(part, Truth(game.truth.id[mine], game.truth.role[mine]))

@@ -263,7 +263,7 @@ def installed() -> dict[str, str]:
     return {"python": platform.python_version(), **{p: version(p) for p in ("torch", "numpy", "scipy")}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class About:
     """What is known about the audited federation: its configuration if fedaudit trains it, otherwise little."""
 

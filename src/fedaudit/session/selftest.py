@@ -103,7 +103,9 @@ def null_world(config: Config) -> Prepared:
         mine = candidates.rows.take(trained_on & (candidates.party == party.name))
         parties.append(Trainer(party.name, mine, party.training))
     rows = candidates.rows.take(~trained_on)
-    fewer = Candidates("record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), rows.subject)
+    fewer = Candidates(
+        "record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), subject=rows.subject
+    )
     game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
     auditor = Auditor(prepared.task, game, prepared.settings)
     return replace(prepared, game=game, parties=parties, auditor=auditor)

@@ -86,7 +86,7 @@ def begun(study: Study, out: Path) -> StudyFile:
     known = {name for group in groups for name in group}
     groups += grouped([cell for cell in study.cells if cell.name not in known])
     cells = [ListedCell(cell.name, cell.overrides) for cell in study.cells]
-    file = StudyFile(SCHEMA, study.base.as_dict(), study.grid, cells, groups)
+    file = StudyFile(schema=SCHEMA, base=study.base.as_dict(), grid=study.grid, cells=cells, groups=groups)
     results.save_file(file, out)
     return file
 

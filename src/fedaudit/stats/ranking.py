@@ -60,7 +60,7 @@ def delong_variance(by_member: Floats, by_nonmember: Floats) -> float:
     return of_members + of_nonmembers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockAuc:
     """The AUC of one block, and what is needed to pool it with others."""
 
@@ -89,7 +89,16 @@ def _part(block: Block, whose: Ints | None) -> BlockAuc:
         influence *= _without_oneself(whose, m)
     worst = np.concatenate([lowest(block.members, 0.1), lowest(-block.evaluation, 0.1)])
     tied = _tied(block.members, block.evaluation)
-    return BlockAuc(float(by_member.mean()), (m, n), naive, influence, whose, block.of_several, tied, worst)
+    return BlockAuc(
+        value=float(by_member.mean()),
+        size=(m, n),
+        variance=naive,
+        influence=influence,
+        whose=whose,
+        of_several=block.of_several,
+        tied=tied,
+        worst=worst,
+    )
 
 
 def _tied(members: Floats, nonmembers: Floats) -> float:
@@ -117,7 +126,7 @@ def _without_oneself(whose: Ints, members: int) -> Floats:
     return np.asarray(1 / (1 - np.minimum(np.concatenate(shares), 0.5)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pooled:
     """The AUC of several blocks, weighted by their pairs."""
 
@@ -158,13 +167,28 @@ def pool(parts: Sequence[BlockAuc]) -> Pooled:
     third = sum(_cubes(float(weight) * part.influence) for weight, part in alone)
     counted = sum((of_records(part.size, weight) for weight, part in alone), NONE)
     if people is None:
-        return Pooled(value, sizes, variance, third, counted, tied=[part.tied for part in parts])
+        return Pooled(
+            value=value,
+            sizes=sizes,
+            variance=variance,
+            third=third,
+            comparisons=counted,
+            tied=[part.tied for part in parts],
+        )
     shared = [(weight * part.influence, part.whose) for weight, part in weighed if part.of_several]
     whose = np.concatenate([own for _, own in shared if own is not None])
     sums = np.asarray(np.bincount(whose, np.concatenate([influence for influence, _ in shared])), np.float64)
     variance, third = variance + float(np.sum(sums**2)), third + _cubes(sums)
     counted += of_people(people, float(sum(weight for weight, part in weighed if part.of_several)))
-    return Pooled(value, sizes, variance, third, counted, people, _worth(parts))
+    return Pooled(
+        value=value,
+        sizes=sizes,
+        variance=variance,
+        third=third,
+        comparisons=counted,
+        people=people,
+        worth=_worth(parts),
+    )
 
 
 def _cubes(influence: Floats) -> float:

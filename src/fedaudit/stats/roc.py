@@ -69,7 +69,9 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     parts = [ranked(block, fpr) for block in blocks]
     name, reason = f"tpr@{fpr:g}", _why_no_value(parts, whose, fpr)
     if reason:
-        return Estimate(name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal, reason=reason)
+        return Estimate(
+            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=reason
+        )
     alpha = 1 - confidence
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
@@ -85,7 +87,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         "measured",
         n_pos,
         n_neg,
-        n_cal,
+        n_cal=n_cal,
         threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
         realised_fpr=realised,
         realised_fpr_interval=around,

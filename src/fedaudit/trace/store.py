@@ -269,7 +269,7 @@ class Store:
         broadcast = self._load(path, entry.broadcast) if entry.broadcast != UNSEEN_DIGEST else UNSEEN
         made = self._round_file(entry, "aggregate")
         aggregate = self._load(made, entry.aggregate) if entry.aggregate != UNSEEN_DIGEST else UNSEEN
-        return Round(entry.round, broadcast, sent, aggregate, entry.commit, entry.probe)
+        return Round(entry.round, broadcast, sent, aggregate, commit=entry.commit, probe=entry.probe)
 
     def rounds(self) -> Iterator[Round]:
         """The trace, as far as its models were kept."""

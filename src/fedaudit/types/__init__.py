@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Protocol
@@ -78,6 +78,7 @@ class Dataset:
     name: str
     records: Records
     classes: int
+    _: KW_ONLY
     session: str | None = None
     holder: str | None = None
     notices: tuple[Notice | str, ...] = ()  # what the report must say about how they were read
@@ -178,6 +179,7 @@ class Round:
     broadcast: State
     sent: Mapping[str, Trained]
     aggregate: State
+    _: KW_ONLY
     commit: bool = True
     probe: int = 0
 
@@ -237,6 +239,7 @@ class Candidates:
     party: Strings
     rows: Records
     owner: Ints
+    _: KW_ONLY
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
     at: Mapping[Moment, Bools] = field(default_factory=dict)
     # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
@@ -351,6 +354,7 @@ class Measured:
     values: Mapping[str, NDArray[Any]]
     seconds: float
     epoch_seconds: float  # how long one epoch of the audited training took
+    _: KW_ONLY
     failed: Mapping[str, Notice] = field(default_factory=dict)  # signals that could not be computed, and why
     unobserved: frozenset[str] = frozenset()  # signals of something that was not observed in this round
     layers: Mapping[str, str] = field(default_factory=dict)  # for signals of one layer, its name
@@ -461,6 +465,7 @@ class Estimate:
     kind: Kind
     n_pos: Count
     n_neg: Count
+    _: KW_ONLY
     n_cal: Annotated[Count | None, if_known()] = None
     threshold: Annotated[OrNull[Number], sometimes("null: each party has its own")] = None
     realised_fpr: Annotated[OrNull[Number], sometimes()] = None
@@ -510,6 +515,7 @@ class Curve:
     low: Many[OrNull[Number]]
     high: Many[OrNull[Number]]
     method: str
+    _: KW_ONLY
     simultaneous: Annotated[Flag, if_any("whether the band holds for all x at once")] = False
 
 
@@ -566,6 +572,7 @@ class AuditResult:
         ),
     ]
     party: Annotated[str | None, Field(description="null = pooled over the parties")]
+    _: KW_ONLY
     round: Count
     estimates: Estimates
     cost: Cost
@@ -595,6 +602,7 @@ class Headline:
     model: ModelKind
     estimates: Estimates
     compared: Positive
+    _: KW_ONLY
     sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
     tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
@@ -607,7 +615,7 @@ class Headline:
         return self.primary or self.attack
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MoreExposed:
     """A party that the primary attack of a vantage tells apart better than the others: its AUC there and elsewhere, and
     their difference."""
@@ -624,7 +632,7 @@ class MoreExposed:
     confidence: Annotated[Number, Field(description="for all parties together")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
 

@@ -5,7 +5,7 @@ chance, and an interval that begins at 0 for want of records is "not settled".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from fedaudit.questions import of_membership
 from fedaudit.stats.strongest import RANK, Heard, certain, grade
@@ -56,6 +56,7 @@ class Scene:
     results: Sequence[AuditResult]
     rounds: int
     name: str | None
+    _: KW_ONLY
     primary: Mapping[str, Heard] = field(default_factory=dict)
     average: Mapping[str, Heard] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)

@@ -116,8 +116,8 @@ def rounds_of_training(
 def seen(net: Net, round: int) -> View:
     """The network as somebody sees it who may ask for labels."""
     return View(
-        Moment(round), Vantage.LABEL_ONLY_CLIENT, "global", None, len(net.layers[-1][1]),
-        _answer=net.labels, _held={},
+        moment=Moment(round), vantage=Vantage.LABEL_ONLY_CLIENT, model="global", party=None,
+        classes=len(net.layers[-1][1]), _answer=net.labels, _held={},
     )  # fmt: skip
 
 

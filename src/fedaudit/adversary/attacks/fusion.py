@@ -11,7 +11,7 @@ The parts look at different things: gradient-cosine at whether the record contri
 how fast the record is learnt. Their errors are nearly independent, so their sum separates better than either alone.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -40,6 +40,7 @@ class Fusion(BaseAttack):
 
     attacks: tuple[str, ...] | None = option_of(schema.FusionSection, "attacks")
     weights: tuple[float, ...] | None = option_of(schema.FusionSection, "weights")
+    _: KW_ONLY
     parts: tuple[BaseAttack, ...] = ()
     shares: tuple[float, ...] = ()
     centre: tuple[float, ...] | None = None

@@ -51,7 +51,7 @@ def is_outside(bank: str) -> bool:
 # ------------------------------------------------------------------ how they are trained
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class References:
     """`own`: the data of an outside adversary, where one is asked for. `training`: the fields of `tasks.Training`.
 
@@ -68,7 +68,7 @@ class References:
     def bank(self, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings) -> Bank:
         from fedaudit.adversary.shadow.bank import Bank
 
-        return Bank(self, task, name, metrics, rows, party)
+        return Bank(references=self, task=task, name=name, metrics=metrics, rows=rows, party=party)
 
 
 def metrics_by_bank(signals: Iterable[str]) -> dict[str, list[str]]:

@@ -48,7 +48,7 @@ class Bank:
     """References with one alpha for one kind of model: a group of N for each party whose records are audited."""
 
     def __init__(
-        self, references: References, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings
+        self, *, references: References, task: TorchTask, name: str, metrics: list[str], rows: Records, party: Strings
     ):
         alpha = BANKS[name]
         self.name, self.metrics, self.rows = name, metrics, rows

@@ -92,7 +92,7 @@ def search(
     chunk = max(1, AT_ONCE // (PROBES * x.shape[1]))
     for first in range(0, len(x), chunk):
         part = slice(first, first + chunk)
-        one = Search(labels, x[part], allowed[part], budgets[part], seed, box)
+        one = Search(labels=labels, x=x[part], allowed=allowed[part], budget=budgets[part], seed=seed, box=box)
         one.take_up(warm.direction[part], warm.reach[part])
         one.explore(starts(part) if callable(starts) else starts[part])
         best = one.best()
@@ -104,7 +104,7 @@ def search(
 class Search:
     """The rays of some records while they are searched. A record may have several; `owner` says whose each is."""
 
-    def __init__(self, labels: Labels, x: Points, allowed: Bools, budget: Ints, seed: int, box: Box | None):
+    def __init__(self, *, labels: Labels, x: Points, allowed: Bools, budget: Ints, seed: int, box: Box | None):
         self.labels, self.x, self.allowed, self.box = labels, x, allowed, box
         self.seed, self.rng = seed, np.random.default_rng(seed)
         self.probes = max(min(PROBES, x.shape[1]), FEWEST_PROBES)

@@ -133,7 +133,7 @@ def sum_calls(parts: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """How a convolution walks over its input, always in two dimensions."""
 
@@ -151,7 +151,14 @@ class Shape:
 
         padding = tuple(layer._reversed_padding_repeated_twice)  # left, right[, top, bottom]; "same" made explicit
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        return Shape(two(layer.kernel_size), two(layer.stride), two(layer.dilation), layer.groups, padding, mode)
+        return Shape(
+            kernel=two(layer.kernel_size),
+            stride=two(layer.stride),
+            dilation=two(layer.dilation),
+            groups=layer.groups,
+            padding=padding,
+            mode=mode,
+        )
 
     def padded(self, x: Tensor) -> Tensor:
         if not any(self.padding):

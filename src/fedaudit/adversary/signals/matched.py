@@ -59,7 +59,7 @@ class Limit:
         return cls(records, 1 if positions == 1 else max(1, spare - 1 + spare % 2))  # odd: it visits every column
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MatchedSetup:
     """What does not change from round to round."""
 
@@ -156,7 +156,17 @@ def prepare(
     known_well = len(fitting) >= FEWEST
     damping = damping if known_well else torch.inf
     light = values * len(x) <= KEPT
-    prepared = MatchedSetup(x, y, losses, plan, fitting[order], damping, adaptive and known_well, light, limits)
+    prepared = MatchedSetup(
+        x=x,
+        y=y,
+        losses=losses,
+        plan=plan,
+        fitting=fitting[order],
+        damping=damping,
+        adaptive=adaptive and known_well,
+        light=light,
+        limits=limits,
+    )
     return _with_constant_inputs(prepared, module, calls)
 
 

@@ -12,7 +12,7 @@ a distance minus infinity, which no attack takes for far.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -66,6 +66,7 @@ class SearchOptions:
 
     queries: int = 6000
     targets: Targets = 3
+    _: KW_ONLY
     own: int = 500
     bounds: Box | None = None
     rounds: int = 1
@@ -120,7 +121,16 @@ class Searching:
         asked = np.flatnonzero(able & (label == rows.y))
         budget = np.maximum(np.minimum(self.options.queries // self.options.rounds, left[asked]) - 1, 0)
         labels = _flat(_answers(view), rows.x.shape[1:])
-        whom = _Whom(labels, x[asked], rows.y[asked], view.classes, x[pool], label[pool], self.options, seed)
+        whom = _Whom(
+            labels=labels,
+            x=x[asked],
+            y=rows.y[asked],
+            classes=view.classes,
+            pool=x[pool],
+            pool_label=label[pool],
+            options=self.options,
+            seed=seed,
+        )
         warm = self._warm(asked, x.shape[1], view.classes)
         rays = whom.each_class(warm, budget) if self.options.targets == "all" else whom.nearest(warm, budget)
         many = width(self.options.targets, view.classes)
@@ -163,7 +173,7 @@ class Searching:
         self.direction, self.reach, self.spent = (state.get(name) for name in ("direction", "reach", "spent"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Whom:
     """The records that are searched, whose label is right; and the adversary's own, which give the starts."""
 

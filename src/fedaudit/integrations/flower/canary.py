@@ -46,7 +46,7 @@ BANNER = "fedaudit canary: this node sends crafted updates, by authority of whoe
 KEPT, SCORES = "fedaudit.canary.arrays", "fedaudit.canary.scores"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CanaryMod:
     """`pool(context)`: public records of the same kind. `denominator`: by what the server divides the sum.
 
@@ -96,7 +96,15 @@ class CanaryMod:
     def _reply(self, message: Message, context: Context, received: State) -> Message:
         rounds = len(self._scores(context)["score"]) + (KEPT in context.state)
         present = bool(np.random.default_rng([self.seed, context.node_id % 2**63, rounds]).random() < 0.5)
-        design = Design(self.pool(context), self.mocks, self.size, self.training, self.clip, self.recipe, self.seed)
+        design = Design(
+            pool=self.pool(context),
+            mocks=self.mocks,
+            size=self.size,
+            training=self.training,
+            clip=self.clip,
+            recipe=self.recipe,
+            seed=self.seed,
+        )
         canaries = Canaries(design)
         planted = canaries.at(self.task, received)
         sent = received

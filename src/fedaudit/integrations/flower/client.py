@@ -222,7 +222,7 @@ class PartyAudit:
             return  # its audit keeps it
         if isinstance(error, UndecidableError) and withheld:
             why = f"{error.why}. {error.todo}"
-            updates.append(Withheld(index, "limit undecidable", True, error.rule.text, reason=why))
+            updates.append(Withheld(index, "limit undecidable", onwards=True, rule=error.rule.text, reason=why))
             context.state[HALTED] = ConfigRecord({"round": index, "code": error.code})
         elif withheld:
             updates.append(Withheld(index, "not audited", reason=in_words(error)))

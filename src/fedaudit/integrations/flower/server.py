@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Queue
@@ -72,6 +72,7 @@ class _Reply:
 
     node: int
     name: str = ""
+    _: KW_ONLY
     failed: bool = False
     masked: bool = False
     records: tuple[dict[str, Array], ...] = ()
@@ -230,7 +231,7 @@ class RecordedStrategy(Strategy):
                 self.session.note(notice("old-model-kept", round=index))
             after = start if made is None else self._state(made, f"round {index}, aggregate")
             commit = not when.probe and (made is not None or bool(sent))
-            self.session.observe(Round(index, start, sent, after, commit, when.probe))
+            self.session.observe(Round(index, start, sent, after, commit=commit, probe=when.probe))
 
     def _take(self, index: int, reply: _Reply, elapsed: float, sent: dict[str, Trained]) -> None:
         if len(reply.records) != 1:

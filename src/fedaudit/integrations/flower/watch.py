@@ -197,7 +197,7 @@ class Watch:
         if rule is None or found is None:
             return None
         figures = {rule.metric: found.decisive[rule.metric]}
-        return Withheld(index, "limit crossed", True, rule.text, found.attack, figures)
+        return Withheld(index, "limit crossed", onwards=True, rule=rule.text, attack=found.attack, estimates=figures)
 
     def unchecked(self, rule: Rule | None, index: int, model: ModelKind) -> Notice | None:
         """Why nobody can say whether a limit is crossed, though enough rounds were seen to say so."""

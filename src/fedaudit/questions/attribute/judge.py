@@ -98,7 +98,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
         if found and of:
             cost = Cost(case.scores.epochs(sights, attack))
             place = (attack.name, vantage.value, model, "attribute", party)
-            results.append(AuditResult(*place, case.round, found, cost, question=attack.question))
+            results.append(AuditResult(*place, round=case.round, estimates=found, cost=cost, question=attack.question))
             notices += [conclusion(of.name, found)] if party is None else []
     return Verdict(results, notices)
 

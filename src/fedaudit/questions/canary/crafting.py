@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -51,6 +51,7 @@ class CraftingRecipe:
 
     count: int = 1
     steps: int = 1000
+    _: KW_ONLY
     target: int | None = None
     initial: Literal["random", "data"] = "random"
     objective: Objective = "normalised"

@@ -90,7 +90,7 @@ RARE = 1e-3
 # ------------------------------------------------------------------ crafted canaries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trials:
     """Scores with the bit that says whether the canary was present; `counted`: one of each probe, chosen in advance."""
 
@@ -115,7 +115,7 @@ class Trials:
         return self.probe[alive & self.present], self.probe[alive & ~self.present]
 
     def at(self, mask: Bools) -> Trials:
-        return Trials(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
+        return Trials(**{name: getattr(self, name)[mask] for name in self.__dataclass_fields__})
 
 
 def trials(watch: CanaryScores, game: CraftedCanaries) -> Trials:
@@ -129,8 +129,10 @@ def trials(watch: CanaryScores, game: CraftedCanaries) -> Trials:
     # The canary of a running round is seen just before the round that it belongs to.
     round = np.repeat([m.round + (1 if game.fair else 0) for m in moments], k).astype(np.int64)
     probe = np.repeat(np.arange(len(moments)), k)
-    told = present.ravel(), counted.ravel(), probe, round
-    return Trials(column[SCORE], *told, column[NORM], column[SPREAD], column[HEALTH])
+    return Trials(
+        score=column[SCORE], present=present.ravel(), counted=counted.ravel(), probe=probe, round=round,
+        norm=column[NORM], spread=column[SPREAD], health=column[HEALTH],
+    )  # fmt: skip
 
 
 def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind) -> Verdict:

@@ -113,7 +113,7 @@ def _series(curve: Curve, name: str, colour: str, where: str) -> PlottedSeries:
         f"{where} {x:.3g} · {name}: {NONE if v is None else f'{v:.3g}'}"
         for x, v in zip(curve.x, curve.value, strict=True)
     ]
-    return PlottedSeries(name, colour, curve.x, curve.value, curve.low, curve.high, tips)
+    return PlottedSeries(name, colour, x=curve.x, value=curve.value, low=curve.low, high=curve.high, tips=tips)
 
 
 def _table(series: Sequence[PlottedSeries], where: str, what: str) -> Table:

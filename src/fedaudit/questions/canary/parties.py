@@ -43,7 +43,7 @@ ALIKE = 6.0  # two random directions have a cosine beyond so many standard devia
 # ------------------------------------------------------------------ crafted canaries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Design:
     """What the auditor needs to craft canaries: public data, and how parties train.
 
@@ -75,7 +75,7 @@ class Design:
         return scale / steps if self.training.optimizer == "sgd" else scale
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Planted:
     """Canaries for one model: their records, what each sends, and how good they are.
 
@@ -126,7 +126,15 @@ class Canaries:
         spread = (np.stack([updates @ mock for mock in outside]) / unit**2).std(axis=0)
         health = 1 - made.after / np.maximum(made.before, 1e-300)
         seconds = time.perf_counter() - started
-        return Planted(made.records, updates, unit, norms / scale, health, spread, seconds)
+        return Planted(
+            records=made.records,
+            updates=updates,
+            unit=unit,
+            norm=norms / scale,
+            health=health,
+            spread=spread,
+            seconds=seconds,
+        )
 
 
 def _mock_updates(

@@ -115,9 +115,18 @@ def _crafted(
 
     asked, federation = config.audit.canary or CanarySection(), config.federation
     sizes = [len(game.members(party)) for party in game.parties]
-    recipe = CraftingRecipe(asked.canaries or 1, asked.steps, asked.target, asked.initial)
+    recipe = CraftingRecipe(asked.canaries or 1, asked.steps, target=asked.target, initial=asked.initial)
     own = Training(**training(config, max(sizes)))
-    design = Design(pool, asked.pool, int(np.median(sizes)), own, claim.clip, recipe, federation.seed, defence.gradient)
+    design = Design(
+        pool=pool,
+        mocks=asked.pool,
+        size=int(np.median(sizes)),
+        training=own,
+        clip=claim.clip,
+        recipe=recipe,
+        seed=federation.seed,
+        gradient=defence.gradient,
+    )
     canaries = Canaries(design)
     names, live = canaries.names, asked.mode == "running"
     if live:
@@ -126,7 +135,13 @@ def _crafted(
         schedule = with_probes(rounds, names, asked.probes, stretch(asked, federation.rounds), how)
     expected = federation.participation * len(game.parties)
     made: list[Party] = [CanaryParty(name, number, canaries) for number, name in enumerate(names)]
-    return CraftedCanaries(np.array(names), schedule.present, live, expected, canaries), made, schedule
+    return (
+        CraftedCanaries(
+            names=np.array(names), present=schedule.present, fair=live, parties=expected, canaries=canaries
+        ),
+        made,
+        schedule,
+    )
 
 
 def _random(config: Config, task: TorchTask, claim: Mechanism, count: int) -> tuple[RandomCanaries, list[Party]]:

@@ -56,7 +56,7 @@ class Mechanism:
     process: Process | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CraftedCanaries:
     """Crafted canaries: who makes them, who is present when, and how one is shown."""
 

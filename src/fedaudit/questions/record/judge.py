@@ -66,7 +66,9 @@ def _entry(
     cost = Cost(case.scores.epochs(sights, attack), *labels)
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
-    found_there = AuditResult(attack.name, vantage.value, model, unit, party, case.round, found, cost)
+    found_there = AuditResult(
+        attack.name, vantage.value, model, unit, party, round=case.round, estimates=found, cost=cost
+    )
     return with_warnings(replace(found_there, layer=layer, question=attack.question), warnings)
 
 
@@ -114,7 +116,7 @@ def _has(history: Mapping[int, Estimates], name: str) -> bool:
 def _curve(history: Mapping[int, Estimates], name: str, method: str, simultaneous: bool = False) -> Curve:
     found = {round: of[name] for round, of in sorted(history.items()) if name in of}
     value, low, high = ([getattr(estimate, end) for estimate in found.values()] for end in ("value", "low", "high"))
-    return Curve([float(round) for round in found], value, low, high, method, simultaneous)
+    return Curve([float(round) for round in found], value, low, high, method, simultaneous=simultaneous)
 
 
 def _changed(attack: str, vantage: Vantage, model: ModelKind, seen: OverRounds | None) -> list[Notice]:

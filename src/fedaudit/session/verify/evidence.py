@@ -178,7 +178,7 @@ class Noise:
         return float(np.sqrt(sum(float(v @ v) for v in self.arrays.values()) / max(size, 1)))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Observations:
     """Collected in one pass over the rounds."""
 
