@@ -14,16 +14,19 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.accounting import composed, rdp_epsilon
+from fedaudit.privacy.statement import Process
 from fedaudit.questions.canary import judge as claims
-from fedaudit.questions.canary.judge import Trials, figures, norm_of
+from fedaudit.questions.canary.judge import Trials, figures, range_of
 from fedaudit.questions.canary.parties import OUTSIDE
+from fedaudit.questions.canary.watch import Mechanism
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
-from fedaudit.types import Audit, AuditResult, Estimate
-from fedaudit.words import all_words
+from fedaudit.types import Audit, AuditResult, Estimate, warning
+from fedaudit.words import all_words, words
 from tests.worlds import plays, silent
 
 NOISE, DELTA = 1.0, 0.05
@@ -83,6 +86,7 @@ def test_entries_are_named_and_labelled() -> None:
     kinds = {name: estimate.kind for name, estimate in result.estimates.items()}
     assert kinds == {
         "auc": "measured", "accuracy": "measured", "score-sd": "measured", "canary-norm": "measured",
+        "canary-health": "measured", "epsilon-canife-round": "heuristic", "epsilon-canife": "heuristic",
         "epsilon-maximised": "heuristic", "epsilon-ranks": "proved", "epsilon-split": "proved",
         "epsilon-gdp": "model-based", "epsilon-composed": "heuristic", "epsilon-composed-paper": "heuristic",
         "epsilon-accountant": "claimed", "epsilon-accountant-renyi": "claimed",
@@ -313,13 +317,53 @@ def test_noise_that_is_not_there_is_missed() -> None:
     assert less_noise(quiet)
 
 
+def test_what_a_stop_shows_holds_until_the_next_one() -> None:
+    """Stops after rounds 2 and 8 of 10: eight rounds as the first found them, two as the second did."""
+    one, other = (Estimate("epsilon-gdp", e, e, e, 0.95, "", "model-based", 9, 9) for e in (1.0, 3.0))
+    papers = Estimate(claims.PAPERS, 2.0, 2.0, 2.0, 0.95, "", "heuristic", 9, 9)
+    stops = {r: {"epsilon-gdp": e, "epsilon-maximised": e, claims.PAPERS: papers} for r, e in ((2, one), (8, other))}
+    found = claims._composed_estimates(stops, Mechanism(1e-5), 10, 0.95, (9, 9))
+    assert found["epsilon-composed"].value == pytest.approx(composed([1.0, 3.0], [8, 2], 1.0, 1e-5))
+    assert found["epsilon-canife"].value == pytest.approx(composed([2.0], [10], 1.0, 1e-5, "renyi", found_at=[1 / 18]))
+
+
+def test_the_headline_of_the_paper_is_what_a_perfect_canary_would_show() -> None:
+    """Noise .423, 50 probes with the canary and 50 without it, 2,550 rounds at a rate of 100 in 8,408: of the 13.2 that
+    are claimed for a round, its recipe shows 3.6, because a hundred probes can show no more; of 48.2 it shows 6.3."""
+    process = Process("user", 0.423, 1, "poisson", 100 / 8408)
+    rng = np.random.default_rng(0)
+    drawn = [(rng.normal(1, 0.423, 50), rng.normal(0, 0.423, 50)) for _ in range(100)]
+    of_a_round = [claims.FIGURES[claims.PAPERS](*pair, 1e-5, 0.95) for pair in drawn]
+    assert np.mean([one.value for one in of_a_round]) == pytest.approx(3.6, abs=0.05)
+    usual = min(of_a_round, key=lambda one: abs((one.value or 0.0) - 3.6))
+    found = {"epsilon-gdp": usual, "epsilon-maximised": usual, claims.PAPERS: usual}
+    whole = claims._composed_estimates({2550: found}, Mechanism(1e-5, process=process), 2550, 0.95, (50, 50))
+    assert whole["epsilon-canife"].value == pytest.approx(6.3, abs=0.2)
+    assert rdp_epsilon(process, 2550, 1e-5) == pytest.approx(48.2, abs=0.1)
+
+
+def test_a_canary_that_was_crafted_badly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health is in the results and over the rounds; where it is too low, a warning says what that means."""
+    bad = prepare(asking({"probes": 16, "every": 1, "steps": 1, "starts": 1}))
+    monkeypatch.setattr(claims, "HEALTHY", 0.95)  # one step on digits reaches more than a half
+    result = found_by(watched(bad))
+    health = result.estimates["canary-health"].value
+    assert health is not None
+    assert 0 <= health < 0.95
+    told = words(warning("canary-unhealthy", health=health))
+    assert told in result.warnings
+    assert list(result.curves["canary-health"].x) == [1.0, 2.0]
+    monkeypatch.setattr(claims, "HEALTHY", health)
+    assert told not in found_by(watched(bad)).warnings
+
+
 @pytest.mark.usefixtures("no_epsilons")
 def test_a_gate_takes_a_short_canary_for_no_missing_noise_either() -> None:
     """It reads stored figures, and is fooled by 0.6 of the clip norm as little as the warnings are."""
     rng, alarms = np.random.default_rng(7), 0
     for _ in range(100):
         seen = simulated(0.6, 1, alike=False, rng=rng)
-        stored = figures(seen, DELTA, 0.95) | {"canary-norm": norm_of(seen, 0.95)}
+        stored = figures(seen, DELTA, 0.95) | {"canary-norm": range_of(seen.norm, seen, "canary-norm", "norm", 0.95)}
         alarms += claims.too_little_noise(stored, NOISE)
     assert alarms <= 2
     assert claims.too_little_noise(stored, 3 * NOISE)

@@ -9,14 +9,17 @@ import torch
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training, build_task, tensor
 from fedaudit.questions.canary.crafting import (
+    Best,
     CraftedRecords,
     CraftingRecipe,
     craft,
     flat,
     objective,
     one_by_one,
+    spread_of,
     together,
 )
+from fedaudit.questions.canary.parties import Canaries, Design
 from fedaudit.types import Floats, Records, State
 
 LR = 0.1
@@ -55,14 +58,40 @@ def crafted(clip: float, **recipe: Any) -> tuple[CraftedRecords, Floats]:
 
 
 def test_the_best_of_several_starts_goes_on() -> None:
-    """Without a step the best start is the one whose loss is smallest; with steps it beats the mean of all starts."""
-    asked = {"target": 1, "steps": 1}
-    all_of_them, _ = crafted(0.05, count=6, starts=6, **asked)
-    best, _ = crafted(0.05, count=1, starts=6, **asked)
-    assert best.before == pytest.approx([all_of_them.before.min()], rel=1e-6)
+    """It beats the mean of all starts, and is compared with the median of where they began."""
     alone, _ = crafted(0.05, count=6, starts=6, target=1, steps=200)
     chosen, _ = crafted(0.05, count=1, starts=6, target=1, steps=200)
     assert chosen.after[0] < alone.after.mean()
+    assert chosen.before == pytest.approx(alone.before[:1])
+
+
+def test_each_canary_is_taken_at_its_best() -> None:
+    """Whatever comes after: the one that gets worse stays as it was, the other one moves on."""
+    first, second = torch.zeros(2, 3), torch.ones(2, 3)
+    best = Best(first, np.array([1.0, 1.0]), steps=100)
+    best.see(second, np.array([2.0, 0.5]))
+    best.see(2 * second, np.array([np.nan, 0.7]))  # a loss that is no number is no better
+    assert best.loss.tolist() == [1.0, 0.5]
+    assert best.point.tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert best.take(np.array([1])).point.tolist() == [[1, 1, 1]]
+
+
+def test_columns_of_a_table_may_differ_in_scale() -> None:
+    """Years beside grams beside a rare yes or no, as they stand in a table: the canary is long, and stands out."""
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(4, 2, 200), rng.normal(200, 100, 200), rng.random(200) < 0.02, rng.normal(0, 1e-3, 200)]
+    x = np.stack(columns, axis=1).astype(np.float32)
+    assert spread_of(x)[1] == pytest.approx(100, rel=0.2)
+    assert spread_of(x)[3] == pytest.approx(np.median(x.std(0)) / 10)
+    pool = Records(x, rng.integers(0, 2, 200), np.array([f"r{i:03d}" for i in range(200)]))
+    task = build_task("mlp", (4,), 2, {"hidden": [16]})
+    for seed in (3, 5):  # without steps to scale, or taken as they are last, these canaries die
+        how = Training("sgd", LR, 1, 8)
+        design = Design(
+            pool=pool, mocks=16, size=8, training=how, clip=1.0, recipe=CraftingRecipe(steps=200), seed=seed
+        )
+        planted = Canaries(design).at(task, task.initial(seed))
+        assert (planted.health[0] > 0.9, planted.norm[0] > 0.99, planted.spread[0] < 0.1) == (True, True, True)
 
 
 def test_gradients_of_several_canaries_are_those_of_each_alone() -> None:

@@ -366,16 +366,23 @@ def noise_of(epsilon: float, delta: float, how: Inversion = "exact") -> float:
 
 
 def composed(
-    epsilons: Sequence[float], rounds: Sequence[int], rate: float, delta: float, how: Inversion = "exact"
+    epsilons: Sequence[float],
+    rounds: Sequence[int],
+    rate: float,
+    delta: float,
+    how: Inversion = "exact",
+    *,
+    found_at: Sequence[float] | None = None,
 ) -> float:
-    """`rounds[i]` rounds with the epsilon `epsilons[i]` each, every unit being drawn with chance `rate`."""
+    """`rounds[i]` rounds with the epsilon `epsilons[i]` each, every unit being drawn with chance `rate`. `found_at`:
+    the deltas that these epsilons are for, if not the one of the whole."""
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
     with quiet():
-        for epsilon, count in zip(epsilons, rounds, strict=True):
-            noise = noise_of(epsilon, delta, how)
+        for epsilon, count, own in zip(epsilons, rounds, found_at or [delta] * len(rounds), strict=True):
+            noise = noise_of(epsilon, own, how)
             if count < 1 or noise == float("inf"):
                 continue
             event: Any = dp_accounting.GaussianDpEvent(max(noise, LEAST))

@@ -432,6 +432,11 @@ QUESTIONS: dict[str, Wording] = {
     "no-noise": "canife: no noise protects the parties: the sum tells every time whether the canary took part.",
     "canaries-dead": "canife: {dead} of {of} scores are of dead canaries, whose update vanishes: they do not count.",
     "canary-weak": "canife: the canary's update has only {norm:.3f} of the clip norm, so the figures understate.",
+    "canary-unhealthy": (
+        "canife: crafting failed (health {health:.2f}, where 1 is perfect): the canary's update resembles those of "
+        "others, so the figures understate what a better one would show. Craft with more audit.canary.steps, or "
+        "another target."
+    ),
     "canaries-not-random": (
         "one-shot: canaries that were never sent do not look random (p = {p:.1e}); a seed may have been used twice."
     ),

@@ -50,6 +50,8 @@ class Canary(Question):
         _epsilon("anytime", "proved at all rounds at once", "proved"),
         _epsilon("composed", "composed over the training", "heuristic"),
         _epsilon("composed-paper", "composed as CANIFE does", "heuristic"),
+        _epsilon("canife-round", "as CANIFE reports it (delta 1/n), one round", "heuristic"),
+        _epsilon("canife", "as CANIFE reports it, whole training", "heuristic"),
         _epsilon("accountant", "claimed for the whole training", "claimed"),
         _epsilon("accountant-renyi", "claimed, by Renyi accounting", "claimed"),
         _epsilon("accountant-round", "claimed for one round", "claimed"),
@@ -57,6 +59,7 @@ class Canary(Question):
         _epsilon("one-shot-bound", "bounded from one run", "model-based"),
         _epsilon("one-shot-rounds", "bounded by the largest cosine of all rounds", "model-based"),
         Metric("score-sd", "standard deviation of the scores", worse="lower", gated=False, most=INFINITE),
+        Metric("canary-health", "how far crafting brought the canary's loss down", worse="lower", gated=False),
         Metric("canary-norm", "length of the canary's update, of the clip norm", gated=False, most=INFINITE),
     )
 
@@ -107,6 +110,14 @@ class CanarySection(Section):
     target: Annotated[int, Field(ge=0)] | None = Field(None, description="the canary's class; not set: one at random")
     initial: Literal["random", "data"] = Field("random", description="what crafting starts from: noise or a record")
     mode: Literal["probes", "running"] = Field("probes", description="a frozen model, or every round as it comes")
+    objective: Literal["normalised", "printed"] | None = Field(
+        None, description="what crafting minimises: not set, normalised; or as the paper prints it, which can fail"
+    )
+    starts: Count | None = Field(None, description="how many begin, of which the best go on; not set: 16")
+    batch: Count | None = Field(None, description="mock updates that a step of crafting looks at; not set: 16")
+    reach: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="how long the canary's gradient must be (R); not set: long enough to be clipped"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -9,8 +9,8 @@ is small: its gradient is orthogonal to what others send, and long enough (R) to
 The paper prints the first term as a sum, with g in place of g / |g|. Minimised as it stands, that can yield a *dead*
 canary, whose gradient vanishes; `objective = "printed"` is kept to show it. Each step looks at a few of the mock
 updates, drawn anew, and crafts all canaries at once. How good a canary becomes depends on where it begins: more begin
-than are asked for, and those with the smallest loss go on. What a canary sends decides whether it is any good, so
-nothing is concluded from the loss here: see `questions.canary.parties.Planted`.
+than are asked for, and those with the smallest loss go on. Each is taken as it was at its best. What a canary sends
+decides whether it is any good, so nothing is concluded from the loss here: see `questions.canary.parties.Planted`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from torch.func import functional_call, grad, vmap
 
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import Adam, TorchTask, loss_of_records, tensor
-from fedaudit.types import Floats, Records, State
+from fedaudit.types import Floats, Ints, Records, State
 
 Objective = Literal["normalised", "printed", "orthogonal", "long"]
 Gradients = Callable[[Tensor, Tensor], Tensor]  # inputs and labels of canaries -> canaries x parameters
 
 BATCH = 16  # mock updates in one step
-PACE = 4.0  # learning rate on values, in units of their spread: about 1 on pixels between 0 and 1, as in the paper
+# Learning rates on values, in units of their spread; the starts take turns. The first is about 1 on pixels between 0
+# and 1, as in the paper; columns of a table that differ much in scale need shorter steps.
+PACES = (4.0, 1.0, 0.25)
 COOLING = 0.2  # of the steps, at the end, grow shorter: each sees other mock updates, and they pull to and fro
 HEATS = (0.0625, 0.125, 0.25, 0.5)  # of the steps, after which the better half of the starts goes on
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 1.0, 0.1  # of the distributions over tokens
+LOOKS = 50  # at a canary over all mock updates, while it is crafted: the best one is taken
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class CraftingRecipe:
     """How canaries are crafted. `target`: their class; not given: each gets one at random.
 
     `objective`: both terms; the first as the paper prints it; or one of the two alone, for comparison. `starts`: how
-    many pictures or rows begin, at least; a text has one start.
+    many pictures or rows begin, at least; a text has one start. `reach`: how long the gradient must be; None: so long
+    that the update is clipped.
     """
 
     count: int = 1
@@ -57,11 +61,13 @@ class CraftingRecipe:
     objective: Objective = "normalised"
     batch: int = BATCH
     starts: int = 16
+    reach: float | None = None
 
 
 @dataclass(frozen=True)
 class CraftedRecords:
-    """The records, one a canary, and the loss of each before and after, over all mock updates."""
+    """The records, one a canary, and the loss of each over all mock updates: before, the median of all starts, because
+    one that happens to begin well is none the worse for it; and after."""
 
     records: Records
     before: Floats
@@ -130,35 +136,77 @@ def _craft_values(
     recipe: CraftingRecipe,
     rng: np.random.Generator,
 ) -> CraftedRecords:
-    gradients = together(task, model)
+    gradients, spread = together(task, model), spread_of(pool.x)
     start, labels = _begin(pool, recipe, task.classes, rng)
-    z, y = tensor(start), tensor(labels)
-    before = _whole(gradients, z, y, updates, reach, recipe)
-    steps, pace = _steps(updates, recipe, rng), PACE * max(float(pool.x.std()), 1e-3)
-    cooling, done, kept = COOLING * recipe.steps, 0, np.arange(len(z))
+    y = tensor(labels)
+    paces = tensor(np.resize(np.array(PACES, np.float32), len(start)).reshape(-1, *[1] * (start.ndim - 1)))
+    scales = paces * tensor(spread)  # a step of 1 is as long as this
+    z = tensor(start) / scales
+    steps, cooling, done = _steps(updates, recipe, rng), COOLING * recipe.steps, 0
 
-    def descend(z: Tensor, y: Tensor, steps: Iterable[Tensor], left: int) -> Tensor:
+    def loss(z: Tensor, kept: Ints) -> Floats:
+        return _whole(gradients, z * scales[kept], y[kept], updates, reach, recipe)
+
+    def descend(z: Tensor, kept: Ints, best: Best, steps: Iterable[Tensor], left: int) -> Tensor:
         z = z.clone().requires_grad_()
-        optimizer = Adam([z], lr=pace)
+        optimizer = Adam([z], lr=1.0)
         calm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (left - step) / cooling))
-        for few in steps:
+        for number, few in enumerate(steps, start=1):
             optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward(descended(objective(gradients(z, y), few, reach, recipe.objective)))
+            found = gradients(z * scales[kept], y[kept])
+            torch.autograd.backward(descended(objective(found, few, reach, recipe.objective)))
             optimizer.step()
             calm.step()
+            if number % best.every == 0:
+                best.see(z.detach(), loss(z, kept))
+        best.see(z.detach(), loss(z, kept))
         return z.detach()
 
+    kept = np.arange(len(z))
+    best = Best(z, loss(z, kept), recipe.steps)
+    before = float(np.median(best.loss))
     for share in HEATS:
         if len(kept) == recipe.count:
             break
         heat, done = round(share * recipe.steps) - done, round(share * recipe.steps)
-        z = descend(z, y[kept], islice(steps, heat), recipe.steps - done + heat)
-        order = np.argsort(_whole(gradients, z, y[kept], updates, reach, recipe), kind="stable")
-        best = order[: max(recipe.count, len(kept) // 2 if share < HEATS[-1] else 0)]
-        z, kept = z[best], kept[best]
-    z = descend(z, y[kept], steps, recipe.steps - done)
-    after = _whole(gradients, z, y[kept], updates, reach, recipe)
-    return CraftedRecords(_named(z.numpy(), labels[kept]), before[kept], after)
+        z = descend(z, kept, best, islice(steps, heat), recipe.steps - done + heat)
+        order = np.argsort(best.loss, kind="stable")
+        ahead = order[: max(recipe.count, len(kept) // 2 if share < HEATS[-1] else 0)]
+        z, kept, best = z[ahead], kept[ahead], best.take(ahead)
+    descend(z, kept, best, steps, recipe.steps - done)
+    crafted = (best.point * scales[kept]).numpy()
+    return CraftedRecords(_named(crafted, labels[kept]), np.full(len(kept), before), best.loss)
+
+
+class Best:
+    """The best that each canary was so far, over all mock updates. A step looks at a few of them, and may make it worse
+    for the others: what is crafted last is often not the best, and can be worse than the beginning."""
+
+    def __init__(self, point: Tensor, loss: Floats, steps: int):
+        self.point, self.loss, self.steps = point, loss, steps
+
+    @property
+    def every(self) -> int:
+        """How many steps pass between two looks, each of which takes about as long as a step."""
+        return max(1, self.steps // LOOKS)
+
+    def see(self, point: Tensor, loss: Floats) -> None:
+        better = loss < self.loss
+        self.loss = np.where(better, loss, self.loss)
+        self.point = torch.where(torch.from_numpy(better).view(-1, *[1] * (point.dim() - 1)), point, self.point)
+
+    def take(self, rows: Ints) -> Best:
+        return Best(self.point[rows], self.loss[rows], self.steps)
+
+
+def spread_of(x: NDArray[Any]) -> NDArray[np.float32]:
+    """How far values of the pool spread: of each column of a table, because one may count years and another grams; of
+    all pixels together. A column that hardly varies has a tenth of the usual spread: nobody uses it, a canary may."""
+    if x.ndim > 2:
+        return np.array(max(float(x.std()), 1e-3), np.float32)
+    own = x.std(axis=0)
+    usual = float(np.median(own[own > 0])) if (own > 0).any() else 1.0
+    return np.asarray(np.maximum(own, usual / 10), np.float32)
 
 
 def together(task: TorchTask, model: State) -> Gradients:
@@ -195,8 +243,8 @@ def _begin(
     rows = rng.choice(len(pool), count, replace=count > len(pool))
     start = pool.x[rows].astype(np.float32)
     if recipe.initial == "random":
-        noise = rng.standard_normal(start.shape) * pool.x.std() + pool.x.mean()
-        start = noise.astype(np.float32)
+        middle = pool.x.mean() if pool.x.ndim > 2 else pool.x.mean(axis=0)
+        start = (rng.standard_normal(start.shape) * spread_of(pool.x) + middle).astype(np.float32)
     if classes:
         drawn = rng.permutation(np.arange(count) % classes)  # all classes alike: some suit a model better
         return start, np.full(count, recipe.target, np.int64) if recipe.target is not None else drawn
@@ -236,7 +284,11 @@ def _craft_text(
     optimizer = Adam([logits], lr=0.1)
     before = _of_text(gradients, start.argmax(-1), updates, reach, recipe, task.classes)
     sharpen = (LAST_TEMPERATURE / FIRST_TEMPERATURE) ** (1 / max(recipe.steps - 1, 1))
+    best = Best(start.argmax(-1), before, recipe.steps)
     for step, few in enumerate(_steps(updates, recipe, rng)):
+        if step % best.every == 0:
+            tokens = logits.detach().argmax(-1)
+            best.see(tokens, _of_text(gradients, tokens, updates, reach, recipe, task.classes))
         optimizer.zero_grad(set_to_none=True)
         uniform = torch.rand(logits.shape, generator=generator).clamp(1e-9, 1 - 1e-7)
         soft = ((logits - (-uniform.log()).log()) / (FIRST_TEMPERATURE * sharpen**step)).softmax(-1)
@@ -247,8 +299,8 @@ def _craft_text(
         torch.autograd.backward(descended(objective(found, few, reach, recipe.objective)))
         optimizer.step()
     tokens = logits.detach().argmax(-1)
-    after = _of_text(gradients, tokens, updates, reach, recipe, task.classes)
-    return CraftedRecords(_named(tokens[:, :-1].numpy(), tokens[:, 1:].numpy()), before, after)
+    best.see(tokens, _of_text(gradients, tokens, updates, reach, recipe, task.classes))
+    return CraftedRecords(_named(best.point[:, :-1].numpy(), best.point[:, 1:].numpy()), before, best.loss)
 
 
 def one_by_one(task: TorchTask, model: State) -> Gradients:

@@ -11,7 +11,7 @@ and the Gaussian fit count one canary for each probe, chosen in advance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -68,8 +68,13 @@ if TYPE_CHECKING:
     from fedaudit.privacy.statement import Statement
     from fedaudit.results.document import Document
 
+# CANIFE's own recipe, at a delta of one in the number of trials: of one round, and of the whole training.
+PAPERS, HEADLINE = "epsilon-canife-round", "epsilon-canife"
 FIGURES: dict[str, Callable[[Floats, Floats, float, float], Estimate]] = {
     "epsilon-maximised": maximised_epsilon,
+    PAPERS: lambda w, o, delta, confidence: replace(
+        maximised_epsilon(w, o, 1 / (len(w) + len(o)), confidence), name=PAPERS
+    ),
     "epsilon-ranks": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Ranks(), confidence),
     "epsilon-split": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Split(), confidence),
     "epsilon-gdp": gdp_epsilon,
@@ -80,10 +85,12 @@ ENDS = ("value", "low", "high")
 INVERSIONS: tuple[tuple[str, Inversion, str], ...] = (
     ("epsilon-composed", "exact", "exact Gaussian inversion"),
     ("epsilon-composed-paper", "renyi", "inversion by Renyi accounting, as CANIFE does"),
+    (HEADLINE, "renyi", "inversion by Renyi accounting: the whole recipe of CANIFE"),
 )
 MIDDLE = 0.5  # a score above it is taken for "present": fixed before any was seen
 ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
 WEAK = 0.99  # of the clip norm: a shorter canary meets less than all of the noise
+HEALTHY = 0.5  # crafting that brings the loss down by less has failed, by the paper's experience
 RARE = 1e-3
 
 
@@ -150,7 +157,8 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
             "canary-dead", what, "Craft with more audit.canary.steps, another target or a smaller clip."
         )
     found = figures(seen, claim.delta, confidence)
-    found["canary-norm"] = norm_of(seen, confidence)
+    found["canary-norm"] = range_of(seen.norm, seen, "canary-norm", "|u_c| / C", confidence)
+    found["canary-health"] = range_of(seen.health, seen, "canary-health", "1 - loss after / before", confidence)
     rounds = [int(r) for r in np.unique(seen.round)]
     curves: dict[str, Curve] = {}
     if crafted.fair:
@@ -167,9 +175,12 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     counts = int(np.count_nonzero(seen.present)), int(np.count_nonzero(~seen.present))
     found |= _composed_estimates(by_stop, claim, case.round, confidence, counts)
     found |= _accountant(claim, case.round, confidence)
-    curves |= _claimed_curves(claim, rounds)
+    curves |= _claimed_curves(claim, rounds) | {"canary-health": _health_curve(seen, rounds)}
     curves |= _histograms(*seen.with_and_without(), "number of scores in each bin")
     warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm)
+    health = found["canary-health"].value
+    if health is not None and health < HEALTHY:
+        warnings.append(warning("canary-unhealthy", health=health))
     result = case.result(
         "canife", vantage, model, found,
         question=QUESTION, seconds=watch.seconds, curves=curves, warnings=warnings,
@@ -207,13 +218,20 @@ def figures(seen: Trials, delta: float, confidence: float) -> Estimates:
     return found
 
 
-def norm_of(seen: Trials, confidence: float) -> Estimate:
-    """|u_c| / C of every canary at every stop: the median, and between which it lies."""
-    norms = seen.norm[np.isfinite(seen.norm)]
-    method = "median of |u_c| / C; the ends are the smallest and the largest"
+def range_of(values: Floats, seen: Trials, name: str, what: str, confidence: float) -> Estimate:
+    """Of every canary at every stop: the median, and between which it lies."""
+    known = values[np.isfinite(values)]
+    method = f"median of {what}; the ends are the smallest and the largest"
     n = len(np.unique(seen.round))
-    ends = float(norms.min()), float(norms.max())
-    return Estimate("canary-norm", float(np.median(norms)), *ends, confidence, method, "measured", n, 0)
+    ends = float(known.min()), float(known.max())
+    return Estimate(name, float(np.median(known)), *ends, confidence, method, "measured", n, 0)
+
+
+def _health_curve(seen: Trials, rounds: list[int]) -> Curve:
+    """The median of the canaries at each stop, and between which they lie."""
+    at = [seen.health[seen.round == round] for round in rounds]
+    value, low, high = ([float(of(own)) for own in at] for of in (np.median, np.min, np.max))
+    return Curve([float(r) for r in rounds], value, low, high, "median of the canaries, smallest and largest")
 
 
 def _over_stops(by_stop: Mapping[int, Estimates]) -> dict[str, Curve]:
@@ -229,22 +247,28 @@ def _over_stops(by_stop: Mapping[int, Estimates]) -> dict[str, Curve]:
 def _composed_estimates(
     by_stop: Mapping[int, Estimates], claim: Mechanism, rounds: int, confidence: float, counts: tuple[int, int]
 ) -> Estimates:
-    """The whole training, from the Gaussian fit of each stop where there is one, else from the maximised figure."""
+    """The whole training, from the Gaussian fit of each stop where there is one, else from the maximised figure; and as
+    CANIFE reports it, from the maximised figure at a delta of one in the number of trials."""
     fits = [(found["epsilon-gdp"], found["epsilon-maximised"]) for found in by_stop.values()]
     used = [maximised if fit.value is None else fit for fit, maximised in fits]
     stops = list(by_stop)
-    held = np.diff([0, *stops[:-1], max(rounds, stops[-1])]).tolist()
+    # What is measured at a stop holds until the next one; before the first, as at the first.
+    held = np.diff([0, *stops[1:], max(rounds, stops[-1])]).tolist()
     rate = claim.process.rate if claim.process else 1.0
     source = "Gaussian fit" if all(one.name == "epsilon-gdp" for one in used) else "maximised figure where no fit holds"
+    papers = [found[PAPERS] for found in by_stop.values()]
+    at_one_in_n = [1 / (one.n_pos + one.n_neg) for one in papers]
+    from_papers = "maximised figure at delta 1/n"
 
-    def whole(end: str, how: Inversion) -> float | None:
-        known = [epsilon for one in used if (epsilon := getattr(one, end)) is not None]
-        return composed(known, held, rate, claim.delta, how) if len(known) == len(used) else None
+    def whole(end: str, how: Inversion, of: Sequence[Estimate], found_at: list[float] | None) -> float | None:
+        known = [epsilon for one in of if (epsilon := getattr(one, end)) is not None]
+        return composed(known, held, rate, claim.delta, how, found_at=found_at) if len(known) == len(of) else None
 
     found = {}
     for name, how, words in INVERSIONS:
-        value, low, high = (whole(end, how) for end in ENDS)
-        method = f"{source} of {len(stops)} stops; {words}; Renyi composition over {rounds} rounds, rate {rate:g}"
+        of, at, told = (papers, at_one_in_n, from_papers) if name == HEADLINE else (used, None, source)
+        value, low, high = (whole(end, how, of, at) for end in ENDS)
+        method = f"{told} of {len(stops)} stops; {words}; Renyi composition over {rounds} rounds, rate {rate:g}"
         found[name] = Estimate(
             name, value, low, high, confidence, f"{method}, delta {claim.delta:g}", "heuristic", *counts
         )

@@ -35,6 +35,7 @@ Singles = NDArray[np.float32]
 
 # Streams of random numbers, besides those of the training. (34 decides which random canaries are included.)
 PROBE_STREAM, COIN_STREAM, DIRECTION_STREAM, JOINING_STREAM = 31, 32, 33, 35
+GOOD = 0.01  # the loss of a canary that needs no crafting: a cosine of 0.1 with what others send
 OUTSIDE = 32  # mock parties that no canary was crafted against, to see how far it stands out from others
 IN_MEMORY = 2**29  # bytes of mock updates; more are kept in a file
 ALIKE = 6.0  # two random directions have a cosine beyond so many standard deviations once in a billion times
@@ -70,7 +71,10 @@ class Design:
         return -flat(clipped(change, self.clip) if self.clip else change, task.architecture)
 
     def reach(self, scale: float) -> float:
-        """How long a gradient must be for the update to reach the clip norm. Adam's steps do not depend on it."""
+        """How long a gradient must be: as asked, or so that the update reaches the clip norm. Adam's steps do not
+        depend on it."""
+        if self.recipe.reach is not None:
+            return self.recipe.reach
         steps = self.training.lr * self.training.epochs
         return scale / steps if self.training.optimizer == "sgd" else scale
 
@@ -124,7 +128,7 @@ class Canaries:
         unit = np.full(len(each), design.clip) if design.clip else np.maximum(norms, 1e-12)
         outside = _mock_updates(task, model, design, others if len(others) else known, OUTSIDE, rng)
         spread = (np.stack([updates @ mock for mock in outside]) / unit**2).std(axis=0)
-        health = 1 - made.after / np.maximum(made.before, 1e-300)
+        health = 1 - made.after / np.maximum(made.before, GOOD)
         seconds = time.perf_counter() - started
         return Planted(
             records=made.records,

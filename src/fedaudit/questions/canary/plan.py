@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DELTA = 1e-5  # without an accountant
 INCLUDED_STREAM = 34
+RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] that have their default in the recipe
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def _crafted(
 
     asked, federation = config.audit.canary or CanarySection(), config.federation
     sizes = [len(game.members(party)) for party in game.parties]
-    recipe = CraftingRecipe(asked.canaries or 1, asked.steps, target=asked.target, initial=asked.initial)
+    chosen = {key: value for key in RECIPE if (value := getattr(asked, key)) is not None}
+    recipe = CraftingRecipe(asked.canaries or 1, asked.steps, target=asked.target, initial=asked.initial, **chosen)
     own = Training(**training(config, max(sizes)))
     design = Design(
         pool=pool,
