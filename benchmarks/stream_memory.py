@@ -24,7 +24,7 @@ from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.results.scores import save_scores
 from fedaudit.trace.store import Store
-from fedaudit.types import Floats, Round, State, Trained, Vantage
+from fedaudit.types import UNSEEN, Floats, Round, State, Trained, Vantage
 
 RECORDS, ROUNDS, MOST_MB = 100_000, 200, 1000.0
 INPUTS, CLASSES, PARTIES, EARLY = 8, 10, 4, 5
@@ -34,6 +34,7 @@ class Linear:
     """A task without torch: one layer."""
 
     classes = CLASSES
+    base: State = UNSEEN
 
     def initial(self, seed: int) -> State:
         return {"w": np.random.default_rng(seed).normal(size=(INPUTS, CLASSES))}

@@ -13,7 +13,7 @@ be a trace that was recorded without records to audit with.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,11 @@ from fedaudit.data.records import classes_of
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.integrations.options import open_session, refuse_ours
 from fedaudit.integrations.plain import matched, numpy_state
-from fedaudit.learn.models.own import forward_of
+from fedaudit.learn.models.own import exchanged_of, forward_of
 from fedaudit.learn.tasks import build_task
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import Request, assemble
+from fedaudit.session.recording import base_hash, check_same
 from fedaudit.session.run import Progress
 from fedaudit.trace.segments import MAX_BYTES, DamagedError
 from fedaudit.trace.store import RUN, Store
@@ -52,7 +53,7 @@ def import_checkpoints(
             first = next(stored(), None)
             auditor = _auditor(directory, load_game(game), config, torch, first.aggregate if first else {})
         task = auditor.task if auditor else None
-        made = partial(stored, like=task.initial(0) if task else None)
+        made = partial(stored, like=task.initial(0) if task else None, base=task.base if task else UNSEEN)
         many = sum(1 for _ in made())  # read once without a trace: a wrong file is refused before anything is written
     session = open_session(out, auditor, strict=True)
     if session.last:
@@ -79,9 +80,16 @@ def _auditor(directory: Path, game: Game, config: Config, torch: bool, first: St
     rows = game.candidates.rows
     labels = 0 if rows.y.dtype.kind == "f" else classes_of(rows)
     model = config.model
-    build = partial(build_task, model.name, rows.x.shape[1:], options=model.arguments(), forward=forward_of(model))
+    build = partial(
+        build_task,
+        model.name,
+        rows.x.shape[1:],
+        options=model.arguments(),
+        forward=forward_of(model),
+        exchanged=exchanged_of(model),
+    )
     task = build(classes=labels)
-    if labels and (classes := _outputs(first, task.initial(0))) > labels:
+    if labels and not task.base and (classes := _outputs(first, task.initial(0))) > labels:
         task = build(classes=classes)
     return assemble(Request.beside(config, game, rounds=_count(directory, torch)), task)
 
@@ -115,24 +123,29 @@ def rounds(
     directory: Path,
     *,
     like: State | None = None,
+    base: State = UNSEEN,
     torch: bool = False,
     deltas: bool = False,
     lost: Callable[[Notice], None] = lambda what: None,
 ) -> Iterator[Round]:
-    """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's). `lost` is
-    told of rounds of a trace that are not as they were written: they are left out."""
+    """The rounds in order. `like`: the model whose parameters they must be (default: the first checkpoint's); `base`:
+    what of it is not exchanged. `lost` is told of rounds of a trace that are not as they were written: they are left
+    out."""
     if (directory / RUN).is_file():
-        yield from _recorded(Store.read(directory), lost)
+        store = Store.read(directory)
+        check_same(directory, store.manifest, {"base": base_hash(base)})
+        for round in _recorded(store, lost):
+            yield round if like is None else _renamed(round, like, base)
         return
     last: tuple[int, State] | None = None
     for index, found in sorted(find(directory, torch).items()):
         made = read(found.made, torch)
         like = made if like is None else like
-        made = matched(made, like, f"round {index}, {found.made.name}")
+        made = matched(made, like, f"round {index}, {found.made.name}", base)
         if index > 0:
             start = last[1] if last and last[0] == index - 1 else None
             if found.broadcast is not None:
-                start = matched(read(found.broadcast, torch), like, f"round {index}, {found.broadcast.name}")
+                start = matched(read(found.broadcast, torch), like, f"round {index}, {found.broadcast.name}", base)
             if start is None and found.parties:
                 what = f"the model that the parties of round {index} started from is missing"
                 todo = f"Add round {index - 1}, or {BROADCAST}.safetensors to round {index}."
@@ -140,7 +153,7 @@ def rounds(
             sent = {}
             if start is not None:
                 for name, path in sorted(found.parties.items()):
-                    sent[name] = _sent(read(path, torch), start, deltas, path)
+                    sent[name] = _sent(read(path, torch), start, deltas, path, base)
             yield Round(index, start or UNSEEN, sent, made)
         last = index, made
 
@@ -154,6 +167,17 @@ def _recorded(store: Store, lost: Callable[[Notice], None]) -> Iterator[Round]:
                 yield store.round(entry)
         except DamagedError as error:
             lost(gap("trace-damaged", round=entry.round, why=str(error)))
+
+
+def _renamed(round: Round, like: State, base: State) -> Round:
+    """With the model's own names: a trace that was recorded without a model has those under which states came."""
+
+    def own(state: State, whose: str) -> State:
+        return matched(state, like, f"round {round.index}, {whose}", base) if state else state
+
+    sent = {party: replace(trained, state=own(trained.state, party)) for party, trained in round.sent.items()}
+    broadcast, made = own(round.broadcast, BROADCAST), own(round.aggregate, GLOBAL[0])
+    return replace(round, broadcast=broadcast, sent=sent, aggregate=made)
 
 
 def find(directory: Path, torch: bool) -> dict[int, Found]:
@@ -237,10 +261,10 @@ def _torch(path: Path) -> Mapping[str, Any]:
     return loaded
 
 
-def _sent(given: State, start: State, deltas: bool, path: Path) -> Trained:
+def _sent(given: State, start: State, deltas: bool, path: Path, base: State) -> Trained:
     """A party's model as sent. A mix-up of weights and changes is detected by their size."""
     where = f"{path.parent.name}, {path.stem}"
-    given = matched(given, start, where)
+    given = matched(given, start, where, base)
     floats = [name for name, value in start.items() if value.dtype.kind == "f"]
     size, moved = (_norm(start, floats), _norm({n: given[n] - start[n] for n in floats}, floats))
     if deltas and moved < 0.5 * size:

@@ -50,19 +50,19 @@ def record(
         if forward is not None and not callable(forward):
             raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
         session = audited(model, game, out=out, rounds=rounds, **options)
-        start = numpy_state(model.state_dict()) if isinstance(model, nn.Module) else None
-        return Recording(session, session.results_in or Path(out), start)
+        return Recording(session, session.results_in or Path(out), model if isinstance(model, nn.Module) else None)
 
 
 class Recording:
     """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
-    def __init__(self, session: Session, out: Path, start: State | None):
+    def __init__(self, session: Session, out: Path, start: nn.Module | None):
         assert session.auditor is not None
         assert session.auditor.task is not None
         self.session, self.game, self.out = session, session.auditor.game, out
-        self.like = session.auditor.task.initial(0)
-        self.model = start  # the global model that the next round starts from
+        self.like, self.base = session.auditor.task.initial(0), session.auditor.task.base
+        # The global model that the next round starts from.
+        self.model = None if start is None else self._matched(start, "the model")
         self.lost: int | None = None  # the last round, if its model could not be read
         self.latest: tuple[int, State | None] = (0, None)  # the last round, and what it started from
         self.clock = time.perf_counter()
@@ -81,7 +81,7 @@ class Recording:
         elapsed = time.perf_counter() - self.clock
         with apart(), self.session.guard("round-missing", round=round):
             lost, self.lost = self.lost, round
-            made = matched(numpy_state(_state(model)), self.like, f"round {round}, global model")
+            made = self._matched(model, f"round {round}, global model")
             self.lost = None
             before = self.model if lost is None or lost == round else None  # of a model nobody could read
             before = self.latest[1] if round == self.latest[0] else before  # told again: it started there, too
@@ -103,12 +103,16 @@ class Recording:
             )
         sent = {}
         for party, update in updates.items():
-            state = matched(numpy_state(_state(update)), self.like, f"round {round}, {party}")
+            state = self._matched(update, f"round {round}, {party}")
             sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
         if before is None and sent:
             self.session.gap(gap("start-unknown", round=round))
             sent = {}
         self.session.observe(Round(round, before or UNSEEN, sent, made))
+
+    def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:
+        state = model.state_dict() if isinstance(model, nn.Module) else model
+        return matched(numpy_state(state), self.like, where, self.base)
 
     def __enter__(self) -> Self:
         self.clock = time.perf_counter()
@@ -129,10 +133,6 @@ class Recording:
         session = self.session
         told = session.gaps if session.closed else [gap("unfinished")]
         return session.document or not_audited(self.out.name, told, session.last)
-
-
-def _state(model: nn.Module | Mapping[str, Any]) -> Mapping[str, Any]:
-    return model.state_dict() if isinstance(model, nn.Module) else model
 
 
 # ------------------------------------------------------------------ leaving everything as it was found

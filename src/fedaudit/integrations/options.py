@@ -24,7 +24,7 @@ from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign, refuse_links
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
-from fedaudit.learn.tasks import Forward, TorchTask, answer, module_of, with_forward
+from fedaudit.learn.tasks import Exchanged, Forward, TorchTask, answer, module_of, with_forward
 from fedaudit.questions.canary.plan import asked_for
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.assemble import Request, assemble
@@ -46,7 +46,8 @@ class PartyOptions(TypedDict, total=False):
     attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
     a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
     a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
-    inputs, or answers with a tuple or a dict.
+    inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of the model: names of
+    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise).
     """
 
     attacks: Iterable[str | Mapping[str, Any]] | None
@@ -55,6 +56,7 @@ class PartyOptions(TypedDict, total=False):
     seed: int
     strict: bool
     forward: Forward | None
+    exchanged: Exchanged | None
 
 
 class AuditOptions(PartyOptions, total=False):
@@ -76,7 +78,7 @@ OURS_ALONE = "Use `fedaudit run`, or leave it out."
 def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
-    given = {name: value for name, value in given.items() if name not in ("strict", "forward")}
+    given = {name: value for name, value in given.items() if name not in ("strict", "forward", "exchanged")}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
     for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION}:
         what = f"there is no argument {name!r}"
@@ -98,10 +100,12 @@ def refuse_ours(audit: AuditSection) -> None:
         raise FedauditError("not-ours", what, OURS_ALONE)
 
 
-def make_auditor(model: Model, game: Game, asked: Config, forward: Forward | None = None) -> Auditor:
+def make_auditor(
+    model: Model, game: Game, asked: Config, forward: Forward | None = None, exchanged: Exchanged | None = None
+) -> Auditor:
     """Everything that can be refused is refused here."""
     with in_python():
-        task = as_task(model, game, forward)
+        task = as_task(model, game, forward, exchanged)
         return assemble(Request.beside(asked, game), task)
 
 
@@ -113,7 +117,7 @@ def audited(
         games: Any = game if isinstance(game, Iterable) else [game]
         whole = game if isinstance(game, Game) else joined(*games)
         asked = checked(rounds, **options)
-        auditor = make_auditor(model, whole, asked, options.get("forward"))
+        auditor = make_auditor(model, whole, asked, options.get("forward"), options.get("exchanged"))
         return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
 
 
@@ -189,7 +193,9 @@ def report_into(out: Path | None) -> Listener:
     return listen if out is not None else nobody
 
 
-def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTask | PlainTask:
+def as_task(
+    model: Model, game: Game, forward: Forward | None = None, exchanged: Exchanged | None = None
+) -> TorchTask | PlainTask:
     """The model as a task. A module is copied, so that the audit never changes the one being trained."""
     if isinstance(model, TorchTask):
         return model
@@ -201,6 +207,9 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
         if forward is not None:
             what = "forward=... says how a torch module is asked, and this model answers by outputs(state, x)"
             raise FedauditError("bad-value", what, "Leave it out.")
+        if exchanged is not None:
+            what = "exchanged=... names parts of a torch module, and this model is exchanged as initial(seed) gives it"
+            raise FedauditError("bad-value", what, "Leave it out.")
         task = PlainTask(given() if isinstance(given, type) else given, labels)
         if labels:
             _check_labels(rows.y, task.classes)
@@ -211,7 +220,7 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
     with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
         own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
     if not labels:
-        return TorchTask(lambda: copy.deepcopy(own), 0)
+        return TorchTask(lambda: copy.deepcopy(own), 0, exchanged=exchanged)
     try:
         with torch.inference_mode():
             width = answer(own.eval()(torch.from_numpy(np.ascontiguousarray(rows.x[:1])))).shape[-1]
@@ -221,7 +230,7 @@ def as_task(model: Model, game: Game, forward: Forward | None = None) -> TorchTa
         what = f"the model cannot be asked about a record of the game: {in_words(error)}"
         raise FedauditError("model-forward", what, "Let it take a batch of one record, in eval mode.") from error
     _check_labels(rows.y, width)
-    return TorchTask(lambda: copy.deepcopy(own), int(width))
+    return TorchTask(lambda: copy.deepcopy(own), int(width), exchanged=exchanged)
 
 
 def _check_labels(y: NDArray[Any], outputs: int) -> None:

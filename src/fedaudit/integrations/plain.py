@@ -6,6 +6,7 @@ describes it: the gradient norm of the last layer is then known, too. All other 
 Below is what all integrations share: states from elsewhere, under the audited model's names, in its order and types.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 
 from fedaudit.errors import FedauditError, say
 from fedaudit.learn.tasks import batches, check_answers
-from fedaudit.types import Floats, PlainModel, Records, State
+from fedaudit.types import UNSEEN, Floats, PlainModel, Records, State
 
 OFFERED = {"classes": "`classes`", "initial": "`initial(seed)`", "outputs": "`outputs(state, x)`"}
 METHODS = ("initial", "outputs")
@@ -35,6 +36,7 @@ class PlainTask:
     def __init__(self, given: PlainModel, needed: int):
         self._given = given
         self.classes = _classes(given, needed)
+        self.base: State = {}  # such a model is exchanged as a whole
 
     def initial(self, seed: int) -> State:
         made = self._given.initial(seed)
@@ -160,23 +162,64 @@ def _array(value: Any) -> NDArray[Any]:
     return np.array(value)
 
 
-def matched(given: State, like: State, where: str) -> State:
+def matched(given: State, like: State, where: str, base: State = UNSEEN) -> State:
     """`given` in the order and types of `like`. Names that differ are an error that lists them.
 
-    Arrays without names (a list, numbered 0, 1, ...) are taken in order. Lower precision is widened; a whole number
-    where a fraction belongs, or another shape, is refused. A counter that an average made fractional is rounded.
+    Arrays without names (a list, numbered 0, 1, ...) are taken in order; names as PEFT saves them are known. Where
+    `like` is a part of a model, the frozen `base` may come along: it is compared and left out. Lower precision is
+    widened; a whole number where a fraction belongs, or another shape, is refused. A counter that an average made
+    fractional is rounded.
     """
     if set(given) != set(like) and set(given) == {str(i) for i in range(len(like))}:
         given = {name: given[str(i)] for i, name in enumerate(like)}
+    given = _without_base(_renamed(given, like, base), base, where)
     missing, unknown = [n for n in like if n not in given], [n for n in given if n not in like]
     if missing or unknown:
+        todo = "Give the whole state of the same model, under the same names."
+        if base or (missing and not unknown):
+            todo = (
+                "Give what the parties exchange, under the model's names. If that is a part of the model, say which: "
+                'exchanged="trainable", or exchanged=[...] with names ([model] exchanged in a configuration).'
+            )
         raise FedauditError(
             "parameter-names",
             f"the parameters differ from the model's: {_names('missing', missing)}; {_names('unknown', unknown)}",
-            "Give the whole state of the same model, under the same names.",
+            todo,
             where=where,
         )
     return {name: _fitting(name, given[name], like[name], where) for name in like}
+
+
+# PEFT leaves the adapter's name out of what it saves, and puts a prefix before it:
+# base_model.model.h.0.attn.lora_A.weight is h.0.attn.lora_A.default.weight of the module.
+PREFIX = re.compile(r"^(base_model\.model\.)+")
+ADAPTER = re.compile(r"\.modules_to_save\.[^.]+|(?<=\.lora_[AB])\.(?!weight$|bias$)[^.]+|\.default(?=\.|$)")
+
+
+def _renamed(given: State, like: State, base: State) -> State:
+    """Under the model's own names, where these are clear without the adapter's name and the prefix."""
+
+    def short(name: str) -> str:
+        return ADAPTER.sub("", PREFIX.sub("", name))
+
+    own = {short(name): name for name in like}
+    odd = [name for name in given if name not in like and name not in base and short(name) in own]
+    found = {own[short(name)] for name in odd}
+    if len(own) < len(like) or len(found) < len(odd) or found & set(given):
+        return given
+    return {own[short(name)] if name in odd else name: value for name, value in given.items()}
+
+
+def _without_base(given: State, base: State, where: str) -> State:
+    for name in (name for name in given if name in base):
+        if given[name].shape != base[name].shape or not np.array_equal(given[name], base[name]):
+            raise FedauditError(
+                "other-base",
+                f"{name!r}, which is not exchanged, differs from the frozen part of the model that is audited",
+                "Audit with the base that the parties train on. If this changes in training, it is exchanged: name it.",
+                where=where,
+            )
+    return {name: value for name, value in given.items() if name not in base}
 
 
 def _fitting(name: str, given: NDArray[Any], like: NDArray[Any], where: str) -> NDArray[Any]:

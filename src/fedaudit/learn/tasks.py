@@ -8,11 +8,11 @@ import math
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import unwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from fedaudit.config.registry import MODELS
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, suggest
 from fedaudit.learn.models.own import factory_of
 from fedaudit.types import Floats, Records, State, Trained
 
@@ -50,12 +50,30 @@ class TorchTask:
     Where a record has a class at every position, the logits are records x positions x classes. For the loss of
     a record see `loss_of_records`. `forward(model, x)`: how a model is asked that takes several inputs, or answers
     with a tuple or a dict.
+
+    `exchanged`: what parties send each other, where that is a part of the model (see `exchanged_part`). A state is then
+    that part and nothing else, everywhere. The rest is the frozen `base`: it is held here once, and `load` is the one
+    place where the two become a whole model.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], classes: int, forward: Forward | None = None):
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        classes: int,
+        forward: Forward | None = None,
+        exchanged: Exchanged | None = None,
+    ):
         self._make, self._forward = build, forward
         self._module = self._build()
         self._classes = classes
+        self._part = exchanged_part(self._module, exchanged)
+        self.base: State = {}
+        if self._part is not None:
+            self._module = self._build(seed=0)  # one base, whatever random weights the model is built with
+            whole = self._module.state_dict()
+            self.base = {name: value.numpy() for name, value in whole.items() if name not in self._part}
+            for name, parameter in self._module.named_parameters():
+                parameter.requires_grad_(parameter.requires_grad and name in self._part)
 
     def _build(self, seed: int | None = None) -> nn.Module:
         """A new module. Its random weights take nothing from the numbers that the training around it draws."""
@@ -73,10 +91,15 @@ class TorchTask:
         """The model as a module. Its parameters are scratch space: those of whichever state was looked at last."""
         return self._module
 
+    @property
+    def exchanged(self) -> list[str]:
+        """The names of the parameters that parties exchange, in the order of the module."""
+        return [name for name, _ in self._module.named_parameters() if name not in self.base]
+
     def initial(self, seed: int) -> State:
         module = self._build(seed)
         try:
-            return _to_numpy(module)
+            return self.state_of(module)
         except (TypeError, RuntimeError) as error:  # bfloat16, sparse, another device
             raise FedauditError(
                 "model-state",
@@ -161,16 +184,28 @@ class TorchTask:
                     torch.autograd.backward(loss_of_batch(module(x[batch]), y[batch], self._classes))
                     optimizer.step()
         seconds = (time.perf_counter() - started) / training.epochs
-        return Trained(_to_numpy(module), len(records), seconds)
+        return Trained(self.state_of(module), len(records), seconds)
 
     def fresh(self, state: State) -> nn.Module:
-        """A new module with this state, in training mode. The caller may add hooks to it."""
-        module = self._build()
-        module.load_state_dict(tensors(state))
-        return module.train()
+        """A new module with this state, in training mode. The caller may add hooks to it. All share the base."""
+        if self._part is None:
+            return self.load(self._build(), state).train()
+        shared = [t for name, t in self._module.state_dict(keep_vars=True).items() if name in self.base]
+        return self.load(copy.deepcopy(self._module, {id(t): t for t in shared}), state).train()
+
+    def load(self, module: nn.Module, state: State) -> nn.Module:
+        """The module, which is one of this task's, with this state: the rest of it is the base."""
+        if self._part is not None and set(state) != self._part:
+            odd = sorted(set(state) ^ self._part)
+            what = f"a state with {len(state)} arrays, where {len(self._part)} are exchanged; first: {odd[0]}"
+            raise FedauditError("parameter-names", what, "Give what the parties exchange, under the model's own names.")
+        module.load_state_dict(tensors(state), strict=self._part is None)
+        return module
 
     def state_of(self, module: nn.Module) -> State:
-        return _to_numpy(module)
+        """What is exchanged of it."""
+        whole = module.state_dict().items()
+        return {n: v.detach().numpy().copy() for n, v in whole if self._part is None or n in self._part}
 
     def check(self, state: State, records: Records) -> None:
         """Refuse, before training, a model that does not fit the data or whose answers are not reproducible."""
@@ -205,8 +240,7 @@ class TorchTask:
             )
 
     def _load(self, state: State) -> nn.Module:
-        self._module.load_state_dict(tensors(state))
-        return self._module
+        return self.load(self._module, state)
 
 
 def _shared(layer: nn.Linear, module: nn.Module) -> bool:
@@ -247,10 +281,6 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a, b) or torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def _to_numpy(module: nn.Module) -> State:
-    return {name: value.detach().numpy().copy() for name, value in module.state_dict().items()}
-
-
 def build_task(
     name: str,
     input_shape: tuple[int, ...],
@@ -258,14 +288,17 @@ def build_task(
     options: dict[str, Any],
     forward: Forward | None = None,
     frozen: int = 0,
+    exchanged: Exchanged | None = None,
 ) -> TorchTask:
     """A task around a model of ours, or the user's own `package.module:factory`. `frozen`: how many of its first layers
-    are not trained."""
+    are not trained; they are exchanged all the same, unless `exchanged` says otherwise."""
     entry = MODELS.find(name)
     if entry is None:
         raise FedauditError("unknown-model", *MODELS.unknown(name))
     given = factory_of(name) if ":" in name else entry.make
-    return TorchTask(lambda: freeze(module_of(given, name, input_shape, classes, options), frozen), classes, forward)
+    return TorchTask(
+        lambda: freeze(module_of(given, name, input_shape, classes, options), frozen), classes, forward, exchanged
+    )
 
 
 def freeze(module: nn.Module, count: int) -> nn.Module:
@@ -280,6 +313,35 @@ def freeze(module: nn.Module, count: int) -> nn.Module:
         for parameter in layer.parameters(recurse=False):
             parameter.requires_grad_(False)
     return module
+
+
+# ------------------------------------------------------------------ a part of the model is exchanged
+
+# "trainable": the parameters that require gradients. Otherwise the names of parameters, or of modules, for all that is
+# in them.
+Exchanged = Literal["trainable"] | Sequence[str]
+TRAINABLE: Literal["trainable"] = "trainable"
+
+
+def exchanged_part(module: nn.Module, asked: Exchanged | None) -> frozenset[str] | None:
+    """The names of what is exchanged; None: the whole model. Of a model of PEFT, if nothing else is asked, the adapter
+    is: what it trains."""
+    whole = list(module.state_dict())
+    if asked is None and not hasattr(module, "peft_config"):
+        return None
+    if asked in (None, TRAINABLE):
+        part = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+        trained = {name.rpartition(".")[0] for name in part}
+        part |= {name for name, _ in module.named_buffers() if name.rpartition(".")[0] in trained} & set(whole)
+        if not part:
+            what = "no parameter of the model requires gradients, so none could be exchanged"
+            raise FedauditError("exchanged", what, "Let those that are trained require gradients, or name them.")
+        return frozenset(part)
+    assert asked is not None
+    for each in asked:
+        if not any(name == each or name.startswith(f"{each}.") for name in whole):
+            raise FedauditError("exchanged", f"the model has no parameter or module {each!r}", suggest(each, whole))
+    return frozenset(n for n in whole if any(n == each or n.startswith(f"{each}.") for each in asked))
 
 
 def _in_words(error: Exception) -> str:

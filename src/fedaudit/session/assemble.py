@@ -179,6 +179,7 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     told, seconds = told_of_searches(settings, task, game)
     told += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
+        told += part_exchanged(initial, task.base)
         told += as_notices(request.defence.notices if request.defence else ())
         told += unread(request.config, settings)
     layer = settings.filter.layer
@@ -287,6 +288,14 @@ def too_few_to_whiten(settings: Settings, game: Game) -> list[Notice]:
     return [notice("plain-cosine", attack=first.name, needed=FEWEST, fewest=fewest, known=known)]
 
 
+def part_exchanged(exchanged: State, base: State) -> list[Notice]:
+    """Where a part of the model is exchanged, how much of it."""
+    if not base:
+        return []
+    sent, kept = (sum(value.size for value in part.values()) for part in (exchanged, base))
+    return [notice("part-exchanged", weights=sent, whole=sent + kept)]
+
+
 def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool) -> dict[str, float]:
     """Weights of the layer that the matched filter looks at, per member in the sum: a party's members, or all.
 
@@ -319,7 +328,9 @@ def filter_share(task: Task, layer: str | None) -> float:
     """The share of the model's weights that lie in that layer; 1 where there is none."""
     weights = filtered_weights(task, layer)
     module = getattr(task, "architecture", None)
-    return weights / sum(p.numel() for p in module.parameters()) if module is not None and weights else 1.0
+    if module is None or not weights:
+        return 1.0
+    return weights / sum(int(p.numel()) for name, p in module.named_parameters() if name not in task.base)
 
 
 # ------------------------------------------------------------------ which attacks are asked for

@@ -151,13 +151,14 @@ def training(config: Config, records: int) -> dict[str, Any]:
 
 
 def build(staged: Staged) -> TorchTask:
-    from fedaudit.learn.models.own import forward_of
+    from fedaudit.learn.models.own import exchanged_of, forward_of
     from fedaudit.learn.tasks import build_task
 
     model, dataset = staged.config.model, staged.dataset
     frozen = staged.config.federation.freeze or 0
     shape = dataset.input_shape
-    return build_task(model.name, shape, dataset.classes, model.arguments(), forward_of(model), frozen)
+    exchanged = exchanged_of(model)
+    return build_task(model.name, shape, dataset.classes, model.arguments(), forward_of(model), frozen, exchanged)
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:

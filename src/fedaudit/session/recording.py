@@ -31,7 +31,7 @@ from fedaudit.results.exposure import SALT
 from fedaudit.results.study import STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
-from fedaudit.trace.segments import DamagedError
+from fedaudit.trace.segments import DamagedError, digest
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, State, gap, notice
 from fedaudit.words import all_words
@@ -53,6 +53,11 @@ def fingerprint(game: Game) -> str:
     if game.training is not None:
         found.update(json.dumps([game.training.rows.id.tolist(), game.training.party.tolist()]).encode())
     return found.hexdigest()
+
+
+def base_hash(base: State) -> str | None:
+    """What is known of a model's frozen part where only the rest is exchanged: no round stores it."""
+    return digest(base) if base else None
 
 
 MISSING = ("unknown-question", "unknown-attack")  # errors of a configuration that names what is not installed here
@@ -100,6 +105,10 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tup
 
 def check_same(directory: Path, there: Mapping[str, Any], here: Mapping[str, Any], todo: str = ELSEWHERE) -> None:
     """Refuses to continue a run with other records or another initial model, or to look at it with these."""
+    if "base" in here and (there.get("base") or None) != (here["base"] or None):
+        before, now = (str(side.get("base") or "none")[:12] for side in (there, here))
+        what = f"{directory} was recorded with another frozen part of the model: its hash was {before} and is now {now}"
+        raise FedauditError("other-base", what, "Use the base that the parties trained on.", exit_code=REFUSED)
     for key, what in (("data", "the records"), ("start", "the model to start from")):
         if key in here and there.get(key) != here[key]:
             before, now = str(there.get(key))[:12], str(here[key])[:12]
@@ -140,7 +149,8 @@ class TraceWriter:
             if not force and (directory / RUN).exists():
                 store = Store.resume(directory)
                 try:
-                    check_same(directory, store.manifest, manifest)
+                    known = {"base": None} if "data" in manifest else {}  # who knows the records knows the model
+                    check_same(directory, store.manifest, {**known, **manifest})
                 except FedauditError:
                     store.close()
                     raise
@@ -333,6 +343,7 @@ class About:
             "notices": all_words(auditor.settings.notices),
             "told": [notice.stored() for notice in auditor.settings.notices],
             "data": fingerprint(auditor.game),
+            **({"base": found} if (found := base_hash(auditor.task.base if auditor.task else {})) else {}),
             "parties": auditor.game.parties,
             "weights_per_member": info.weights_per_member,
             "filter_share": info.filter_share,

@@ -19,7 +19,7 @@ from fedaudit.questions.canary import plan as canaries
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import SEARCH_TIME, Recorded, Request, assemble, check, choose
 from fedaudit.session.prepare import Staged, build, defend, stage
-from fedaudit.session.recording import About, check_same, config_of, fingerprint
+from fedaudit.session.recording import About, base_hash, check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
 from fedaudit.trace.lineage import RecordedRound
@@ -59,6 +59,8 @@ def _replayed(store: Store, names: list[str], out: Path, progress: Progress) -> 
         todo = "Put the data that it was trained on back to where its configuration names them."
         check_same(directory, store.manifest, {"data": fingerprint(staged.game)}, todo)
         task = build(staged) if must_measure(store, settings) else None
+        if task is not None:
+            check_same(directory, store.manifest, {"base": base_hash(task.base)})
         auditor = assemble(measuring(staged, task) if task else staged.request, task)
     with progress("Replaying the rounds", len(store.entries())) as step:
         about = About.configured(directory.resolve().name, staged.config, staged.dataset, staged.request.promises)

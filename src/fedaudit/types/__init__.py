@@ -120,6 +120,11 @@ class PlainModel(Protocol):
 class Task(PlainModel, Protocol):
     """Computes the outputs of a model, given as a state, for records."""
 
+    @property
+    def base(self) -> State:
+        """What of the model is frozen and not exchanged, if a part of it is: no state holds it."""
+        ...
+
     def asking(self, state: State) -> Callable[[NDArray[Any]], Floats]:
         """`outputs` of one model, for many small questions: its weights are loaded once."""
         ...

@@ -209,6 +209,10 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "part-exchanged": lambda weights, whole: (
+        f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
+        "adversary has it."
+    ),
     "plain-cosine": _plain_cosine,
     "search-time": _search_time,
     "left-out-of-limit": lambda limit, why, attacks: f"Left out of the limit {limit!r} ({why}): {_names(attacks)}.",

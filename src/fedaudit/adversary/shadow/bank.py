@@ -187,7 +187,7 @@ class Defended(Loop):
         taught = replace(data, y=targets if self.classes else targets[:, 0])
         for module, rows in zip(self.modules, sets, strict=True):
             trained = self.gradient(self.task, self.task.state_of(module), taught.take(rows), once, rng)
-            module.load_state_dict({name: torch.from_numpy(value) for name, value in trained.state.items()})
+            self.task.load(module, trained.state)
 
 
 def draw_inside(records: int, models: int, rng: np.random.Generator) -> Bools:

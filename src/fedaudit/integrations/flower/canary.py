@@ -91,7 +91,7 @@ class CanaryMod:
     def _received(self, message: Message) -> State:
         (record,) = message.content.array_records.values()
         like = self.task.initial(0)
-        return matched({name: array.numpy() for name, array in record.items()}, like, "the message")
+        return matched({name: array.numpy() for name, array in record.items()}, like, "the message", self.task.base)
 
     def _reply(self, message: Message, context: Context, received: State) -> Message:
         rounds = len(self._scores(context)["score"]) + (KEPT in context.state)

@@ -116,7 +116,7 @@ class PartyAudit:
                 log.warning("fedaudit: this party halted in round %d; nothing is sent", halted)
                 context.state[HALTED] = ConfigRecord({"round": halted})
                 return _withheld(message)
-            received = _single(message, watch.like, "the message")
+            received = _single(message, watch, "the message")
         except Exception as error:
             withheld = self.strict or (self.protects and not _begun(context))
             self._not_audited(context, _round(message, 0), error, withheld)
@@ -145,12 +145,13 @@ class PartyAudit:
         try:
             masked = RECORD_KEY_CONFIGS in reply.content.config_records
             seconds = _epoch_seconds(reply, elapsed)
-            leaves = None if masked else _single(reply, watch.like, f"round {index}")
+            leaves = None if masked else _single(reply, watch, f"round {index}")
             self._observe(watch, index, received, leaves, seconds)
             inner = self._inner.pop(context.node_id, None)
             if inner is not None:
                 other = self._open(INSIDE, context, Vantage.SERVER, message)
-                self._observe(other, index, received, matched(inner, other.like, f"round {index}"), seconds)
+                shown = matched(inner, other.like, f"round {index}", other.base)
+                self._observe(other, index, received, shown, seconds)
         except Exception as error:
             fault = error
             self._not_audited(context, index, error, self.strict, watch)
@@ -252,7 +253,7 @@ class PartyAudit:
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
         asked = checked(self._rounds(context), **self.options)
         whose = (context.run_id, context.node_id, vantage)
-        task = as_task(self.model, game, self.options.get("forward"))
+        task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
         if whose not in self._suited:
             fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
             self._suited[whose] = self._limited(fit, game, _begun(context)) if key == AS_SENT else fit
@@ -338,12 +339,12 @@ def _folder_name(party: str) -> str:
     return party if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", party) else safe_name(party)
 
 
-def _single(message: Message, like: State, where: str) -> State:
+def _single(message: Message, watch: Watch, where: str) -> State:
     records = list(message.content.array_records.values())
     if len(records) != 1:
         what = f"{len(records)} array records in place of one"
         raise FedauditError("array-records", what, "Send the model as one ArrayRecord.", where=where)
-    return matched({name: array.numpy() for name, array in records[0].items()}, like, where)
+    return matched({name: array.numpy() for name, array in records[0].items()}, watch.like, where, watch.base)
 
 
 def _round(message: Message, otherwise: int) -> int:

@@ -100,7 +100,9 @@ class RecordedStrategy(Strategy):
         self._told: set[str] = set()  # names that are no party's, once each
         self.session = self._opened()  # now, so that wrong use is told before training
         auditor = self.session.auditor
-        self._like = auditor.task.initial(0) if auditor and auditor.task else None
+        task = auditor.task if auditor else None
+        self._like: State | None = task.initial(0) if task else None
+        self._base: State = task.base if task else {}
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
         self._broadcast: dict[str, Array] = {}
         self._asked: frozenset[int] = frozenset()
@@ -270,7 +272,7 @@ class RecordedStrategy(Strategy):
 
     def _state(self, arrays: Mapping[str, Array], where: str) -> State:
         state = {name: array.numpy() for name, array in arrays.items()}
-        return state if self._like is None else matched(state, self._like, where)
+        return state if self._like is None else matched(state, self._like, where, self._base)
 
 
 def _number(value: object, otherwise: float) -> float:

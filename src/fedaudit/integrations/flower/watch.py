@@ -126,7 +126,7 @@ class Watch:
         about = About.foreign(self.party, auditor)
         self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
         assert auditor.task is not None
-        self.like = auditor.task.initial(0)
+        self.like, self.base = auditor.task.initial(0), auditor.task.base
         self.written = 0  # the round after which results were last written
 
     @property

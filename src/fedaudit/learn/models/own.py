@@ -1,7 +1,7 @@
 """A model of the user's own: `name = "package.module:factory"`, a class or a function."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,12 @@ class OwnModelOptions(Options):
     options: dict[str, Any] = Field({}, description="what the factory is called with, beside shape and classes")
     forward: str | None = Field(
         None, description='how it is asked, if not by model(x) -> logits: "package.module:function" of (model, x)'
+    )
+
+    exchanged: Literal["trainable"] | tuple[str, ...] | None = Field(
+        None,
+        description='what parties exchange, where that is a part of the model: "trainable", or names of parameters or '
+        "modules; not set: all, or the adapter of a PEFT model",
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -35,3 +41,8 @@ def forward_of(asked: Options) -> Callable[..., Any] | None:
     name = asked.forward if isinstance(asked, OwnModelOptions) else None
     hook: Callable[..., Any] | None = imported(name, "model-import") if name else None
     return hook
+
+
+def exchanged_of(asked: Options) -> Literal["trainable"] | tuple[str, ...] | None:
+    """What parties exchange, where a configuration says that it is a part of the model."""
+    return asked.exchanged if isinstance(asked, OwnModelOptions) else None

@@ -91,8 +91,10 @@ def craft(
 
 
 def flat(change: State, like: nn.Module) -> Floats:
-    """A change of a model as one vector of its parameters, in the order of the module; buffers are left out."""
-    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name, _ in like.named_parameters()])
+    """A change of a model as one vector of the parameters that are exchanged, in the order of the module; buffers are
+    left out."""
+    names = [name for name, _ in like.named_parameters() if name in change]
+    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name in names])
 
 
 # ------------------------------------------------------------------ the objective
@@ -212,11 +214,10 @@ def spread_of(x: NDArray[Any]) -> NDArray[np.float32]:
 def together(task: TorchTask, model: State) -> Gradients:
     """The gradients of several canaries in one pass."""
     module = task.fresh(model).eval()
-    parameters = {name: value.detach() for name, value in module.named_parameters()}
-    buffers = dict(module.named_buffers())
+    parameters = {name: module.get_parameter(name).detach() for name in task.exchanged}
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        out = functional_call(module, (weights, buffers), (x[None],))
+        out = functional_call(module, weights, (x[None],))  # buffers, and what is frozen, are the module's own
         return loss_of_records(out, y[None], task.classes)[0]
 
     each = vmap(grad(loss), in_dims=(None, 0, 0))
@@ -312,7 +313,7 @@ def one_by_one(task: TorchTask, model: State) -> Gradients:
         raise FedauditError("canary-text", what, "Use `lstm`, or take canife out of audit.attacks.")
     ((name, layer),) = embeddings
     module.set_submodule(name, Mixture(layer.weight))
-    parameters = list(module.parameters())
+    parameters = [module.get_parameter(name) for name in task.exchanged]
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         rows = []

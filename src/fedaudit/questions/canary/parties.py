@@ -145,7 +145,7 @@ def _mock_updates(
     task: TorchTask, model: State, design: Design, pool: Records, count: int, rng: np.random.Generator
 ) -> Singles:
     dealt = deal(len(pool), min(design.size, len(pool)), count, rng)
-    found = room(len(dealt), sum(p.numel() for p in task.architecture.parameters()))
+    found = room(len(dealt), sum(task.architecture.get_parameter(name).numel() for name in task.exchanged))
     for mock, rows in zip(found, dealt, strict=True):
         mock[:] = design.sent(task, model, pool.take(np.sort(rows)), rng)
     return found

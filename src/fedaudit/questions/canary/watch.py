@@ -147,8 +147,7 @@ class CanaryWatch:
         values: dict[str, Any] = {}
         with timed(spent, "looking"):
             (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
-            order = [name for name, _ in task.architecture.named_parameters()]
-            total = summed(view, order, self._denominator(round))
+            total = summed(view, task.exchanged, self._denominator(round))
             if total is not None:
                 scores = canife_scores(total, planted.updates, planted.unit)
                 scores = np.where(planted.norm >= ALIVE, scores, np.nan)
