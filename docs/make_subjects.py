@@ -28,7 +28,7 @@ from fedaudit.audit import Auditor
 from fedaudit.config.schema import parse
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.results.scores import Scores, blocks_of
-from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.stats import auc_difference, over_runs
 from fedaudit.types import Audit, Estimate, Plan, Round
@@ -137,7 +137,7 @@ def aggregation(how: str, seed: int, fresh: float) -> None:
     assert trained is not None
     together = Trainer(parties[0].name, trained.rows, parties[0].training)
     for party in [together] if how == "pooled" else parties[:4]:
-        alone = [Plan((party.name,)) for _ in planned(prepared)]
+        alone = [Plan((party.name,)) for _ in prepared.plans]
         made = federate(prepared.task, [party], alone, seed)
         say(prepared, made, label | {"silo": party.name if how == "silo" else "all"})
 

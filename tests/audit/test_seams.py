@@ -20,7 +20,7 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.errors import NotGrantedError
 from fedaudit.federation import START
 from fedaudit.federation.simulate import federate
-from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.types import (
     Bools,
@@ -191,7 +191,7 @@ def test_rows_with_one_owner_are_brought_together(
 def with_probes(prepared: Prepared) -> list[Plan]:
     """A probe of the first party alone before the second round, and two of everybody before the last."""
     names = tuple(sorted(party.name for party in prepared.parties))
-    first, second, third = planned(prepared)
+    first, second, third = prepared.plans
     return [first, Plan(names[:1], commit=False), second, Plan(names, commit=False), Plan(names, commit=False), third]
 
 

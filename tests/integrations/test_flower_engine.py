@@ -14,13 +14,14 @@ import pytest
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from fedaudit.adversary.attacks import made
+from fedaudit.cli.auditing import engine_named
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
-from fedaudit.federation import START
+from fedaudit.federation import START, plans
 from fedaudit.integrations.flower.engine import Funnel, client_app, serve
 from fedaudit.results import document as results
-from fedaudit.session.prepare import Prepared, planned, prepare
-from fedaudit.session.run import engine_named, rounds, run
+from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.run import rounds, run
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment, Plan, Round, State, Vantage
 from fedaudit.words import all_words
@@ -194,17 +195,16 @@ def test_an_unknown_engine_is_refused() -> None:
         engine_named("flower")
 
 
-def with_probes(prepared: Prepared) -> list[Plan]:
+def with_probes(*asked: Any) -> list[Plan]:
     """Probes of one party and of everybody, and after the second a round in which nobody trains."""
-    first, second, third = planned(prepared)
+    first, second, *others = plans(*asked)
     probe = Plan(second.parties, commit=False)
-    return [first, Plan(("party-1",), commit=False), second, probe, Plan(()), third]
+    return [first, Plan(("party-1",), commit=False), second, probe, Plan(()), *others]
 
 
 @pytest.fixture
 def probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedaudit.session.run.planned", with_probes)
-    monkeypatch.setattr("fedaudit.integrations.flower.engine.planned", with_probes)
+    monkeypatch.setattr("fedaudit.session.prepare.sampled", with_probes)
 
 
 def test_a_probe_is_made_and_thrown_away_by_flower_too(probed: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,7 @@ def test_F2_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path:
         ),
         ({"attacks": ["gradient-series"]}, "Leave it out: it needs a federation that fedaudit trains itself"),
         ({"attacks": ["attribute"]}, "guesses a hidden attribute. Leave it out: it needs a federation"),
-        ({"attacks": ["canife"]}, "canife in attacks=[...]: canaries are parties that an auditor adds"),
+        ({"attacks": ["canife"]}, "canife in attacks=[...]: its parties cannot be added"),
         ({"attacks": ["lira"]}, "reference models, trained as the parties train. Leave it out"),
         (
             {"attacks": [{"name": "fta", "degree": 0}]},

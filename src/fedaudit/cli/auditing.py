@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,13 +11,15 @@ from rich.markup import escape
 
 from fedaudit.cli.options import Set
 from fedaudit.cli.terminal import console, errors, heard, progress, say, write_report
-from fedaudit.errors import DEGRADED, FedauditError
+from fedaudit.errors import DEGRADED, FedauditError, suggest
 
 if TYPE_CHECKING:
     from fedaudit.config.schema import Config
     from fedaudit.results.advice import Advice
     from fedaudit.results.document import Document
+    from fedaudit.session.run import Engine
 
+ENGINES = ("local", "flower-simulation")
 Out = Annotated[Path | None, typer.Option(help="Folder for results and report (default: runs/NAME).")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the run in that folder, and train again.")]
 EngineName = Annotated[
@@ -123,7 +126,7 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
     from functools import partial
 
     from fedaudit.results.document import save
-    from fedaudit.session.run import engine_named, run
+    from fedaudit.session.run import run
     from fedaudit.types import gap
 
     trains = engine_named(engine)
@@ -143,6 +146,22 @@ def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local
         except OSError as error:
             document = document.lacking(gap("spread-shown-only", folder=str(out), why=error.strerror))
     _finish(document, out)
+
+
+def engine_named(name: str) -> "Engine":
+    """Who trains. All engines produce the same rounds."""
+    if name not in ENGINES:
+        raise FedauditError("unknown-engine", f"unknown engine {name!r}", suggest(name, ENGINES))
+    if name == "local":
+        from fedaudit.session.run import rounds as local
+
+        return local
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        what = "the engine flower-simulation needs Flower and Ray, which are not installed"
+        raise FedauditError("no-flower", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
+    from fedaudit.integrations.flower.engine import rounds
+
+    return rounds
 
 
 SO_FAR = "The rounds so far are evaluated now, if there are at least two; press Ctrl-C again to skip that."

@@ -140,39 +140,6 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     return tables
 
 
-def probes_of(staged: Staged) -> list[str]:
-    """For canaries: how many probes refute the claim if the noise is really a half or a third of what is claimed."""
-    from fedaudit.questions.canary import CanarySection
-    from fedaudit.questions.canary.plan import asked_for, claim_of, stretch
-    from fedaudit.session.prepare import build, defend
-    from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
-    from fedaudit.stats.gaussian import gaussian_epsilon
-
-    config = staged.config
-    if "canife" not in asked_for(config.audit.attacks):
-        return []
-    asked = config.audit.canary or CanarySection()
-    claim = claim_of(config, staged.game, defend(staged, build(staged)))
-    rounds = config.federation.rounds
-    running = asked.mode == "running"
-    spent, most, unit = asked.probes * (rounds // stretch(asked, rounds)), MOST_PROBES, "probes"
-    if running:
-        spent, most, unit = rounds, MOST_ROUNDS, "rounds"
-    if claim.process is None:
-        return [f"canife: {spent} {unit}. No noise is claimed for whole parties, so no claim can be refuted."]
-    noise, told = claim.process.noise, []
-    claimed = gaussian_epsilon(1 / noise, claim.delta)
-    for share, words in ((2, "half"), (3, "a third")):
-        how_many = rounds_needed if running else probes_needed
-        needed = how_many(noise, noise / share, claim.delta, config.audit.confidence)
-        takes = f"more than {most:,} {unit}" if needed is None else f"{needed:,} {unit}"
-        told.append(
-            f"canife: if the noise is {words} of what is claimed, it takes {takes} to refute the epsilon claimed for "
-            f"one round ({claimed:.3g} at delta {claim.delta:g}) four times in five; {spent:,} are planned."
-        )
-    return told
-
-
 def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
     """The sizes of the smallest panel, times the number of panels: thresholds are set where records are fewest."""
     role, whose = game.truth.role, game.candidates.subject

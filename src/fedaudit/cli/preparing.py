@@ -102,19 +102,21 @@ def plan(
     than the interval of a report.
     """
     from fedaudit.cli.planning import plan as planned
-    from fedaudit.cli.planning import plan_of, probes_of
+    from fedaudit.cli.planning import plan_of
 
     if config is not None:
         from fedaudit.config.schema import load_config
-        from fedaudit.session.prepare import stage
+        from fedaudit.questions import every
+        from fedaudit.session.prepare import build, defend, stage
 
         if members or nonmembers or calibration or fpr:
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
         staged = stage(load_config(config, set_ or ()))
         tables = plan_of(staged)
-        for line in probes_of(staged):
-            console.print(escape(line))
+        for question in every().values():
+            for line in question.foreseen(staged.ground, lambda: defend(staged, build(staged))):
+                console.print(escape(line))
     elif set_:
         raise FedauditError("plan", "--set changes a configuration, and none is given", "Give CONFIG.")
     elif members and nonmembers and calibration:

@@ -1,4 +1,4 @@
-"""[audit.reference], [audit.attribute], [audit.matched], [audit.tear]: the options of single kinds of attacks."""
+"""[audit.reference], [audit.matched], [audit.tear]: the options of single kinds of attacks."""
 
 from typing import Annotated, Any, Literal
 
@@ -27,18 +27,6 @@ class ReferenceSection(Section):
     @property
     def spread(self) -> Literal["shared", "record"]:
         return self.variance or ("shared" if self.models <= 16 else "record")
-
-
-class AttributeSection(Section):
-    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
-
-    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
-    """
-
-    name: str = Field(description="which attribute is guessed")
-    column: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="the number of the input that holds it, if one does"
-    )
 
 
 class MatchedSection(Section):

@@ -11,11 +11,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, Val
 
 from fedaudit import questions
 from fedaudit.config.attack_registry import ATTACKS
-from fedaudit.config.attacks import AttributeSection, MatchedSection, ReferenceSection, TearSection
+from fedaudit.config.attacks import MatchedSection, ReferenceSection, TearSection
 from fedaudit.config.code import found_in
 from fedaudit.config.registry import DATA, DEFENCES, MODELS, Options
 from fedaudit.config.section import UNKNOWN_KEY, WORDS, Count, Fraction, Positive, Section, refused
 from fedaudit.errors import FedauditError
+from fedaudit.questions.attribute import AttributeSection
 from fedaudit.questions.canary import CanarySection, looking_at_the_sum
 from fedaudit.types import Vantage
 

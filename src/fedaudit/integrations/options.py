@@ -25,7 +25,7 @@ from fedaudit.files import refuse_foreign, refuse_links
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import Exchanged, Forward, TorchTask, answer, module_of, with_forward
-from fedaudit.questions.canary.plan import asked_for
+from fedaudit.questions import every
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.recording import About, TraceWriter
@@ -95,8 +95,9 @@ def refuse_ours(audit: AuditSection) -> None:
     for name in sorted(set(audit.model_dump(exclude_defaults=True)) - AuditOptions.__optional_keys__):
         what = f"audit.{name} needs a federation that fedaudit trains itself"
         raise FedauditError("not-ours", what, OURS_ALONE)
-    if names := asked_for(audit.attacks):
-        what = f"{', '.join(names)} in audit.attacks: canaries are parties that an auditor adds to the federation"
+    planting = [question for question in every().values() if question.plants]
+    if names := [name for question in planting for name in question.asked_in(audit.attacks)]:
+        what = f"{', '.join(names)} in audit.attacks: its parties cannot be added to a federation that trains elsewhere"
         raise FedauditError("not-ours", what, OURS_ALONE)
 
 

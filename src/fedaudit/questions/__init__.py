@@ -2,9 +2,9 @@
 
 A question is one thing to be asked about a federation, with all that belongs to it. It lives in a room of its own: a
 folder here with a line in `ROOMS`, or another package with an entry point in the group `fedaudit.questions`. The audit
-names none; gate, comparison, study, advice, page and terminal read its metrics. (What canaries, attributes and coins
-plant before training, `session.prepare` plants by name.) Whatever it needs that is heavy
-(torch, scipy, the audit itself) it imports inside its methods, so that a page can be rendered without them.
+names none, and neither does what prepares a training; gate, comparison, study, advice, page and terminal read its
+metrics. Whatever it needs that is heavy (torch, scipy, the audit itself) it imports inside its methods, so that a page
+can be rendered without them.
 
 There are two kinds. Some questions are asked by attacks: an attack names its question, gives every candidate a score,
 and the question judges these scores (`judge`). Others look for themselves: an `audit.observer.Observer` keeps what they
@@ -13,7 +13,7 @@ need of each round and judges that. `[audit.questions.NAME]` asks one of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -25,13 +25,31 @@ from fedaudit.config.attack_registry import BLIND
 from fedaudit.config.registry import plugged_in
 from fedaudit.config.section import Section
 from fedaudit.errors import OF_OTHERS, FedauditError, suggest
-from fedaudit.types import AuditResult, Estimate, Grant, Headline, Kind, ModelKind, Notice, Vantage
+from fedaudit.types import (
+    AuditResult,
+    Dataset,
+    Estimate,
+    Game,
+    Grant,
+    Headline,
+    Kind,
+    ModelKind,
+    Notice,
+    Party,
+    Plan,
+    Records,
+    Vantage,
+)
 
 if TYPE_CHECKING:
     from fedaudit.adversary.signals import Family
     from fedaudit.adversary.vantage import View
     from fedaudit.audit.case import Case
     from fedaudit.audit.observer import Asked, Glances, Observer
+    from fedaudit.audit.outlooks import Shadow
+    from fedaudit.config.schema import Config
+    from fedaudit.defences.shared import Defence
+    from fedaudit.learn.tasks import TorchTask
     from fedaudit.privacy.statement import Statement
     from fedaudit.report.shapes import PageSection
     from fedaudit.report.values import Results
@@ -89,6 +107,35 @@ class Against:
     at_least: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What is known of a federation before its model is built. `own`: the records that were set aside; `shadow`: the
+    model of an adversary's own."""
+
+    config: Config
+    dataset: Dataset
+    game: Game
+    own: Records | None = None
+    shadow: Shadow | None = None
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a question has to know when it judges (`asked`), and what is said about that."""
+
+    asked: Any
+    notices: Sequence[Notice] = ()
+
+
+@dataclass(frozen=True)
+class Planting:
+    """Parties of the auditor's own, the plans with them, and what the question has to know of them when it judges."""
+
+    parties: Sequence[Party]
+    plans: Sequence[Plan]
+    asked: Asked
+
+
 class Question:
     """Derive a class from this one, and name it in the entry-point group `fedaudit.questions`."""
 
@@ -103,6 +150,8 @@ class Question:
 
     # Names in `audit.attacks` that ask it although they are no attacks, each with the line that says what it does.
     asked_by: ClassVar[Mapping[str, str]] = {}
+    # Do these names add parties to the federation (`plant`)? Then nobody can be asked who trains without fedaudit.
+    plants: ClassVar[bool] = False
     keys: ClassVar[type[Section]] = Section  # what `[audit.questions.NAME]` may set, each key with its description
     how: ClassVar[str] = "Name an attack that asks it in audit.attacks."  # it is asked, where no such section does
 
@@ -115,6 +164,30 @@ class Question:
     def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked | None:
         """The question as it is asked: by these names of `asked_by`, or by a section with these options."""
         return None
+
+    def asked_in(self, attacks: Sequence[str] | None) -> list[str]:
+        """Which of these names ask it."""
+        return [name for name in self.asked_by if name in (attacks or ())]
+
+    def data(self, config: Config, dataset: Dataset) -> Dataset:
+        """The data as the federation trains on them. Refuses those that it cannot be asked about."""
+        return dataset
+
+    def set_aside(self, config: Config) -> float:
+        """The share of the records that it needs for itself, and that nobody trains on."""
+        return 0.0
+
+    def prepare(self, ground: Ground) -> Preparation | None:
+        """What follows for it from the configuration and the data. None where it is not asked."""
+        return None
+
+    def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:
+        """What it adds to a training with these plans; refuses what cannot be measured. None where it is not asked."""
+        return None
+
+    def foreseen(self, ground: Ground, defence: Callable[[], Defence]) -> Sequence[str]:
+        """For `fedaudit plan`: what the planned training can show."""
+        return ()
 
     # ------------------------------------------------------------------ during training
 

@@ -366,7 +366,7 @@ def looking(audit: AuditSection, names: Sequence[str] | None) -> dict[str, Asked
     """The questions that look for themselves: those of [audit.questions], and those that names in audit.attacks ask."""
     found: dict[str, Asked] = {}
     for question in every().values():
-        by_name = [name for name in names or () if name in question.asked_by]
+        by_name = question.asked_in(names)
         given = (audit.questions or {}).get(question.name)
         if by_name or given is not None:
             asked = question.ask(by_name, given or {})

@@ -18,10 +18,7 @@ from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
-from fedaudit.questions.attribute import judge as attributes
-from fedaudit.questions.canary import CanarySection
-from fedaudit.questions.canary import plan as canaries
-from fedaudit.questions.coins import Flipped
+from fedaudit.questions import Ground, Planting, every
 from fedaudit.session.assemble import Ours, Request, chosen, settled
 from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
 
@@ -31,15 +28,12 @@ if TYPE_CHECKING:  # torch is needed to train, not to look again at what was rec
     from fedaudit.session.isolation import Isolation
 
 
-LARGEST_DESIGN = 0.2  # of the data, set aside to craft canaries with
-
-
 @dataclass(frozen=True)
 class Staged:
     """The game that the configuration describes, without a model, and what is asked about it."""
 
     dataset: Dataset
-    own: Records | None  # set aside for an adversary: its own data, or the design pool of canaries
+    own: Records | None  # set aside for an adversary, or for a question
     request: Request
 
     @property
@@ -49,6 +43,11 @@ class Staged:
     @property
     def game(self) -> Game:
         return self.request.game
+
+    @property
+    def ground(self) -> Ground:
+        shadow = self.request.ours.shadow if self.request.ours else None
+        return Ground(config=self.config, dataset=self.dataset, game=self.game, own=self.own, shadow=shadow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +59,11 @@ class Prepared:
     game: Game
     task: TorchTask
     parties: list[Party]
+    plans: list[Plan]
     auditor: Auditor
     defence: Defence
     isolation: Isolation | None = None  # what a malicious aggregator does instead
     gaps: list[Notice] = field(default_factory=list)  # planned work that an engine could not do
-    canaries: canaries.Planned | None = None
 
     @property
     def settings(self) -> Settings:
@@ -84,27 +83,26 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     """`recorded`: the attacks of a run that is resumed, if its configuration names none."""
     config = config.decided()
     attacks = chosen(config, recorded)
-    dataset, asked = data.load(config.data), config.audit.attribute
+    dataset = data.load(config.data)
     config = decided(config, dataset)
     federation = config.federation
-    if asked:
-        dataset = attributes.with_attribute(dataset, asked.name, asked.column)
+    for question in every().values():
+        dataset = question.data(config, dataset)
     dataset, own = reserved(dataset, attacks, config)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng, config.audit.unit or "record")
-    coins, implied = fair_coins(config)
     how = training(config, len(dataset.records))
     shadow = shadow_of(config, game, own, how)
-    prepared: dict[str, Any] = {**coins}
-    if asked and shadow:
-        prepared["attribute"] = attributes.probe(dataset, shadow.game, asked.name, asked.column)
+    ground = Ground(config=config, dataset=dataset, game=game, own=own, shadow=shadow)
+    made = {name: found for name, question in every().items() if (found := question.prepare(ground))}
+    implied = [told for one in made.values() for told in one.notices]
     references = References(**config.audit.reference.bank(), training=how, seed=federation.seed, own=own)
     request = Request(
         config=config,
         game=game,
         attacks=attacks,
         notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
-        asked=prepared,
+        asked={name: one.asked for name, one in made.items()},
         ours=Ours(references, shadow),
     )
     return Staged(dataset, own, request)
@@ -116,16 +114,6 @@ def decided(config: Config, dataset: Dataset) -> Config:
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
     return config.splitting(split if known else None)
-
-
-def fair_coins(config: Config) -> tuple[dict[str, Flipped], tuple[Notice, ...]]:
-    """The coins of the configuration, if it has any, and a notice about what they imply."""
-    federation = config.federation
-    if not federation.coins:
-        return {}, ()
-    if federation.partition == "subjects":
-        return {"coins": Flipped("subject")}, ()
-    return {"coins": Flipped("record")}, () if federation.split_subjects is None else (notice("coins-split"),)
 
 
 def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
@@ -194,8 +182,8 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
         defences.Guarded(name, source, how, defence.gradient) if defence.gradient else Trainer(name, source, how)
         for name, source in sources.items()
     ]
-    planted = canaries.plan(config, game, task, defence, staged.own, dataset.vocabulary)
-    asked = {**staged.request.asked, **({"canary": planted.game} if planted else {})}
+    plans, added = planted(staged.ground, task, defence)
+    asked = {**staged.request.asked, **{name: one.asked for name, one in added.items()}}
     settings = settled(replace(staged.request.under(defence), asked=asked), task)
     isolation = None
     if config.audit.adversary == "agg-mal":
@@ -206,47 +194,38 @@ def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
         dataset=dataset,
         game=game,
         task=task,
-        parties=[*parties, *(planted.parties if planted else ())],
+        parties=[*parties, *(party for one in added.values() for party in one.parties)],
+        plans=plans,
         auditor=Auditor(task, game, settings),
         defence=defence,
         isolation=isolation,
-        canaries=planted,
     )
 
 
-def planned(prepared: Prepared) -> list[Plan]:
-    if prepared.canaries:
-        return prepared.canaries.plans
-    federation = prepared.config.federation
-    names = [party.name for party in prepared.parties]
-    sampling = federation.sampling or "uniform"
-    return sampled(names, federation.rounds, federation.participation, sampling, federation.seed)
+def planted(ground: Ground, task: TorchTask, defence: Defence) -> tuple[list[Plan], dict[str, Planting]]:
+    """The plans of all rounds, and what questions plant in them, by the question's name."""
+    federation, sampling = ground.config.federation, ground.config.federation.sampling or "uniform"
+    plans = sampled(ground.game.parties, federation.rounds, federation.participation, sampling, federation.seed)
+    found: dict[str, Planting] = {}
+    for name, question in every().items():
+        if added := question.plant(ground, task, defence, plans):
+            plans, found[name] = list(added.plans), added
+    return plans, found
 
 
 # ------------------------------------------------------------------ adversaries with data and models of their own
 
 
 def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
-    """Sets aside records for an adversary outside the federation, as many as a party gets; more for a design pool."""
+    """Sets aside records for an adversary outside the federation, as many as a party gets; more if a question asks."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
-    crafting = "canife" in (config.audit.attacks or ())
-    if not outside and not crafting and config.audit.adversary not in ("agg-sh", "agg-mal"):
+    asked = max(question.set_aside(config) for question in every().values())
+    if not outside and not asked and config.audit.adversary not in ("agg-sh", "agg-mal"):
         return dataset, None
     federation = config.federation
     rng = np.random.default_rng([federation.seed, 1])
-    share = 1 / (federation.parties + 1)
-    records, own = partition.reserve(dataset.records, max(share, design_share(config)) if crafting else share, rng)
+    records, own = partition.reserve(dataset.records, max(1 / (federation.parties + 1), asked), rng)
     return replace(dataset, records=records), own
-
-
-def design_share(config: Config) -> float:
-    """The share of the data that makes mock parties as large as the real ones, without using a record twice. Where
-    that is too much, mock parties have records in common."""
-    from fedaudit.questions.canary.parties import OUTSIDE
-
-    federation, asked = config.federation, config.audit.canary or CanarySection()
-    mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
-    return min((asked.pool + OUTSIDE) * mine, LARGEST_DESIGN)
 
 
 def shadow_of(config: Config, game: Game, own: Records | None, training: Mapping[str, Any]) -> Shadow | None:

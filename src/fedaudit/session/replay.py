@@ -15,10 +15,10 @@ from fedaudit.config.schema import Config
 from fedaudit.defences import DefenceOptions
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import promise_from
-from fedaudit.questions.canary import plan as canaries
+from fedaudit.questions import every
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import SEARCH_TIME, Recorded, Request, assemble, check, choose
-from fedaudit.session.prepare import Staged, build, defend, stage
+from fedaudit.session.prepare import Staged, build, defend, planted, stage
 from fedaudit.session.recording import About, base_hash, check_same, config_of, fingerprint
 from fedaudit.session.run import Progress
 from fedaudit.session.session import Session
@@ -101,7 +101,7 @@ def asked_again(staged: Staged, recorded: Config, names: list[str], store: Store
         attacks=attacks,
         vantages=vantages,
         notices=(*told, *left),
-        asked={**staged.request.asked, **canary_game(staged, recorded, config)},
+        asked={**staged.request.asked, **planted_again(staged, recorded, config)},
         recorded=Recorded(
             promises=tuple(promise_from(plain) for plain in manifest.get("guarantee") or ()),
             weights_per_member=manifest.get("weights_per_member", {}),
@@ -128,19 +128,24 @@ def measuring(staged: Staged, task: TorchTask) -> Request:
     return replace(staged.request, notices=told).under(defend(staged, task))
 
 
-def canary_game(staged: Staged, recorded: Config, config: Config) -> dict[str, Any]:
-    """Which canaries were present when, if they are asked about: it follows from the configuration."""
-    wanted, had = canaries.asked_for(config.audit.attacks), canaries.asked_for(recorded.audit.attacks)
-    for name in wanted:
-        if name not in had:
-            what = f"canaries are parties of the federation, and this run had none for {name}"
+def planted_again(staged: Staged, recorded: Config, config: Config) -> dict[str, Any]:
+    """What questions planted in this run, for those that are asked again: it follows from the configuration."""
+    planting = [question for question in every().values() if question.plants]
+    wanted = {question.name: question.asked_in(config.audit.attacks) for question in planting}
+    for question in planting:
+        had = question.asked_in(recorded.audit.attacks)
+        if missing := [name for name in wanted[question.name] if name not in had]:
+            what = f"{missing[0]} adds parties to the federation, and this run was trained without them"
             raise FedauditError("not-kept", what, "Run again with it in audit.attacks.")
-    if not wanted:
+    if not any(wanted.values()):
         return {}
     task = build(staged)
-    planned = canaries.plan(recorded, staged.game, task, defend(staged, task), staged.own, staged.dataset.vocabulary)
-    assert planned is not None
-    return {"canary": replace(planned.game, names={name: planned.game.names[name] for name in wanted})}
+    _, found = planted(replace(staged.ground, config=recorded), task, defend(staged, task))
+    return {
+        name: replace(found[name].asked, names={each: found[name].asked.names[each] for each in names})
+        for name, names in wanted.items()
+        if names
+    }
 
 
 def with_recorded_answers(config: Config) -> tuple[tuple[Vantage, ...], tuple[Notice, ...]]:

@@ -3,18 +3,15 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
-from fedaudit.errors import FedauditError, suggest
 from fedaudit.federation import START, up_to
 from fedaudit.files import refuse_foreign
 from fedaudit.results.document import Document
 from fedaudit.session.assemble import SEARCH_TIME
-from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.trace.journal import JOURNAL
@@ -106,32 +103,17 @@ def references_at_risk(prepared: Prepared) -> str:
     return ", ".join(using) if prepared.config.audit.keep == "signals" else ""
 
 
-# ------------------------------------------------------------------ engines: all of them produce the same rounds
-
-ENGINES = ("local", "flower-simulation")
-
-
-def engine_named(name: str) -> Engine:
-    if name not in ENGINES:
-        raise FedauditError("unknown-engine", f"unknown engine {name!r}", suggest(name, ENGINES))
-    if name == "local":
-        return rounds
-    if find_spec("flwr") is None or find_spec("ray") is None:
-        what = "the engine flower-simulation needs Flower and Ray, which are not installed"
-        raise FedauditError("no-flower", what, 'Install fedaudit with its extra: "fedaudit[flower]".')
-    # Imported by name, because session may not import from integrations.
-    engine: Engine = import_module("fedaudit.integrations.flower.engine").rounds
-    return engine
+# ------------------------------------------------------------------ the local engine
 
 
 def rounds(
     prepared: Prepared, after: Moment = START, model: State | None = None, until: int | None = None
 ) -> Iterator[Round]:
-    """The local engine: the plain loop, in this process; if told so, only up to a round, with the probes after it."""
+    """The plain loop, in this process; if told so, only up to a round, with the probes after it."""
     from fedaudit.federation.simulate import federate
 
     federation = prepared.config.federation
-    plans = planned(prepared) if until is None else up_to(planned(prepared), until)
+    plans = prepared.plans if until is None else up_to(prepared.plans, until)
     made = federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
     return (as_sent(prepared, round) for round in made)
 

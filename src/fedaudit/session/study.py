@@ -31,7 +31,7 @@ from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
 from fedaudit.results.exposure import SALT
 from fedaudit.results.schema import SCHEMA
 from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
-from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import differing
 from fedaudit.session.run import Progress, as_sent, ended, opened, run
 from fedaudit.session.session import Session
@@ -206,7 +206,7 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
     kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
     for name, config, prepared in waiting:
         seed = prepared.config.federation.seed
-        world = World(prepared.task, prepared.parties, planned(prepared), seed)
+        world = World(prepared.task, prepared.parties, prepared.plans, seed)
         kinds.setdefault(alike(world) or name, []).append((name, config, prepared, world))
     for members in kinds.values():
         if piece.done.issuperset(name for name, *_ in members):

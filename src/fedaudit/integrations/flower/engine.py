@@ -32,7 +32,7 @@ from fedaudit.federation.simulate import party_rng
 from fedaudit.integrations.flower import secagg as flower_secagg
 from fedaudit.integrations.flower.server import EPOCH_SECONDS, EXAMPLES, RecordedStrategy
 from fedaudit.integrations.plain import matched
-from fedaudit.session.prepare import Prepared, planned, prepare
+from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.session import Session, some
 from fedaudit.types import Moment, Plan, Round, State, Trained
 
@@ -85,7 +85,7 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
 
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
-    plans = list(scheduled(planned(prepared), funnel.after))
+    plans = list(scheduled(prepared.plans, funnel.after))
     if any(plan.canaries is not None for _, plan in plans):
         what = "a running canary is taken out of what the server keeps, which Flower's strategies do not do"
         raise FedauditError("canary-running", what, 'Set audit.canary.mode = "probes", or train with the local engine.')

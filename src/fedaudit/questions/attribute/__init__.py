@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fedaudit.questions import Metric, Question, Verdict, of
-from fedaudit.types import ModelKind, Vantage
+from pydantic import Field
+
+from fedaudit.config.section import Section
+from fedaudit.questions import Ground, Metric, Preparation, Question, Verdict, of
+from fedaudit.types import Dataset, ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.adversary.signals import Family
     from fedaudit.audit.case import Case
+    from fedaudit.config.schema import Config
     from fedaudit.report.shapes import PageSection
     from fedaudit.report.values import Results
 
@@ -40,6 +44,20 @@ class Attribute(Question):
         Metric("blind-accuracy", "accuracy of the blind guess", gated=False),
     )
 
+    def data(self, config: Config, dataset: Dataset) -> Dataset:
+        from fedaudit.questions.attribute.judge import with_attribute
+
+        asked = config.audit.attribute
+        return with_attribute(dataset, asked.name, asked.column) if asked else dataset
+
+    def prepare(self, ground: Ground) -> Preparation | None:
+        from fedaudit.questions.attribute.judge import probe
+
+        asked = ground.config.audit.attribute
+        if asked is None or ground.shadow is None:
+            return None
+        return Preparation(probe(ground.dataset, ground.shadow.game, asked.name, asked.column))
+
     def signals(self, asked: Any) -> tuple[Family, ...]:
         from fedaudit.adversary.signals import Family
         from fedaudit.adversary.signals.outputs import ATTRIBUTE_NEEDS
@@ -68,3 +86,15 @@ class Attribute(Question):
 
 
 QUESTION = Attribute()
+
+
+class AttributeSection(Section):
+    """[audit.attribute] an attribute of the data set that an adversary tries to guess.
+
+    `column`: which input holds it. If none does, it is added to the inputs for training, as a one-hot code.
+    """
+
+    name: str = Field(description="which attribute is guessed")
+    column: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="the number of the input that holds it, if one does"
+    )

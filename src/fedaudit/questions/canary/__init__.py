@@ -7,22 +7,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedaudit.config.section import Count, Section
-from fedaudit.questions import Against, Form, Metric, Question
-from fedaudit.types import Grant, Kind, Vantage
+from fedaudit.questions import Against, Form, Ground, Metric, Planting, Question
+from fedaudit.types import Grant, Kind, Plan, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.observer import Asked, Observer
+    from fedaudit.config.schema import Config
+    from fedaudit.defences.shared import Defence
+    from fedaudit.learn.tasks import TorchTask
     from fedaudit.privacy.statement import Statement
     from fedaudit.report.shapes import PageSection
     from fedaudit.results.document import Document
 
 INFINITE = float("inf")
+LARGEST_POOL = 0.2  # of the data
 NAMES = {
     "canife": "a crafted canary party: whether the noisy sum tells that it took part",
     "one-shot": "random canary parties in one training run: how far the model moves their way",
@@ -39,6 +43,7 @@ class Canary(Question):
     about = "does the sum tell whether a party took part, and what epsilon does that show?"
     unit = "user"
     asked_by = NAMES
+    plants = True
     how = "Name canife or one-shot in audit.attacks; [audit.canary] sets them."
     main = ("epsilon-anytime", "epsilon-ranks", "epsilon-one-run")
     metrics = (
@@ -68,6 +73,29 @@ class Canary(Question):
 
         needs = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND, Grant.SUM})
         return CanaryGame(names={name: NAMES[name] for name in names}, needs=needs)
+
+    def set_aside(self, config: Config) -> float:
+        """A pool to craft with: so much that mock parties are as large as the real ones, without using a record twice.
+        Where that is too much, mock parties have records in common."""
+        from fedaudit.questions.canary.parties import OUTSIDE
+
+        if "canife" not in self.asked_in(config.audit.attacks):
+            return 0.0
+        federation, asked = config.federation, config.audit.canary or CanarySection()
+        mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
+        return min((asked.pool + OUTSIDE) * mine, LARGEST_POOL)
+
+    def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:
+        from fedaudit.questions.canary.plan import plan
+
+        names = self.asked_in(ground.config.audit.attacks)
+        return plan(names, ground, task, defence, plans) if names else None
+
+    def foreseen(self, ground: Ground, defence: Callable[[], Defence]) -> list[str]:
+        from fedaudit.questions.canary.plan import probes_that_refute
+
+        asked = "canife" in self.asked_in(ground.config.audit.attacks)
+        return probes_that_refute(ground.config, ground.game, defence()) if asked else []
 
     def observer(self, asked: Any) -> Observer:
         from fedaudit.questions.canary.watch import CanaryWatch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.federation import plans as sampled
-from fedaudit.questions.canary import NAMES, QUESTION, CanarySection
+from fedaudit.questions import Ground, Planting
+from fedaudit.questions.canary import QUESTION, CanarySection
 from fedaudit.questions.canary.watch import CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
 from fedaudit.types import Game, Party, Plan, Records
 
@@ -26,37 +26,19 @@ INCLUDED_STREAM = 34
 RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] that have their default in the recipe
 
 
-@dataclass(frozen=True)
-class Planned:
-    """The canaries of a run: the parties to add, the plans with them, and the game about them."""
-
-    parties: tuple[Party, ...]
-    plans: list[Plan]
-    game: CanaryGame
-
-
-def asked_for(names: Sequence[str] | None) -> list[str]:
-    return [name for name in NAMES if name in (names or ())]
-
-
-def plan(
-    config: Config, game: Game, task: TorchTask, defence: Defence, pool: Records | None, vocabulary: tuple[str, ...]
-) -> Planned | None:
-    """None if no canary was asked for. Refuses what cannot be measured."""
-    names = asked_for(config.audit.attacks)
-    if not names:
-        return None
+def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence, rounds: Sequence[Plan]) -> Planting:
+    """The canaries of a run with these rounds. Refuses what cannot be measured."""
     from fedaudit.questions.canary.crafting import check_target
     from fedaudit.questions.canary.parties import Probing, with_random
 
+    config, game, pool = ground.config, ground.game, ground.own
     asked, federation = config.audit.canary or CanarySection(), config.federation
     honest, sampling = game.parties, federation.sampling or "uniform"
     if asked.canaries is not None and asked.canaries > len(honest):
         what = f"audit.canary asks for {asked.canaries} canaries among {len(honest)} parties"
         raise FedauditError("canary-count", what, "Canaries must not outnumber the parties: ask for fewer.")
     how = Probing(honest, federation.participation, sampling, federation.seed)
-    rounds = sampled(honest, federation.rounds, federation.participation, sampling, federation.seed)
-    claim = claim_of(config, game, defence)
+    claim = claim_of(game, defence)
     parties: list[Party] = []
     random = crafted = None
     if "one-shot" in names:
@@ -69,14 +51,10 @@ def plan(
         crafted, made, schedule = _crafted(config, game, defence, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
-        crafted = replace(crafted, vocabulary=vocabulary)
-    return Planned(tuple(parties), list(rounds), replace(game_of(names), claim=claim, crafted=crafted, random=random))
-
-
-def game_of(names: Sequence[str]) -> CanaryGame:
-    asked = QUESTION.ask(names, {})
-    assert isinstance(asked, CanaryGame)
-    return asked
+        crafted = replace(crafted, vocabulary=ground.dataset.vocabulary)
+    of_all = QUESTION.ask(names, {})
+    assert isinstance(of_all, CanaryGame)
+    return Planting(parties, rounds, replace(of_all, claim=claim, crafted=crafted, random=random))
 
 
 def stretch(asked: CanarySection, rounds: int) -> int:
@@ -89,7 +67,7 @@ def stretch(asked: CanarySection, rounds: int) -> int:
     return every
 
 
-def claim_of(config: Config, game: Game, defence: Defence) -> Mechanism:
+def claim_of(game: Game, defence: Defence) -> Mechanism:
     """What is publicly known: clip norm and denominator, and the promise about whole parties, if there is one."""
     from fedaudit.defences.dp_fedavg import Clip, NoisySum
 
@@ -104,6 +82,32 @@ def claim_of(config: Config, game: Game, defence: Defence) -> Mechanism:
         raise FedauditError("canary-local", what, "Take local = true out of dp-fedavg, or the canaries out of [audit].")
     total = defence.aggregate.denominator if isinstance(defence.aggregate, NoisySum) else None
     return Mechanism(delta, clip, total, promise.process if promise else None)
+
+
+def probes_that_refute(config: Config, game: Game, defence: Defence) -> list[str]:
+    """How many probes refute the claim if the noise is really a half or a third of what is claimed."""
+    from fedaudit.stats.canary import MOST_PROBES, MOST_ROUNDS, probes_needed, rounds_needed
+    from fedaudit.stats.gaussian import gaussian_epsilon
+
+    asked, claim = config.audit.canary or CanarySection(), claim_of(game, defence)
+    rounds = config.federation.rounds
+    running = asked.mode == "running"
+    spent, most, unit = asked.probes * (rounds // stretch(asked, rounds)), MOST_PROBES, "probes"
+    if running:
+        spent, most, unit = rounds, MOST_ROUNDS, "rounds"
+    if claim.process is None:
+        return [f"canife: {spent} {unit}. No noise is claimed for whole parties, so no claim can be refuted."]
+    noise, told = claim.process.noise, []
+    claimed = gaussian_epsilon(1 / noise, claim.delta)
+    for share, words in ((2, "half"), (3, "a third")):
+        how_many = rounds_needed if running else probes_needed
+        needed = how_many(noise, noise / share, claim.delta, config.audit.confidence)
+        takes = f"more than {most:,} {unit}" if needed is None else f"{needed:,} {unit}"
+        told.append(
+            f"canife: if the noise is {words} of what is claimed, it takes {takes} to refute the epsilon claimed for "
+            f"one round ({claimed:.3g} at delta {claim.delta:g}) four times in five; {spent:,} are planned."
+        )
+    return told
 
 
 def _crafted(

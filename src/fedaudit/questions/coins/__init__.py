@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedaudit.questions import Against, Metric, Question
-from fedaudit.types import Estimate, Headline, Notice, Unit, warning
+from fedaudit.questions import Against, Ground, Metric, Preparation, Question
+from fedaudit.types import Estimate, Headline, Notice, Unit, notice, warning
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
@@ -38,6 +38,14 @@ class Coins(Question):
     unit = "record"
     how = "Set federation.coins = true."
     metrics = (Metric(ONE_RUN, "epsilon, proved by this run", "epsilon", chance=0.0, kind="proved", most=float("inf")),)
+
+    def prepare(self, ground: Ground) -> Preparation | None:
+        federation = ground.config.federation
+        if not federation.coins:
+            return None
+        if federation.partition == "subjects":
+            return Preparation(Flipped("subject"))
+        return Preparation(Flipped("record"), () if federation.split_subjects is None else (notice("coins-split"),))
 
     def beside(self, case: Case, attack: Any, sights: Any, confidence: float | None) -> dict[str, Estimate]:
         from fedaudit.questions.coins.judge import one_run
