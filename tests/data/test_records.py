@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedaudit.config.registry import Options
+from fedaudit.config.registry import DATA, Options
 from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.data.npz import NpzOptions
@@ -190,5 +190,5 @@ def test_unknown_data_set_suggests() -> None:
 
 
 def test_digits_have_the_expected_shape() -> None:
-    found = load(Options(name="digits"))
+    found = load(DATA.read({"name": "digits"}))
     assert (found.records.x.shape, found.classes) == ((1797, 64), 10)

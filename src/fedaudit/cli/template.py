@@ -87,9 +87,9 @@ def _naming(registry: Registry) -> Iterator[str]:
     chosen = alike.pop(registry.entries[registry.default].options)[0]
     yield from (_key(name, field, _default(field), commented=False) for name, field in chosen.keys.items())
     for entries in alike.values():
-        if entries[0].keys:
+        if entries[0].own:
             yield f"# With name = {', '.join(toml(entry.name) for entry in entries)}:"
-        yield from (_key(name, field, _default(field), commented=True) for name, field in entries[0].keys.items())
+        yield from (_key(name, field, _default(field), commented=True) for name, field in entries[0].own.items())
 
 
 def _each(registry: Registry, entries: Sequence[Entry]) -> Iterator[str]:
@@ -216,7 +216,10 @@ def _entries(registry: Registry) -> list[tuple[str, list[str]]]:
     found = []
     for name, entry in registry.entries.items():
         about = f"{entry.about} (default)" if name == registry.default else entry.about
-        found.append((name, [about, *([f"keys: {', '.join(entry.keys)}"] if entry.keys else [])]))
+        found.append((name, [about, *([f"keys: {', '.join(entry.own)}"] if entry.own else [])]))
+    shared = {key for entry in registry.entries.values() for key in set(entry.keys) - set(entry.own)}
+    if shared:
+        found.append(("every one", [f"takes besides: {', '.join(sorted(shared))}"]))
     return found + _broken(registry.broken)
 
 

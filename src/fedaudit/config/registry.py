@@ -22,7 +22,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any, LiteralString, TypeVar
+from typing import Annotated, Any, LiteralString, TypeVar
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -45,6 +45,20 @@ class Options(Section):
         return {key: value for key, value in self if key != "name" and value is not None}
 
 
+class DataOptions(Options):
+    """The content of [data]: what may be asked of every data set, after it was read."""
+
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="so many records, drawn at random, the same every time; not set: all"
+    )
+    balance: bool | None = Field(
+        None, description="equally many records of each class, as the rarest has; not set: all"
+    )
+    standardise: bool | None = Field(
+        None, description="every feature gets mean 0 and standard deviation 1 over all records; not set: as it is read"
+    )
+
+
 @dataclass(frozen=True)
 class Entry:
     name: str
@@ -54,8 +68,13 @@ class Entry:
 
     @property
     def keys(self) -> dict[str, FieldInfo]:
-        """Its own keys, without the name."""
+        """All that it takes, without the name."""
         return {key: info for key, info in self.options.model_fields.items() if key != "name"}
+
+    @property
+    def own(self) -> dict[str, FieldInfo]:
+        """Without those keys that every data set takes."""
+        return {key: info for key, info in self.keys.items() if key not in DataOptions.model_fields}
 
 
 def _order(name: str) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.records import dataset
 from fedaudit.files import atomic
 from fedaudit.types import Dataset
@@ -322,8 +322,9 @@ def _parse(content: bytes) -> Baskets:
 @DATA.register(
     "baskets",
     "supermarket baskets: 20,504 household-months, 600 bits, 100 classes, 2,307 households",
+    DataOptions,
 )
-def load(_: Options) -> Dataset:
+def load(_: DataOptions) -> Dataset:
     """Households are the subjects, their demographics the attributes. Derived once, then read from the cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     baskets = load_cached(Path(home) / "fedaudit")

@@ -1,8 +1,9 @@
 """Data sets bundled with scikit-learn."""
 
 import numpy as np
+from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.records import dataset, standardised
 from fedaudit.types import Dataset, Floats, Ints
 
@@ -10,16 +11,22 @@ AREA = 3  # of breast cancer: the column "mean area"
 SEX = 1  # of diabetes: a column with two values
 
 
-@DATA.register("digits", "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes")
-def digits(_: Options) -> Dataset:
+class DigitsOptions(DataOptions):
+    pictures: bool | None = Field(
+        None, description="true: pictures, for `cnn` and its like; not set: rows of 64 pixels"
+    )
+
+
+@DATA.register("digits", "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes", DigitsOptions)
+def digits(options: DigitsOptions) -> Dataset:
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    return dataset("digits", x / 16.0, y)
+    return dataset("digits", (x / 16.0).reshape(-1, 1, 8, 8) if options.pictures else x / 16.0, y)
 
 
-@DATA.register("diabetes", "of scikit-learn: 442 records, 10 measurements, regression, attribute sex")
-def diabetes(_: Options) -> Dataset:
+@DATA.register("diabetes", "of scikit-learn: 442 records, 10 measurements, regression, attribute sex", DataOptions)
+def diabetes(_: DataOptions) -> Dataset:
     """Measurements and target are standardised: a loss of 1 is that of always guessing the mean."""
     from sklearn.datasets import load_diabetes
 
@@ -28,8 +35,8 @@ def diabetes(_: Options) -> Dataset:
     return dataset("diabetes", standardised(x), standardised(y), attributes={"sex": sex}, regression=True)
 
 
-@DATA.register("breast-cancer", "of scikit-learn: 569 records, 30 measurements, 2 classes, attribute area")
-def breast_cancer(_: Options) -> Dataset:
+@DATA.register("breast-cancer", "of scikit-learn: 569 records, 30 measurements, 2 classes, attribute area", DataOptions)
+def breast_cancer(_: DataOptions) -> Dataset:
     """Measurements are standardised. The attribute `area` says whether the nuclei are of the small or large kind."""
     from sklearn.datasets import load_breast_cancer
 

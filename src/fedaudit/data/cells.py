@@ -151,9 +151,12 @@ def rows(wrong: Sequence[int] | NDArray[Any]) -> str:
     return f"row {int(wrong[0]) + 1}{more}"
 
 
-def read_columns(path: Path, without: Collection[str] = (), only: Collection[str] | None = None) -> dict[str, Column]:
+def read_columns(
+    path: Path, without: Collection[str] = (), only: Collection[str] | None = None, header: bool = True
+) -> dict[str, Column]:
     """The columns by name. A file that is no table is named for what it is, with what to write instead. Where `only`
-    some columns are wanted, the others may be of any type and without names; from parquet they come back empty."""
+    some columns are wanted, the others may be of any type and without names; from parquet they come back empty. Without
+    a header, the columns of a CSV file are called column-1, column-2, ..."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
     if not path.is_file() and not path.is_dir():
@@ -164,7 +167,7 @@ def read_columns(path: Path, without: Collection[str] = (), only: Collection[str
     if path.stat().st_size > MAX_BYTES:
         what = f"{path} is larger than {MAX_BYTES >> 30} GiB"
         raise FedauditError("table-size", what, "Give a smaller file, with part of the rows.")
-    found = _parquet(path, without, only) if kind == "parquet" else _csv(path, only)
+    found = _parquet(path, without, only) if kind == "parquet" else _csv(path, only, header)
     for name in without:
         named(found, path, name, "drop")
     found = {name: column for name, column in found.items() if name not in without}
@@ -218,13 +221,14 @@ def not_a_table(path: Path, kind: str, instead: Mapping[str, str] = INSTEAD) -> 
 # ------------------------------------------------------------------ CSV
 
 
-def _csv(path: Path, only: Collection[str] | None) -> dict[str, Column]:
+def _csv(path: Path, only: Collection[str] | None, has_header: bool) -> dict[str, Column]:
     """Arrow reads the cells as they are written. What it cannot read is looked at again, for the row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     separator, header = _beginning(path)
-    names = _checked_names(path, [name.strip() for name in header], only)
+    written = [name.strip() for name in header] if has_header else [f"column-{i}" for i in range(1, len(header) + 1)]
+    names = _checked_names(path, written, only)
     try:
         table = _rows(path, separator, len(names))
     except pa.ArrowInvalid:
@@ -237,7 +241,7 @@ def _csv(path: Path, only: Collection[str] | None) -> dict[str, Column]:
     for name in names:  # each is let go when it has been cleaned, because they may fill half of the memory
         if pc.max(pc.utf8_length(table.column(0))).as_py() > LONGEST:
             raise _endless(path)
-        text = _cleaned(_line_ends(table.column(0)[1:]))  # the first is the header's
+        text = _cleaned(_line_ends(table.column(0)[1 if has_header else 0 :]))
         found[name] = Column(f"{path}, column {name!r}", text, commas=separator != ",")
         table = table.remove_column(0)
     return found

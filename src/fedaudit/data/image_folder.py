@@ -6,13 +6,14 @@ Pillow decodes them; it is an extra, because nobody else needs it: `pip install 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.cells import INSTEAD, NAMES
 from fedaudit.data.records import as_images, dataset
 from fedaudit.errors import REFUSED, FedauditError
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+Colour = Literal["grey", "rgb"]
 MAX_PIXELS = 2**26  # of one picture: a small file may unpack to gigabytes
 
 
-class ImageOptions(Options):
+class ImageOptions(DataOptions):
     path: Path = Field(description="the folder, relative to this file; in it a folder for each class")
     size: Annotated[int, Field(ge=4, le=1024)] | None = Field(
         None, description="pictures are scaled to so many pixels in width and height; not set: all must be of one size"
     )
-    colour: Literal["grey", "rgb"] | None = Field(None, description="not set: grey if all of them are, else rgb")
+    colour: Colour | None = Field(None, description="not set: grey if all of them are, else rgb")
     subject_before: Annotated[str, Field(min_length=1)] | None = Field(
         None, description='whose picture it is: its file name up to the first of these, for example "_"'
     )
@@ -44,21 +46,18 @@ class ImageOptions(Options):
 )
 def load(options: ImageOptions) -> Dataset:
     files = _files(options.path)
-    pillow = _pillow()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # what is too large is refused
-        pictures = [_opened(path, options, pillow) for path, _ in files]
+    opened = pictures([path for path, _ in files], options.size, options.colour)
     if options.colour is None:
-        depth = max(picture.shape[2] for picture in pictures)
-        pictures = [np.repeat(picture, depth // picture.shape[2], axis=2) for picture in pictures]
-    shapes = {picture.shape for picture in pictures}
+        depth = max(picture.shape[2] for picture in opened)
+        opened = [np.repeat(picture, depth // picture.shape[2], axis=2) for picture in opened]
+    shapes = {picture.shape for picture in opened}
     if len(shapes) > 1:
         what = f"{options.path} holds pictures of {len(shapes)} sizes"
         raise FedauditError("image-sizes", what, "Set data.size, to which all are scaled, for example size = 32.")
     names = [path.relative_to(options.path).as_posix() for path, _ in files]
     return dataset(
         options.path.name,
-        as_images(np.stack(pictures)),
+        as_images(np.stack(opened)),
         np.array([label for _, label in files]),
         id=np.array(names),
         subject=_subjects(files, options.subject_before),
@@ -93,16 +92,23 @@ def _pillow() -> ModuleType:
     return module
 
 
-def _opened(path: Path, options: ImageOptions, pillow: ModuleType) -> NDArray[np.uint8]:
+def pictures(files: Sequence[Path], size: int | None, colour: Colour | None) -> list[NDArray[np.uint8]]:
+    pillow = _pillow()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # what is too large is refused
+        return [_opened(path, size, colour, pillow) for path in files]
+
+
+def _opened(path: Path, size: int | None, colour: Colour | None, pillow: ModuleType) -> NDArray[np.uint8]:
     """Height x width x 1 or 3. What is transparent is shown on black, as Pillow does."""
     try:
         with pillow.open(path, formats=("PNG", "JPEG")) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise ValueError("too large")
-            grey = options.colour == "grey" or (options.colour is None and picture.mode in ("1", "L", "LA"))
+            grey = colour == "grey" or (colour is None and picture.mode in ("1", "L", "LA"))
             picture = picture.convert("L" if grey else "RGB")
-            if options.size is not None:
-                picture = picture.resize((options.size, options.size), pillow.Resampling.BILINEAR)
+            if size is not None:
+                picture = picture.resize((size, size), pillow.Resampling.BILINEAR)
             values = np.asarray(picture, dtype=np.uint8)
     # Pillow raises the third of a broken PNG, and the last of one that is far too large.
     except (OSError, ValueError, SyntaxError, pillow.DecompressionBombError):

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.records import as_images, dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
 from fedaudit.files import TEXT, kind_of
@@ -27,7 +27,7 @@ UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, Ru
 WIDTH = "n_features"  # beside an array of packed bits: how many of them count
 
 
-class NpzOptions(Options):
+class NpzOptions(DataOptions):
     path: Path | None = Field(None, description="the file, relative to this one")
     task: Literal["classification", "regression"] = Field(
         "classification", description="whether y is a class or a value"

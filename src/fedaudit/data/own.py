@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit.config.code import imported
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.records import dataset
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.types import Dataset
@@ -16,7 +16,7 @@ KEYS = ("x", "y", "id", "subject", "attributes")
 RETURNS = f"Let it return x and y, or a dict with {', '.join(KEYS)} (the last three may be left out)."
 
 
-class OwnDataOptions(Options):
+class OwnDataOptions(DataOptions):
     task: Literal["classification", "regression"] = Field(
         "classification", description="whether y is a class or a value"
     )

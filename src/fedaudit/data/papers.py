@@ -6,7 +6,7 @@
 - `hapt` (Reyes-Ortiz et al. 2016): smartphone sensors worn by 30 people. What is the person doing?
 - `shakespeare`: what the roles of the plays say. Which character comes next?
 
-Nothing pickled is opened, and nothing is unpacked beyond a limit.
+Nothing that is pickled is run, and nothing is unpacked beyond a limit.
 """
 
 import csv
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data import npz
+from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.data.records import as_images, dataset, standardised
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.types import Dataset, Ints
@@ -40,7 +41,7 @@ def _both_parts(kind: str, stored: dict[str, NDArray[Any]]) -> NDArray[Any]:
 WRITERS = ("writer_train", "writer_test")  # who wrote each digit, as QMNIST (Yadav and Bottou 2019) found out: subjects
 
 
-class MnistOptions(Options):
+class MnistOptions(DataOptions):
     path: Path = Field(
         description="your copy, relative to this file: npz with x_train, y_train, ... (writer_train, ...)"
     )
@@ -61,7 +62,8 @@ def mnist(options: MnistOptions) -> Dataset:
 
 
 # ------------------------------------------------------------------ CIFAR
-# The binary version of the original archives, packed or unpacked, or npz. The Python version is pickled.
+# The original archives, packed or unpacked, in the binary or in the Python version, or npz. The Python version is
+# pickled: what is in it is read by `pickled`, and nothing of it is run.
 
 PIXELS = 3 * 32 * 32
 MAX_RECORDS = 50_000  # in one file
@@ -71,19 +73,22 @@ CIFAR_FILES = {
     "cifar10": [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"],
     "cifar100": ["train.bin", "test.bin"],
 }
-CIFAR_ARCHIVE = {"cifar10": "cifar-10-binary.tar.gz", "cifar100": "cifar-100-binary.tar.gz"}
+CIFAR_ARCHIVE = {
+    "cifar10": ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
+    "cifar100": ("cifar-100-binary.tar.gz", "cifar-100-python.tar.gz"),
+}
 
 
-class CifarOptions(Options):
+class CifarOptions(DataOptions):
     path: Path | None = Field(
-        None, description="your copy, relative to this file: the binary archive, its folder, or an npz file"
+        None, description="your copy, relative to this file: the original archive, its folder, or an npz file"
     )
 
 
-@DATA.register("cifar100", "the same with 100 classes: cifar-100-binary.tar.gz", CifarOptions)
+@DATA.register("cifar100", "the same with 100 classes: cifar-100-binary.tar.gz, ...", CifarOptions)
 @DATA.register(
     "cifar10",
-    'your copy of CIFAR-10: path = "cifar-10-binary.tar.gz", its folder, or npz with x_train, y_train, ...',
+    'your copy of CIFAR-10: path = "cifar-10-binary.tar.gz" or "cifar-10-python.tar.gz", its folder, or npz',
     CifarOptions,
 )
 def cifar(options: CifarOptions) -> Dataset:
@@ -96,10 +101,11 @@ def cifar(options: CifarOptions) -> Dataset:
         stored = npz.read(path, PARTS, PARTS)
         return dataset(name, as_images(_both_parts("x", stored)), _both_parts("y", stored))
     files = _from_folder(name, path) if path.is_dir() else _from_archive(name, path)
-    missing = [file for file in CIFAR_FILES[name] if file not in files]
+    names = _pickled_names(name) if files and not set(files) & set(CIFAR_FILES[name]) else CIFAR_FILES[name]
+    missing = [file for file in names if file not in files]
     if missing:
         raise _wrong_cifar(name, "cifar-files", f"{path} does not hold {missing[0]}")
-    parts = [_cifar_records(name, file, files[file]) for file in CIFAR_FILES[name]]
+    parts = [(_cifar_records if file.endswith(".bin") else _from_pickle)(name, file, files[file]) for file in names]
     return dataset(name, as_images(np.concatenate([x for x, _ in parts])), np.concatenate([y for _, y in parts]))
 
 
@@ -112,8 +118,25 @@ def _cifar_records(name: str, file: str, content: bytes) -> tuple[NDArray[Any], 
     return rows[:, LABEL_BYTES[name] :].reshape(-1, 3, 32, 32), rows[:, LABEL_BYTES[name] - 1]
 
 
+def _pickled_names(name: str) -> list[str]:
+    return [file.removesuffix(".bin") for file in CIFAR_FILES[name]]
+
+
+def _from_pickle(name: str, file: str, content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    try:
+        found = plain_values(content)
+        x = np.asarray(found["data"])
+        y = np.asarray(found["labels" if name == "cifar10" else "fine_labels"], np.int64)
+    except (PickleRefused, KeyError, TypeError, ValueError) as error:
+        why = str(error) if isinstance(error, PickleRefused) else "data or labels are missing"
+        raise _wrong_cifar(name, "cifar-pickled", f"{file} is no batch of the Python version: {why}") from None
+    if x.dtype != np.uint8 or x.shape != (len(y), PIXELS):
+        raise _wrong_cifar(name, "cifar-pickled", f"{file} is no batch of the Python version: data {x.shape}")
+    return x.reshape(-1, 3, 32, 32), y
+
+
 def _from_folder(name: str, path: Path) -> dict[str, bytes]:
-    found = [path / file for file in CIFAR_FILES[name] if (path / file).is_file()]
+    found = [path / file for file in [*CIFAR_FILES[name], *_pickled_names(name)] if (path / file).is_file()]
     for file in found:
         _check_cifar_size(name, file.name, file.stat().st_size)
     return {file.name: file.read_bytes() for file in found}
@@ -129,9 +152,8 @@ def _from_archive(name: str, path: Path) -> dict[str, bytes]:
                 if number >= MAX_FILES:
                     raise _wrong_cifar(name, "cifar-archive", f"{path} holds more than {MAX_FILES} files")
                 file = entry.name.rsplit("/", 1)[-1]
-                if f"{file}.bin" in CIFAR_FILES[name]:
-                    raise _wrong_cifar(name, "cifar-pickled", f"{path} is the Python version, whose files are pickled")
-                content = archive.extractfile(entry) if entry.isfile() and file in CIFAR_FILES[name] else None
+                wanted = [*CIFAR_FILES[name], *_pickled_names(name)]
+                content = archive.extractfile(entry) if entry.isfile() and file in wanted else None
                 if content is not None:
                     found[file] = content.read()
     except (tarfile.TarError, OSError, EOFError) as error:
@@ -140,13 +162,13 @@ def _from_archive(name: str, path: Path) -> dict[str, bytes]:
 
 
 def _check_cifar_size(name: str, file: str, size: int) -> None:
-    if size > MAX_RECORDS * (LABEL_BYTES[name] + PIXELS):
+    if size > MAX_RECORDS * (LABEL_BYTES[name] + PIXELS + 64):  # the Python version also has names of files
         raise _wrong_cifar(name, "cifar-size", f"{file} has {size} bytes, more than {MAX_RECORDS} images")
 
 
 def _wrong_cifar(name: str, code: str, what: str) -> FedauditError:
     arrays = ", ".join(PARTS)
-    todo = f"Give the binary version of the original archive ({CIFAR_ARCHIVE[name]}), or an npz file with {arrays}."
+    todo = f"Give the original archive ({' or '.join(CIFAR_ARCHIVE[name])}), or an npz file with {arrays}."
     return FedauditError(code, what, todo, exit_code=2 if code == "cifar-path" else REFUSED)
 
 
@@ -166,7 +188,7 @@ MAX_ADULT_BYTES = 2**28  # of the text file
 MAX_CATEGORIES = 1000  # of one column
 
 
-class AdultOptions(Options):
+class AdultOptions(DataOptions):
     path: Path = Field(
         description=f"your copy, relative to this file: adult.data, or npz with {', '.join(ADULT_ARRAYS)}"
     )
@@ -253,7 +275,7 @@ def _wrong_adult(path: Path, what: str) -> FedauditError:
 HAPT_ARRAYS = ("x", "activity", "subject", "experiment")
 
 
-class HaptOptions(Options):
+class HaptOptions(DataOptions):
     path: Path = Field(description=f"your copy, relative to this file: npz with {', '.join(HAPT_ARRAYS)}")
 
 
@@ -286,7 +308,7 @@ LENGTH = 80  # as in LEAF
 MAX_TEXT = 2**30  # unpacked; no more than that is read
 
 
-class ShakespeareOptions(Options):
+class ShakespeareOptions(DataOptions):
     path: Path = Field(
         description='your copy, relative to this file: JSON (.json, .json.gz) {"play|ROLE": [speech, ...]}'
     )

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.config.section import Count, Positive
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -39,7 +39,7 @@ TRIES = 1000
 FIRST = 8  # features by which neighbours are looked for: who is near in all is near in these
 
 
-class SyntheticOptions(Options):
+class SyntheticOptions(DataOptions):
     sampling: Literal["normal", "dirichlet"] = Field(
         "normal", description="a subject's records: all different, or a few rows repeated (a Dirichlet process)"
     )

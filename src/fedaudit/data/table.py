@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.cells import Column, named, read_columns, rows
 from fedaudit.data.ids import MANY, named_like_an_id, says_whose
 from fedaudit.data.ids import found as looking_like_ids
@@ -46,7 +46,7 @@ class Unfit(FedauditError):
         self.kind = kind
 
 
-class TableOptions(Options):
+class TableOptions(DataOptions):
     path: Path = Field(description="the CSV or parquet file, relative to this one")
     label: str = Field(description="the column that is predicted")
     task: Literal["classification", "regression"] = Field(
@@ -65,6 +65,10 @@ class TableOptions(Options):
     keep_ids: bool | None = Field(
         None, description="learn from columns that look like ids of people or records; not set: they are refused"
     )
+    header: bool | None = Field(
+        None,
+        description="false: the first line is a record, and columns are called column-1, column-2, ...; not set: true",
+    )
     unlabelled: Literal["refuse", "leave-out"] = Field(
         "refuse", description="what becomes of rows without a label; those left out are counted in the report"
     )
@@ -72,7 +76,7 @@ class TableOptions(Options):
 
 @DATA.register("table", "your own CSV or parquet file with a header (path, label)", TableOptions)
 def load(options: TableOptions) -> Dataset:
-    columns = read_columns(options.path, options.drop or ())
+    columns = read_columns(options.path, options.drop or (), header=options.header is not False)
     notices: list[Notice] = []
     label = named(columns, options.path, options.label, "label")
     if label.missing.any():

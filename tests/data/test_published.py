@@ -1,0 +1,285 @@
+"""Benchmarks as they are published: small files of each format, made here, and what is wrong with some of them."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.config.schema import parse
+from fedaudit.data import load
+from fedaudit.data.pickled import PickleRefused, plain_values
+from fedaudit.errors import FedauditError
+from fedaudit.types import Dataset
+
+
+def loaded(**data: Any) -> Dataset:
+    return load(parse({"data": data}).data)
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as made:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            made.addfile(entry, io.BytesIO(content))
+    return path
+
+
+# ------------------------------------------------------------------ LEAF
+
+
+def leaf(path: Path, users: dict[str, tuple[list[Any], list[Any]]]) -> Path:
+    of = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    path.write_text(
+        json.dumps({"users": list(of), "num_samples": [len(x) for x, _ in users.values()], "user_data": of})
+    )
+    return path
+
+
+def test_femnist_is_pictures_of_writers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.random((5, 784)).round(3)
+    (tmp_path / "train").mkdir()
+    leaf(tmp_path / "train" / "a.json", {"f01": (pixels[:2].tolist(), [3, 7]), "f02": (pixels[2:4].tolist(), [7, 3])})
+    leaf(tmp_path / "train" / "b.json", {"f03": (pixels[4:].tolist(), [3])})
+    found = loaded(name="leaf", path=str(tmp_path / "train"))
+    assert found.records.x.shape == (5, 1, 28, 28)
+    assert sorted(map(str, found.records.subject)) == ["f01", "f01", "f02", "f02", "f03"]  # type: ignore[arg-type]
+    assert found.values["label"] == ("3", "7")
+    row = next(i for i in range(5) if np.allclose(found.records.x[i].ravel(), pixels[4], atol=1e-6))
+    assert found.records.subject is not None
+    assert found.records.subject[row] == "f03"
+
+
+def test_shakespeare_of_leaf_keeps_windows_that_share_no_character(tmp_path: Path) -> None:
+    text = "".join(chr(97 + i % 23) for i in range(40))
+    windows = [text[i : i + 10] for i in range(30)]
+    following = [text[i + 10] for i in range(30)]
+    path = leaf(tmp_path / "s.json", {"ROMEO": (windows, following), "JULIET": (windows[:12], following[:12])})
+    found = loaded(name="leaf", path=str(path))
+    assert found.records.x.shape == (5, 10)  # of 30 windows those at 0, 11, 22; of 12 those at 0 and 11
+    spelled = {"".join(found.vocabulary[t] for t in row) for row in found.records.x}
+    assert spelled == {text[0:10], text[11:21], text[22:32]}
+    assert np.array_equal(found.records.x[:, 1:], found.records.y[:, :-1])
+
+
+def test_tweets_become_words(tmp_path: Path) -> None:
+    tweets = [["1", "Mon", "NO_QUERY", "ann", "Good good day", "training"], ["2", "Tue", "NO_QUERY", "ann", "Bad day!"]]
+    path = leaf(tmp_path / "t.json", {"ann": (tweets, [1, 0]), "bob": ([tweets[0]], [1])})
+    found = loaded(name="leaf", path=str(path))
+    texts = {" ".join(found.vocabulary[t] for t in row if t) for row in found.records.x}
+    assert texts == {"good good day", "bad day !"}
+    assert found.records.y.shape == (3,)
+    rare = loaded(name="leaf", path=str(path), words=2)
+    assert {" ".join(rare.vocabulary[t] for t in row if t) for row in rare.records.x} == {"good good day", "? day ?"}
+
+
+def test_celeba_finds_its_pictures(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "faces").mkdir()
+    for i in range(4):
+        image.new("RGB", (20, 24), (60 * i, 0, 0)).save(tmp_path / "faces" / f"{i}.jpg")
+    path = leaf(tmp_path / "c.json", {"7": (["0.jpg", "1.jpg"], [0, 1]), "8": (["2.jpg", "3.jpg"], [1, 0])})
+    found = loaded(name="leaf", path=str(path), images=str(tmp_path / "faces"), size=8)
+    assert found.records.x.shape == (4, 3, 8, 8)
+    assert found.records.subject is not None
+    assert dict(zip(found.records.id, found.records.subject, strict=True)) == {
+        "0.jpg": "7", "1.jpg": "7", "2.jpg": "8", "3.jpg": "8",
+    }  # fmt: skip
+    with pytest.raises(FedauditError, match="not where they are"):
+        loaded(name="leaf", path=str(path))
+    outside = leaf(tmp_path / "d.json", {"7": (["../0.jpg", "1.jpg"], [0, 1])})
+    with pytest.raises(FedauditError, match="named with a folder"):
+        loaded(name="leaf", path=str(outside), images=str(tmp_path / "faces"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[1]", '{"user_data": [1]}', '{"user_data": {"a": {"x": [1], "y": []}}}', '{"user_data": {"a": {"x": 1}}}'],
+)
+def test_what_is_no_leaf_file_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    with pytest.raises(FedauditError, match=r"user_data|x than of y"):
+        loaded(name="leaf", path=str(path))
+
+
+# ------------------------------------------------------------------ Purchase100 and Texas100
+
+
+def table() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 2, (12, 6)), np.arange(12) % 3
+
+
+def test_npz_with_one_hot_labels(tmp_path: Path) -> None:
+    x, y = table()
+    np.savez(tmp_path / "p.npz", features=x, labels=np.eye(3)[y])
+    found = loaded(name="purchase100", path=str(tmp_path / "p.npz"))
+    assert (found.classes, found.records.x.shape) == (3, (12, 6))
+    np.savez(tmp_path / "q.npz", features=x, labels=np.zeros((12, 3)))
+    with pytest.raises(FedauditError, match="exactly one class"):
+        loaded(name="purchase100", path=str(tmp_path / "q.npz"))
+
+
+def test_the_original_archives(tmp_path: Path) -> None:
+    x, y = table()
+    rows = "\n".join(",".join(map(str, [label + 1, *row])) for label, row in zip(y, x, strict=True)) + "\n"
+    purchase = archive(tmp_path / "dataset_purchase.tgz", {"dataset_purchase": rows.encode()})
+    found = loaded(name="purchase100", path=str(purchase))
+    assert found.values["label"] == ("1", "2", "3")
+    assert sorted(map(tuple, found.records.x.astype(int).tolist())) == sorted(map(tuple, x.tolist()))
+    feats = "\n".join(",".join(map(str, row)) for row in x) + "\n"
+    labels = "\n".join(str(label + 1) for label in y) + "\n"
+    files = {"texas/100/feats": feats.encode(), "texas/100/labels": labels.encode(), "texas/20/feats": b"x"}
+    assert loaded(name="texas100", path=str(archive(tmp_path / "t.tgz", files))).classes == 3
+    short = archive(tmp_path / "u.tgz", {**files, "texas/100/labels": b"1\n2\n"})
+    with pytest.raises(FedauditError, match="more features than labels"):
+        loaded(name="texas100", path=str(short))
+    for name, content in (("v.tgz", {"other": b""}), ("w.tgz", {"dataset_purchase": b"1,2\n1,a\n"})):
+        with pytest.raises(FedauditError, match=r"not in it|other cells"):
+            loaded(name="purchase100", path=str(archive(tmp_path / name, content)))
+    damaged = tmp_path / "x.tgz"
+    damaged.write_bytes(gzip.compress(b"no archive"))
+    with pytest.raises(FedauditError, match="cannot be read as a tar"):
+        loaded(name="purchase100", path=str(damaged))
+
+
+# ------------------------------------------------------------------ CIFAR in its Python version
+
+
+def batch_of_python_2(x: np.ndarray, labels: list[int], key: bytes) -> bytes:
+    """The instructions that Python 2 wrote, with texts as bytes."""
+
+    def text(value: bytes) -> bytes:
+        return b"T" + struct.pack("<i", len(value)) + value
+
+    shape = b"J" + struct.pack("<i", x.shape[0]) + b"J" + struct.pack("<i", x.shape[1]) + b"\x86"
+    kind = b"cnumpy\ndtype\n" + text(b"u1") + b"K\x00K\x01\x87R"
+    kind += b"(K\x03" + text(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + b"K\x00\x85" + text(b"b") + b"\x87R"
+    array += b"(K\x01" + shape + kind + b"\x89" + text(x.tobytes()) + b"tb"
+    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return b"\x80\x02}(" + text(b"data") + array + text(key) + numbers + b"u."
+
+
+def cifar_batches(names: list[str], key: bytes) -> dict[str, bytes]:
+    rng = np.random.default_rng(2)
+    batches = {}
+    for name in names:
+        x = rng.integers(0, 256, (4, 3072)).astype(np.uint8)
+        batches[f"cifar-python/{name}"] = batch_of_python_2(x, [0, 1, 2, 3], key)
+    return batches
+
+
+def test_the_python_version_of_cifar_is_read_and_not_run(tmp_path: Path) -> None:
+    ten = cifar_batches([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"], b"labels")
+    found = loaded(name="cifar10", path=str(archive(tmp_path / "ten.tar.gz", ten)))
+    assert (found.records.x.shape, found.classes) == ((24, 3, 32, 32), 4)
+    first = np.frombuffer(ten["cifar-python/test_batch"], np.uint8)  # the pixels stand in it as they are
+    assert any(one.tobytes() in first.tobytes() for one in (found.records.x * 255).round().astype(np.uint8))
+    hundred = cifar_batches(["train", "test"], b"fine_labels")
+    assert len(loaded(name="cifar100", path=str(archive(tmp_path / "hundred.tar.gz", hundred))).records) == 8
+    (tmp_path / "folder").mkdir()
+    for name, content in hundred.items():
+        (tmp_path / "folder" / Path(name).name).write_bytes(content)
+    assert len(loaded(name="cifar100", path=str(tmp_path / "folder")).records) == 8
+    coarse = cifar_batches(["train", "test"], b"coarse_labels")
+    with pytest.raises(FedauditError, match="missing"):
+        loaded(name="cifar100", path=str(archive(tmp_path / "coarse.tar.gz", coarse)))
+
+
+class Evil:
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_nothing_in_a_pickle_is_run(tmp_path: Path, protocol: int) -> None:
+    marker = tmp_path / "run"
+    for value in (Evil(marker), {"data": Evil(marker)}, np.array([Evil(marker)], dtype=object)):
+        with pytest.raises(PickleRefused):
+            plain_values(pickle.dumps(value, protocol=protocol))
+    assert not marker.exists()
+
+
+def test_plain_values_come_back_as_they_were() -> None:
+    rng = np.random.default_rng(0)
+    value: dict[str, Any] = {"a": [1, -2.5, None, True, "text"], "b": (rng.random((3, 4)), b"bytes"), "c": {"d": []}}
+    value["e"] = np.asfortranarray(rng.integers(0, 9, (2, 5))).astype(">i4")
+    for protocol in (3, 4):
+        found = plain_values(pickle.dumps(value, protocol=protocol))
+        assert found["a"] == value["a"]
+        assert found["c"] == value["c"]
+        assert np.array_equal(found["b"][0], value["b"][0])
+        assert found["b"][1] == b"bytes"
+        assert np.array_equal(found["e"], value["e"])
+
+
+def test_a_pickle_that_unfolds_without_end_is_small_or_refused() -> None:
+    """Thirty lists, each of which holds the one before it twice; and one that holds itself."""
+    lists: Any = []
+    for _ in range(60):
+        lists = [lists, lists]
+    assert len(plain_values(pickle.dumps(lists, protocol=4))) == 2
+    itself: list[Any] = []
+    itself.append(itself)
+    assert plain_values(pickle.dumps(itself, protocol=4)) == [None]
+    for cut in (b"", b"\x80\x04", pickle.dumps({"a": np.ones(9)}, protocol=3)[:-7], b"\x80\x04]r.", b"e."):
+        with pytest.raises(PickleRefused):
+            plain_values(cut)
+
+
+# ------------------------------------------------------------------ what every data set takes
+
+
+def test_a_limit_draws_the_same_records_every_time() -> None:
+    whole, some = loaded(name="breast-cancer"), loaded(name="breast-cancer", limit=100)
+    assert len(some.records) == 100
+    assert set(some.records.id) < set(whole.records.id)
+    assert np.array_equal(some.records.id, loaded(name="breast-cancer", limit=100).records.id)
+    assert len(loaded(name="breast-cancer", limit=10_000).records) == 569
+
+
+def test_classes_are_balanced() -> None:
+    whole, even = loaded(name="breast-cancer"), loaded(name="breast-cancer", balance=True)
+    fewest = int(np.bincount(whole.records.y).min())
+    assert np.bincount(even.records.y).tolist() == [fewest, fewest]
+    with pytest.raises(FedauditError, match="no class each"):
+        loaded(name="diabetes", balance=True)
+
+
+def test_features_are_standardised(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", x=rng.normal(5, 3, (40, 2)), y=np.arange(40) % 2)
+    found = loaded(name="npz", path=str(tmp_path / "a.npz"), standardise=True).records.x
+    assert found.mean(axis=0) == pytest.approx([0, 0], abs=1e-6)
+    assert found.std(axis=0) == pytest.approx([1, 1], abs=1e-6)
+    np.savez(tmp_path / "t.npz", x=rng.integers(0, 4, (40, 2)), y=rng.integers(0, 4, (40, 2)))
+    with pytest.raises(FedauditError, match="characters or words"):
+        loaded(name="npz", path=str(tmp_path / "t.npz"), tokens=True, standardise=True)
+
+
+def test_a_table_without_a_header(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{a:.3f},{b:.3f},{i % 2}" for i, (a, b) in enumerate(rng.random((30, 2)))]
+    (tmp_path / "a.csv").write_text("\n".join(rows) + "\n")
+    found = loaded(name="table", path=str(tmp_path / "a.csv"), label="column-3", header=False)
+    assert found.records.x.shape == (30, 2)
+    assert np.bincount(found.records.y).tolist() == [15, 15]
+
+
+def test_digits_are_pictures_if_asked() -> None:
+    assert loaded(name="digits", pictures=True).records.x.shape == (1797, 1, 8, 8)
+    assert loaded(name="digits").records.x.shape == (1797, 64)
