@@ -57,6 +57,8 @@ def imported(tree: ast.AST) -> set[str]:
 
 # Where the files of a question's room stand. The room itself (`__init__`) imports what is heavy inside its methods.
 ROOM = {
+    "parts": "learn",
+    "presence": "learn",
     "crafting": "learn",
     "parties": "federation",
     "watch": "audit",

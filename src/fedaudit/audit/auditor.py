@@ -108,7 +108,17 @@ class Auditor:
         shadow, own = self.settings.shadow, self.outlooks.own
         if own and shadow and not round.probe and (seen := shadow.measure(own, round, self.task, last)):
             of[SHADOW] = seen
-        shown = Shown(round, self.task, self.settings.watched(), self.game.parties, self.settings.serve)
+        shown = Shown(
+            round,
+            self.task,
+            self.settings.watched(),
+            self.game.parties,
+            self.settings.serve,
+            planned=self.settings.rounds,
+            outsiders=self.game.outsiders,
+            training=self.settings.training,
+            columns=self.game.candidates.columns,
+        )
         for observer in self.observers.values():
             of |= observer.measure(shown)
         return Observation(round.index, of, round.probe)

@@ -7,7 +7,7 @@ needs something else of a round has an observer, which the auditor shows every r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,7 +18,19 @@ from fedaudit.audit.costs import timed
 from fedaudit.audit.patience import failure, patience
 from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.questions import OfRounds, Verdict
-from fedaudit.types import AuditResult, Estimate, Grant, Measured, ModelKind, Moment, Round, Stored, Strings, Vantage
+from fedaudit.types import (
+    AuditResult,
+    Estimate,
+    Grant,
+    Measured,
+    ModelKind,
+    Moment,
+    Records,
+    Round,
+    Stored,
+    Strings,
+    Vantage,
+)
 from fedaudit.words import words
 
 if TYPE_CHECKING:
@@ -48,6 +60,11 @@ class Shown:
     watched: Sequence[tuple[Vantage, ModelKind]]  # by this audit
     parties: Sequence[str]
     serve: Serve | None = None
+    _: KW_ONLY
+    planned: int = 1  # rounds
+    outsiders: Records | None = None  # that nobody trained on
+    training: Mapping[str, Any] = field(default_factory=dict)  # the fields of `learn.tasks.Training`, where known
+    columns: tuple[str, ...] = ()  # what those of the records are called
 
     def views(self, vantage: Vantage, model: ModelKind) -> Iterator[View]:
         return look(vantage, model, self.round, self.task, self.serve, self.parties)

@@ -85,6 +85,11 @@ class Settings:
     # By name: the questions for which something was prepared, and what that is.
     asked: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """How the parties train, as far as that is known: the fields of `learn.tasks.Training`."""
+        return {} if self.references is None else self.references.training
+
     # ------------------------------------------------------------------ who can run what
 
     def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:

@@ -62,6 +62,7 @@ ROOMS = (  # folders; each holds a QUESTION
     "attribute",
     "canary",
     "coins",
+    "update",
 )
 # How a figure is printed: a share in percent, a number with three decimals, differences of these two with their sign,
 # an epsilon, which may have a lower end only.
@@ -147,6 +148,9 @@ class Question:
     # Is an attack on it quoted in the headline of its vantage, and does it give every candidate a score that is stored?
     # Then its figures are AUC and TPR, of members against outsiders.
     of_membership: ClassVar[bool] = False
+
+    # Codes of notices that its section of the page shows, so that the list at the end need not repeat them.
+    shown: ClassVar[frozenset[str]] = frozenset()
 
     # Names in `audit.attacks` that ask it although they are no attacks, each with the line that says what it does.
     asked_by: ClassVar[Mapping[str, str]] = {}

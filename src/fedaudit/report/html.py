@@ -38,6 +38,7 @@ def write(document: Document, path: Path) -> None:
 def _view(results: Results) -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
     drawn = words.drawn(results, found)
+    asked = sections.of_questions(results)
     titles = {f.vantage: words.adversary(f.vantage) for f in found}
     return {
         "name": results.run.name or "federation",
@@ -55,12 +56,13 @@ def _view(results: Results) -> dict[str, Any]:
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*charts.side_by_side(results, drawn, name), *charts.spread(results, drawn, name)],
         "heat": charts.heat(results, name),
-        "sections": [*sections.of_questions(results), *panels.lower_half(results, found, name)],
+        "first": [section for section in asked if section.first],
+        "sections": [*(s for s in asked if not s.first), *panels.lower_half(results, found, name)],
         "helps": helps.helps(results, found, name),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),
-        "notices": results.notices,
+        "notices": sections.other_notices(results),
     }
 
 

@@ -114,6 +114,13 @@ def of_questions(results: Results) -> list[PageSection]:
     return found
 
 
+def other_notices(results: Results) -> list[str]:
+    """Those that no question shows in a section of its own."""
+    codes = {code for question in every().values() for code in question.shown}
+    told = results.all_told()[len(results.warnings) :]
+    return [said for one, said in zip(told, results.notices, strict=True) if one.code not in codes]
+
+
 def _figures(name: str, est: Estimate) -> list[str]:
     """What it is, the value, its interval, and what guessing gives."""
     about = metric(name)

@@ -83,6 +83,7 @@ class PageSection:
     title: str
     short: str
     panels: Sequence[Panel]
+    first: bool = False  # right after the verdict
 
 
 @dataclass(frozen=True)

@@ -249,6 +249,7 @@ class Candidates:
     at: Mapping[Moment, Bools] = field(default_factory=dict)
     # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
     held_by: Mapping[str, Bools] | None = None
+    columns: tuple[str, ...] = ()  # what each column of the rows, or each token in them, is called, where it is known
 
     def __len__(self) -> int:
         return len(self.id)
@@ -319,6 +320,12 @@ class Game:
 
     def _trained_on(self, party: str) -> Bools:
         return np.asarray((self.candidates.party == party) & self.truth.mask(Role.MEMBER))
+
+    @cached_property
+    def outsiders(self) -> Records:
+        """Records that nobody trained on and an adversary may have: those that set thresholds."""
+        known = self.truth.mask(Role.CALIBRATION)
+        return self.candidates.rows.take(known[self.candidates.owner])
 
     @property
     def parties(self) -> list[str]:

@@ -415,7 +415,74 @@ def _coins(
     return f"{start}{what} ({100 * confidence:.4g} % confidence, for all vantages to hold at once; {most})."
 
 
+# ------------------------------------------------------------------ what one update says by itself
+
+WHO_READS = {"server": "the server", "secagg-server": "whoever adds up the updates", "client": "any party"}
+
+# What cannot be told of an update, and why, by its code.
+_VALUES = "Which values nobody has"
+CANNOT = {
+    "no-matrix": (_VALUES, "the model has no weights that the input is multiplied by"),
+    "model-unknown": (_VALUES, "how the model takes its input is not known"),
+    "input-changed": (_VALUES, "the input is changed before it meets weights that belong to its columns"),
+    "tied": (_VALUES, "the weights on the input are used elsewhere in the model, too"),
+    "frozen": (_VALUES, "the weights on the input are not trained"),
+    "thinned": (_VALUES, "entries of the update were left out, so that a weight that stands still says nothing"),
+    "nothing-stands-still": (_VALUES, "noise, or something like it, moved every weight on the input"),
+}
+
+
+def _whose_update(party: str | None, round: int, vantage: str) -> str:
+    whose = "the sum" if party is None else f"{party}'s update"
+    return f"From {whose} of round {round}, {WHO_READS.get(vantage, vantage)} can read"
+
+
+def _named(names: Sequence[str], of: int, what: str) -> str:
+    """`bread, milk and 3 others`; without names, how many."""
+    if not names:
+        return f"{of} {what}{'' if of == 1 else 's'}"
+    rest = of - len(names)
+    return f"{', '.join(names)}{f' and {rest} others' if rest else ''}"
+
+
+def _presence(
+    party: str | None,
+    round: int,
+    vantage: str,
+    absent: int,
+    alone: int | None,
+    linked: int,
+    of: int,
+    at_most: bool,
+    tokens: bool,
+    shown: Mapping[str, Any],
+) -> str:
+    what, names = "word" if tokens else "value", shown.get("exposed", {})
+    here = "there" if party else "in the federation"
+    if absent:
+        which = f"{_named(names.get('absent', ()), absent, what)} of {of}"
+        said = f"that at most {which} are absent {here}" if at_most else f"that nobody {here} has {which}"
+    else:
+        said = f"that no {what} of {of} is provably absent {here}"
+    if alone is not None:
+        one = _named(names.get("alone", ()), alone, what)
+        said += (
+            f", and that exactly one record has {one}" if alone else f", and of no {what} that only one record has it"
+        )
+        if linked:
+            said += f" ({linked} of these can be linked to another of the same record)"
+    return f"{_whose_update(party, round, vantage)} {said}."
+
+
+def _cannot_tell(why: str, updates: int) -> str:
+    what, because = CANNOT[why]
+    return f"{what} cannot be told from {updates} update{'' if updates == 1 else 's'}: {because}."
+
+
 QUESTIONS: dict[str, Wording] = {
+    "update-presence": _presence,
+    "update-cannot-tell": _cannot_tell,
+    "update-nothing": "update: seen from {vantage}, there is nothing to find in these rounds, and so no figure.",
     "source": _source,
     "attribute": _attribute,
     "canife": _canife,

@@ -1,0 +1,101 @@
+"""What does one update say by itself? What whoever receives it reads off, without any training or threshold.
+
+`[audit.questions.update]` asks it, and `fedaudit run` asks it unless attacks are named. The vantages: a server, which
+has each party's update; a server behind secure aggregation and a party, which have the sum.
+
+The question has parts, each a module of this room that holds a `PART` (`parts.UpdatePart`). To add one:
+
+1. Write the module. `look(update, known, options)` gets one update as its receiver has it (`parts.OneUpdate`: the
+   state received, the state sent, the model, whose it is) and what the receiver knows beside it (`parts.Known`: records
+   of outsiders, how the parties train, what columns are called). It returns a table: arrays of one length by name, a
+   row for each value, class, record or word. Where nothing may be concluded, it raises `parts.CannotTell` with a code
+   whose words stand in `fedaudit.words.CANNOT`. The table is what a trace stores; no other part has arrays of these
+   names. `look` never sees a record that was trained on.
+2. `judge(seen, known, confidence)` gets the tables of all parties and rounds with the records that were trained on
+   (`parts.BesideTruth`) and returns figures: each an estimate with its interval, and beside it the same figure of the
+   best guess from outsiders alone. No figure without such a guess, and none where there is nothing to find.
+3. `say(one, known, options)` gives what a data owner is told of one update, as a notice; its words stand in
+   `fedaudit.words`. Names of values go under the key "exposed" of a mapping, which redaction leaves out; they are
+   there only if `names` is asked for.
+4. Enter the module in `PARTS`, its figures in `Update.metrics`, and the codes of its notices in `Update.shown`: the
+   page shows them in this question's section. `tests/test_layers.py` must know on which floor the module stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from fedaudit.config.section import Count, Positive, Section
+from fedaudit.questions import Metric, Question
+from fedaudit.types import Grant
+
+if TYPE_CHECKING:
+    from fedaudit.audit.observer import Asked, Observer
+    from fedaudit.report.shapes import PageSection
+    from fedaudit.report.values import Results
+
+PARTS = ("presence",)  # modules of this room
+
+
+def _found(name: str, what: str) -> tuple[Metric, ...]:
+    """A list of values against the truth: how much of both is the same, and how often it is right and complete."""
+    return (
+        Metric(name, f"{what}, of those listed or true", "share"),
+        Metric(f"{name}-precision", f"{what}, of those listed", "share"),
+        Metric(f"{name}-recall", f"{what}, of those that are true", "share"),
+        Metric(f"{name}-blind", f"{what}, guessed from outsiders alone", "share", gated=False),
+    )
+
+
+class UpdateSection(Section):
+    """[audit.questions.update] what is read off single updates."""
+
+    rounds: tuple[Count, ...] | None = Field(
+        None, description="rounds to look at; not set: the first, the middle and the last"
+    )
+    names: bool = Field(
+        False, description="write down which values were read off; false: how many, because the list is itself a leak"
+    )
+    quantum: Positive | None = Field(
+        None, description="the step to which secure aggregation rounds weights, where it does"
+    )
+
+
+class Update(Question):
+    name = "update"
+    about = "what does one update say by itself: which values nobody has, which one person has?"
+    unit = "update"
+    how = "Ask it by a section [audit.questions.update]."
+    keys = UpdateSection
+    main = ("presence", "singletons")
+    metrics = (
+        *_found("presence", "values that nobody has, read off rightly"),
+        *_found("singletons", "values that one record has, read off rightly"),
+        *_found("twins", "pairs of values of the same records, read off rightly"),
+    )
+    shown = frozenset({"update-presence", "update-cannot-tell"})
+    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
+
+    def options(self, given: Mapping[str, Any]) -> UpdateSection:
+        return UpdateSection.model_validate(given)
+
+    def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked:
+        from fedaudit.questions.update.watch import AskedOfUpdates
+
+        return AskedOfUpdates(names={self.name: self.about}, needs=self.needs, options=self.options(given))
+
+    def observer(self, asked: Any) -> Observer:
+        from fedaudit.questions.update.watch import UpdateWatch
+
+        return UpdateWatch(asked)
+
+    def sections(self, results: Results) -> Sequence[PageSection]:
+        from fedaudit.questions.update.panel import sections
+
+        return sections(results)
+
+
+QUESTION = Update()

@@ -1,0 +1,578 @@
+"""Which values does nobody in the party have, which has exactly one record, and which belong to the same records?
+
+A layer `z = W x + b` on the input: a step moves column j of W by the sum of g x_j over the records, g being what the
+loss says of z. Where no record has x_j, nothing moves it but what moves every weight. In the order of trying:
+
+1. unmoved; in a mean of several parties, whose weights are rounded on the way, within four units in the last place;
+2. within half a quantum, where secure aggregation rounds to one;
+3. shrunk by a factor that many columns share (weight decay);
+4. moved as the optimiser moves a weight that has no gradient but its own decay;
+5. moved with the bias, where the input is standardised, so that "nobody has it" is a constant other than 0.
+
+The first rule that some column obeys is the rule of this training. Words are rows of an embedding. Nothing is told
+where the input is changed before the layer (dropout, noise, LayerNorm), and nothing where entries of the update were
+left out: then a bias stands still beside a row that moved, or the last layer has holes.
+
+*Exactly one*: a unit of ReLU that is off for all bearers of a value does not move their column. With one bearer these
+are its own off-units. The share of units that stand still is held against that of 1, 2, ... outsiders under this model,
+weighed by how many of so many records would have the value (beta-binomial, from outsiders).
+
+*The same bearers*: two columns that moved alike, up to what rounding does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.questions.update.parts import (
+    BesideTruth,
+    CannotTell,
+    Known,
+    Listed,
+    OneUpdate,
+    Table,
+    compared,
+    most_probable,
+)
+from fedaudit.types import Bools, Estimate, Floats, Ints, Notice, Records, State, notice
+
+if TYPE_CHECKING:
+    from fedaudit.questions.update import UpdateSection
+
+OUTSIDERS = 2000  # that are looked at, at most
+TRIED = 8  # outsiders that show where the input goes
+FEW_ABSENT = 3.0  # expected absent values below which an empty list says that none is absent
+ROUNDING = 4  # units in the last place, in a mean of several parties
+SHRUNK = 2e-6  # of the largest weight: how well a common factor must fit
+HOLES_BIAS, HOLES_LAST = 0.005, 0.03  # of units, of weights: above these, entries were left out
+FEW_ODD = 2  # units: in a mean, single steps of Adam may cancel each other
+STANDARDISED = 1e-2
+BEARERS, DRAWS = 12, 400  # most bearers that are told apart, and draws for each
+ALIKE = 1e-3  # of the longer of two columns
+PAIRED = 3000  # columns among which pairs are looked for, at most
+
+
+# ------------------------------------------------------------------ the layer on the input
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputLayer:
+    """The layer that the input goes into, a column for each value: before and after the round."""
+
+    words: bool  # an embedding, whose rows are words
+    before: Floats  # units x values, in double precision
+    after: Floats
+    bias: tuple[Floats, Floats] | None
+    last: tuple[Floats, Floats] | None  # the last layer's weights, if it is another
+    ulp: Floats  # the distance between two numbers of the precision that was sent, at each weight
+    relu: bool = False  # whether units that are off for a record get nothing from it
+
+    def has(self, x: NDArray[Any], base: Floats) -> Bools:
+        """Which records have which values."""
+        if not self.words:
+            return np.asarray(x.reshape(len(x), -1) != base)
+        found = np.zeros((len(x), self.before.shape[1]), bool)
+        tokens = x.reshape(len(x), -1)
+        found[np.arange(len(x))[:, None], tokens] = True
+        return found
+
+
+def entry_of(update: OneUpdate, outsiders: Records | None) -> InputLayer:
+    """Where the model takes its input, by asking it; with arrays alone, the first matrix is taken for it."""
+    names = [name for name, value in update.sent.items() if value.ndim == 2 and value.dtype.kind == "f"]
+    words = relu = False
+    if update.task is None:
+        first = names[0] if names else ""
+    else:
+        first, words, relu = asked(update.task, update.received, outsiders)
+    if first not in update.sent or first not in update.received or update.sent[first].ndim != 2:
+        raise CannotTell("no-matrix")
+    beside = first.removesuffix("weight") + "bias"
+    bias = _both(update, beside) if beside in update.sent and not words else None
+    last = names[-1] if names and names[-1] != first else None
+    before, after = _both(update, first)
+    sent = update.sent[first]
+    ulp = np.spacing(np.maximum(np.abs(before), np.abs(after)).astype(sent.dtype)).astype(np.float64)
+    if words:
+        before, after, ulp = before.T, after.T, ulp.T
+    return InputLayer(
+        words=words,
+        before=before,
+        after=after,
+        bias=bias,
+        last=_both(update, last) if last else None,
+        ulp=ulp,
+        relu=relu,
+    )
+
+
+def _both(update: OneUpdate, name: str) -> tuple[Floats, Floats]:
+    """Before and after, both as precise as what was sent."""
+    sent = update.sent[name]
+    return update.received[name].astype(sent.dtype).astype(np.float64), sent.astype(np.float64)
+
+
+def asked(task: Any, received: State, outsiders: Records | None) -> tuple[str, bool, bool]:
+    """The name of the matrix that the input goes into as it is, while the model is being trained; whether it is an
+    embedding; whether ReLU follows."""
+    if outsiders is None or not hasattr(task, "fresh") or len(outsiders) < 2:
+        raise CannotTell("model-unknown")
+    import torch
+    from torch import nn
+
+    from fedaudit.learn.tasks import tensor
+
+    module, x = task.fresh(received), tensor(outsiders.x[:TRIED])
+    flat = x.reshape(len(x), -1)
+    taken: list[str] = []
+
+    def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        given = inputs[0] if inputs and isinstance(inputs[0], torch.Tensor) else None
+        if given is not None and given.numel() == flat.numel() and torch.equal(given.reshape(flat.shape), flat):
+            taken.append(next(name for name, each in module.named_modules() if each is layer))
+
+    leaves = [layer for layer in module.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_pre_hook(look) for layer in leaves]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        module(x)
+    for hook in hooks:
+        hook.remove()
+    for name in taken:
+        layer = module.get_submodule(name)
+        if isinstance(layer, nn.Linear | nn.Embedding):
+            shared = [p for p in module.parameters() if p is layer.weight]
+            others = sum(each.weight is layer.weight for each in leaves if hasattr(each, "weight"))
+            if others > 1 or not shared or not layer.weight.requires_grad:
+                raise CannotTell("tied" if others > 1 else "frozen")
+            words = isinstance(layer, nn.Embedding)
+            return f"{name}.weight" if name else "weight", words, not words and _relu_follows(task, received, name, x)
+    raise CannotTell("input-changed")
+
+
+def _relu_follows(task: Any, received: State, name: str, x: Any) -> bool:
+    """Does a record move exactly the units that it switches on? Asked of a few outsiders, one at a time."""
+    import torch
+
+    module = task.fresh(received).eval()
+    layer = module.get_submodule(name)
+    if layer.bias is None:
+        return False
+    agree = []
+    for one in x:
+        module.zero_grad(set_to_none=True)
+        torch.autograd.backward(module(one[None]).square().sum())
+        on = layer(one.reshape(1, -1))[0] > 0
+        if layer.bias.grad is not None:
+            agree.append((on == (layer.bias.grad != 0)).double().mean())
+    return bool(agree) and float(torch.stack(agree).mean()) > 0.95
+
+
+# ------------------------------------------------------------------ what is known from outsiders
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Of each value: what a record without it has there, whether such records exist, and how many outsiders have it."""
+
+    base: Floats
+    possible: Bools
+    having: Ints
+    of: int
+
+    def chance(self, records: int) -> Floats:
+        """That none of so many records has it."""
+        from scipy.special import betaln
+
+        a, b = self.having + 0.5, self.of - self.having + 0.5
+        return np.asarray(np.exp(betaln(a, b + records) - betaln(a, b)))
+
+    def chances(self, records: int, most: int) -> Floats:
+        """That 0, 1, ..., most of so many records have it."""
+        from scipy.stats import betabinom
+
+        k = np.arange(most + 1)[:, None]
+        return np.asarray(betabinom.pmf(k, records, self.having + 0.5, self.of - self.having + 0.5))
+
+
+def usual(entry: InputLayer, outsiders: Records | None) -> Usual:
+    width = entry.before.shape[1]
+    if outsiders is None:
+        return Usual(np.zeros(width), np.ones(width, bool), np.zeros(width, np.int64), 0)
+    if entry.words:
+        having = entry.has(outsiders.x, np.zeros(width)).sum(axis=0)
+        return Usual(np.zeros(width), np.ones(width, bool), having.astype(np.int64), len(outsiders))
+    x = outsiders.x.reshape(len(outsiders), -1)
+    low, high = x.min(axis=0), x.max(axis=0)
+    at_low, zero = (x == low).sum(axis=0), (x == 0).any(axis=0)
+    two_valued = at_low + (x == high).sum(axis=0) >= len(x)
+    base = np.where(zero, 0.0, np.where(2 * at_low >= len(x), low, high)).astype(np.float64)
+    return Usual(base, zero | two_valued, (x != base).sum(axis=0).astype(np.int64), len(outsiders))
+
+
+def known_outsiders(known: Known) -> Records | None:
+    """Some of them, the same every time: enough to know how often values are."""
+    if known.outsiders is None or len(known.outsiders) <= OUTSIDERS:
+        return known.outsiders
+    chosen = np.random.default_rng(known.seed).choice(len(known.outsiders), OUTSIDERS, replace=False)
+    return known.outsiders.take(np.sort(chosen))
+
+
+# ------------------------------------------------------------------ the rules
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """Which columns stand still by a rule; where it is about single weights, which of these do, and what the data moved
+    of each."""
+
+    rule: str
+    columns: Bools
+    _: KW_ONLY
+    still: Bools | None = None
+    moved: Floats | None = None
+    bias_still: Bools | None = None
+    last_still: Bools | None = None
+
+
+def rules(entry: InputLayer, update: OneUpdate, known: Known, common: Usual, quantum: float | None) -> Iterator[Ruled]:
+    """In the order in which they are tried."""
+    moved, pairs = entry.after - entry.before, {"bias": entry.bias, "last": entry.last}
+    if not update.summed:
+        rest = {k: (p[0] == p[1]) if p else None for k, p in pairs.items()}
+        yield _of_weights("unmoved", moved == 0, moved, rest)
+    near = {k: (np.abs(p[1] - p[0]) <= ROUNDING * _spacing(p, update)) if p else None for k, p in pairs.items()}
+    yield _of_weights("rounding", np.abs(moved) <= ROUNDING * entry.ulp, moved, near)
+    if quantum:
+        yield Ruled("quantum", np.sqrt((moved**2).mean(axis=0)) < quantum / 2)
+    yield from _shrunk(entry, pairs)
+    if (decayed := _decayed(entry, update, known)) is not None:
+        yield decayed
+    if (common.base[common.possible] != 0).any() and entry.bias is not None:
+        yield Ruled("standardised", _with_bias(moved, entry.bias[1] - entry.bias[0], common.base))
+
+
+def _of_weights(rule: str, still: Bools, moved: Floats, rest: Mapping[str, Bools | None]) -> Ruled:
+    columns = np.asarray(still.all(axis=0))
+    return Ruled(rule, columns, still=still, moved=moved, bias_still=rest["bias"], last_still=rest["last"])
+
+
+def _spacing(pair: tuple[Floats, Floats], update: OneUpdate) -> Floats:
+    kind = next(value.dtype for value in update.sent.values() if value.dtype.kind == "f")
+    return np.asarray(np.spacing(np.maximum(np.abs(pair[0]), np.abs(pair[1])).astype(kind)), np.float64)
+
+
+def _shrunk(entry: InputLayer, pairs: Mapping[str, tuple[Floats, Floats] | None]) -> Iterator[Ruled]:
+    """All that have no gradient shrink by one factor: two columns at least must agree on it."""
+    length = (entry.before**2).sum(axis=0)
+    rho = (entry.before * entry.after).sum(axis=0) / np.where(length > 0, length, 1.0)
+    largest = np.abs(entry.before).max(axis=0)
+    fits = (np.abs(entry.after - rho * entry.before).max(axis=0) < SHRUNK * largest) & (length > 0)
+    if fits.sum() < 2:
+        return
+    factor = float(np.median(rho[fits]))
+
+    def still(before: Floats, after: Floats) -> Bools:
+        return np.asarray(
+            np.abs(after - factor * before) <= SHRUNK * max(float(np.abs(before).max(initial=0.0)), 1e-12)
+        )
+
+    rest = {key: still(*pair) if pair else None for key, pair in pairs.items()}
+    yield _of_weights("shrunk", still(entry.before, entry.after), entry.after - factor * entry.before, rest)
+
+
+DECAYS = (1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1)
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+SCANNED = 8  # units on which the settings are looked for
+
+
+def _decayed(entry: InputLayer, update: OneUpdate, known: Known) -> Ruled | None:
+    """Adam with its decay in the gradient moves a weight without data by nearly its sign alone: run it. What is not
+    known of its settings is looked for, and those that most columns obey are taken."""
+    if str(known.training.get("optimizer", "adam")) != "adam" or update.summed:
+        return None
+    rates = (float(known.training["lr"]),) if "lr" in known.training else RATES
+    decay = known.training.get("weight_decay")
+    decays = (float(decay),) if decay else () if decay == 0.0 else DECAYS
+    counts = _steps(update, known)
+    few = slice(0, SCANNED)
+    best: tuple[int, float, float, int] = (0, 0.0, 0.0, 0)
+    for rate in rates:
+        for weight in decays:
+            for steps, end in _without_data(entry.before[few], rate, weight, counts):
+                agree = int(_near(end, entry.after[few], entry.ulp[few]).all(axis=0).sum())
+                best = max(best, (agree, rate, weight, steps))
+    if not best[0]:
+        return None
+    _, rate, weight, steps = best
+    ((_, end),) = _without_data(entry.before, rate, weight, (steps,))
+    rest: dict[str, Bools | None] = {}
+    for key, pair in (("bias", entry.bias), ("last", entry.last)):
+        ends = [one for _, one in _without_data(pair[0], rate, weight, (steps,))] if pair else []
+        rest[key] = _near(ends[0], pair[1], _spacing(pair, update)) if pair else None
+    return _of_weights("decayed", _near(end, entry.after, entry.ulp), entry.after - end, rest)
+
+
+def _steps(update: OneUpdate, known: Known) -> tuple[int, ...]:
+    """How many steps were made; where it is not known, up to a hundred."""
+    epochs, batch = known.training.get("epochs"), known.training.get("batch_size")
+    if update.examples and epochs and batch:
+        return (int(epochs) * -(-update.examples // int(batch)),)
+    return tuple(range(1, 101))
+
+
+def _near(expected: Floats, after: Floats, ulp: Floats) -> Bools:
+    return np.asarray(np.abs(expected - after) <= 16 * ulp + 1e-9)
+
+
+def _without_data(start: Floats, lr: float, decay: float, counts: Sequence[int]) -> Iterator[tuple[int, Floats]]:
+    """Adam (defaults but for these) on weights whose only gradient is their decay, after each of so many steps."""
+    w, m, v = start.astype(np.float64).copy(), np.zeros_like(start), np.zeros_like(start)
+    for step in range(1, max(counts, default=0) + 1):
+        g = decay * w
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w = w - lr * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+        if step in counts:
+            yield step, w
+
+
+def _with_bias(moved: Floats, bias: Floats, base: Floats) -> Bools:
+    """dW_j = c_j db for plain steps, and sign(c_j) db for Adam's, where every record has the constant c_j."""
+    length = float(np.sqrt((bias**2).sum()))
+    if not length:
+        return np.zeros(len(base), bool)
+    plain = np.sqrt(((moved - bias[:, None] * base) ** 2).sum(axis=0)) < STANDARDISED * np.abs(base) * length
+    signed = np.sqrt(((moved - bias[:, None] * np.sign(base)) ** 2).sum(axis=0)) < STANDARDISED * length
+    either = plain if plain.sum() >= signed.sum() else signed
+    return np.asarray(either & (base != 0))
+
+
+def thinned(ruled: Ruled) -> bool:
+    """Were entries of the update left out? Then a weight that stands still says nothing."""
+    if ruled.still is not None and ruled.bias_still is not None:
+        odd = (~ruled.still).any(axis=1) != ~ruled.bias_still
+        if odd.sum() > max(HOLES_BIAS * len(odd), FEW_ODD):
+            return True
+    if ruled.last_still is not None and ruled.last_still.size:
+        live = (~ruled.last_still).any(axis=0)
+        return bool(live.any() and ruled.last_still[:, live].mean() > HOLES_LAST)
+    return False
+
+
+# ------------------------------------------------------------------ exactly one, and the same bearers
+
+
+def singles(
+    entry: InputLayer, ruled: Ruled, known: Known, outsiders: Records, common: Usual, update: OneUpdate
+) -> Floats:
+    """The probability that exactly one record has a value that somebody has; NaN where that cannot be told."""
+    unknown = np.full(len(common.base), np.nan)
+    if not entry.relu or entry.bias is None or ruled.still is None or not update.examples:
+        return unknown
+    live = np.asarray((~ruled.still).any(axis=1))
+    if live.sum() < 16:
+        return unknown
+    one_step = _steps(update, known) == (1,)
+    law = _law(entry, live, outsiders, int(known.training.get("epochs", 1)), one_step, known.seed)
+    standing = ruled.still[live].mean(axis=0)
+    mean, sd = law.mean(axis=0)[:, None], np.sqrt(law.var(axis=0) + 0.25 / live.sum() ** 2)[:, None]
+    prior = common.chances(update.examples, BEARERS)[1:]
+    prior[-1] += np.maximum(1 - common.chance(update.examples) - prior.sum(axis=0), 0.0)
+    weighed = np.exp(-0.5 * ((standing - mean) / sd) ** 2) / sd * prior
+    total = weighed.sum(axis=0)
+    found = np.where(total > 0, weighed[0] / np.where(total > 0, total, 1.0), 0.0)
+    return np.where(ruled.columns | ~common.possible | (common.base != 0), np.nan, found)
+
+
+def _law(entry: InputLayer, live: Bools, outsiders: Records, epochs: int, one_step: bool, seed: int) -> Floats:
+    """Draws x bearers: the share of live units that are off for all of 1, 2, ... outsiders, each seen once an epoch, at
+    a time of its own between the model received and the model sent."""
+    assert entry.bias is not None
+    x = outsiders.x.reshape(len(outsiders), -1).astype(np.float64)
+    first = x @ entry.before[live].T + entry.bias[0][live]
+    final = x @ entry.after[live].T + entry.bias[1][live]
+    rng = np.random.default_rng([seed, update_seed(entry)])
+    who = rng.integers(len(x), size=(DRAWS, BEARERS))
+    off = np.ones((DRAWS, BEARERS, int(live.sum())), bool)
+    for epoch in range(1 if one_step else epochs):
+        when = np.zeros((DRAWS, BEARERS, 1)) if one_step else (epoch + rng.random((DRAWS, BEARERS, 1))) / epochs
+        off &= (1 - when) * first[who] + when * final[who] <= 0
+    return np.asarray(np.logical_and.accumulate(off, axis=1).mean(axis=2))
+
+
+def update_seed(entry: InputLayer) -> int:
+    return int(np.abs(entry.after).sum() * 1e6) % 2**31
+
+
+def twins(entry: InputLayer, ruled: Ruled, steps: int) -> Ints:
+    """For each value a number that it shares with those that moved alike; -1: it moved alone, or not at all."""
+    group = np.full(entry.before.shape[1], -1, np.int64)
+    if ruled.moved is None or ruled.still is None or ruled.rule == "decayed":
+        return group
+    mine = np.flatnonzero(~ruled.columns)
+    if not 2 <= len(mine) <= PAIRED:
+        return group
+    moved = ruled.moved[:, mine]
+    square = (moved**2).sum(axis=0)
+    apart = np.maximum(square[:, None] + square - 2 * moved.T @ moved, 0.0)
+    noise = 2.5 * np.sqrt((entry.ulp[:, mine] ** 2).sum(axis=0) * steps)
+    near = apart <= np.minimum(ALIKE * np.sqrt(np.maximum(square[:, None], square)), noise[:, None] + noise) ** 2
+    np.fill_diagonal(near, False)
+    number = 0
+    for place in range(len(mine)):
+        if group[mine[place]] < 0 and near[place].any():
+            fellows = near[place] & (group[mine] < 0)
+            if fellows.any():
+                group[mine[place]], group[mine[fellows]] = number, number
+                number += 1
+    return group
+
+
+# ------------------------------------------------------------------ the part
+
+
+class Presence:
+    def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
+        outsiders = known_outsiders(known)
+        entry = entry_of(update, outsiders)
+        common = usual(entry, outsiders)
+        found: Ruled | None = None
+        for ruled in rules(entry, update, known, common, options.quantum):
+            if thinned(ruled):
+                raise CannotTell("thinned")
+            if (ruled.columns & common.possible).any():
+                found = ruled
+                break
+        expected = common.chance(update.examples)[common.possible] if common.of and update.examples else np.zeros(0)
+        if found is None:
+            if not len(expected) or expected.sum() >= FEW_ABSENT:
+                raise CannotTell("nothing-stands-still")
+            found = Ruled("none", np.zeros(len(common.base), bool))
+        absent = found.columns & common.possible
+        spread = float(np.sqrt((expected * (1 - expected)).sum()))
+        most = bool(len(expected)) and absent.sum() > expected.sum() + 6 * spread + 3
+        alone = singles(entry, found, known, outsiders, common, update) if outsiders is not None else np.full(
+            len(absent), np.nan
+        )  # fmt: skip
+        steps = _steps(update, known)
+        return {
+            "update-absent": absent,
+            "update-possible": common.possible,
+            "update-single": alone,
+            "update-twin": twins(entry, found, steps[0] if len(steps) == 1 else 1),
+            "update-base": common.base,
+            "update-words": np.full(len(absent), entry.words),
+            "update-rule": np.full(len(absent), found.rule),
+            "update-at-most": np.full(len(absent), most),
+        }
+
+    def judge(self, seen: Sequence[BesideTruth], known: Known, confidence: float) -> Mapping[str, Estimate]:
+        outsiders = known_outsiders(known)
+        if outsiders is None:
+            return {}
+        absent, alone, pairs, whose = [], [], [], []
+        for one in seen:
+            held = Held.of(one, outsiders)
+            absent.append(held.absent())
+            if (listed := held.alone()) is not None:
+                alone.append((listed, one.party))
+            if (paired := held.paired()) is not None:
+                pairs.append((paired, one.party))
+            whose.append(one.party)
+        return {
+            **compared("presence", absent, whose, confidence),
+            **compared("singletons", [each for each, _ in alone], [party for _, party in alone], confidence),
+            **compared("twins", [each for each, _ in pairs], [party for _, party in pairs], confidence),
+        }
+
+    def say(self, one: BesideTruth, known: Known, options: UpdateSection) -> Notice | None:
+        table = one.table
+        absent, alone = table["update-absent"], table["update-single"] > 0.5
+        twin = table["update-twin"]
+        linked = alone & (twin >= 0)
+        shown = {}
+        if options.names:
+            some = {"absent": absent, "alone": alone}
+            names = {key: [known.column(int(j)) for j in np.flatnonzero(each)[:SHOWN]] for key, each in some.items()}
+            shown = {"exposed": names}
+        return notice(
+            "update-presence",
+            party=one.party,
+            round=one.round,
+            vantage=one.vantage,
+            absent=int(absent.sum()),
+            alone=None if np.isnan(table["update-single"]).all() else int(alone.sum()),
+            linked=int(linked.sum()),
+            of=int(table["update-possible"].sum()),
+            at_most=bool(table["update-at-most"][0]),
+            tokens=bool(table["update-words"][0]),
+            shown=shown,
+        )
+
+
+SHOWN = 5  # names of each kind that a sentence has
+
+
+@dataclass(frozen=True)
+class Held:
+    """A table beside the truth: which of the records that were trained on have which values, and which outsiders."""
+
+    table: Table
+    having: Bools  # members x values
+    outside: Bools
+    common: Usual
+
+    @classmethod
+    def of(cls, one: BesideTruth, outsiders: Records) -> Held:
+        base = np.asarray(one.table["update-base"], np.float64)
+        nothing = np.zeros((1, len(base)))
+        text = bool(one.table["update-words"][0])
+        entry = InputLayer(words=text, before=nothing, after=nothing, bias=None, last=None, ulp=nothing)
+        outside = entry.has(outsiders.x, base)
+        common = Usual(base, one.table["update-possible"], outside.sum(axis=0).astype(np.int64), len(outsiders))
+        return cls(one.table, entry.has(one.members.x, base), outside, common)
+
+    def absent(self) -> Listed:
+        can = self.common.possible
+        listed = self.table["update-absent"][can]
+        blind = most_probable(self.common.chance(len(self.having))[can], int(listed.sum()))
+        return Listed(listed, np.asarray(~self.having.any(axis=0))[can], blind, np.flatnonzero(can))
+
+    def alone(self) -> Listed | None:
+        """None where exactly one could not be told."""
+        told = self.table["update-single"]
+        if np.isnan(told).all():
+            return None
+        can = self.common.possible & (self.common.base == 0)
+        listed = np.nan_to_num(told[can]) > 0.5
+        one = self.common.chances(len(self.having), 1)[1][can]
+        blind = most_probable(one, int(listed.sum()))
+        return Listed(listed, self.having.sum(axis=0)[can] == 1, blind, np.flatnonzero(can))
+
+    def paired(self) -> Listed | None:
+        """Pairs of values: those that moved alike, and those that the same records have."""
+        group = self.table["update-twin"]
+        held = np.flatnonzero(self.having.any(axis=0) & self.common.possible)
+        if not (group >= 0).any() or len(held) > PAIRED:
+            return None
+        patterns = np.packbits(self.having[:, held], axis=0).T.copy()
+        _, same = np.unique(patterns, axis=0, return_inverse=True)
+        first, second = np.triu_indices(len(held), 1)
+        listed = (group[held][first] == group[held][second]) & (group[held][first] >= 0)
+        true = same.ravel()[first] == same.ravel()[second]
+        outside = self.outside[:, held].astype(np.float64)
+        count = outside.sum(axis=0)
+        shared = outside.T @ outside
+        differing = (count[:, None] + count - 2 * shared) / self.common.of
+        either = (count[:, None] + count - shared) / self.common.of
+        n = len(self.having)
+        likely = (1 - differing) ** n - (1 - either) ** n
+        blind = most_probable(likely[first, second], int(listed.sum()))
+        return Listed(listed, true, blind, held[first] * len(self.common.base) + held[second])
+
+
+PART = Presence()

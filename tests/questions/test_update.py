@@ -1,0 +1,288 @@
+"""What one update says by itself: against the truth, in every way of training, and never a false list."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
+from fedaudit.questions import every
+from fedaudit.questions.update import UpdateSection
+from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table
+from fedaudit.questions.update.presence import PART, InputLayer, _without_data
+from fedaudit.report.html import render
+from fedaudit.results.document import load
+from fedaudit.results.redaction import redacted
+from fedaudit.session.replay import replay
+from fedaudit.session.run import run
+from fedaudit.types import Records, State
+from fedaudit.words import words
+from tests.worlds import config, silent
+
+WIDE, CLASSES = 120, 5
+Change = Callable[[State, State], State]
+
+
+def people(n: int, seed: int) -> Records:
+    """Bits, most of them rare."""
+    rng = np.random.default_rng(seed)
+    often = 0.01 + np.random.default_rng(0).beta(0.4, 4, WIDE)
+    x = (rng.random((n, WIDE)) < often).astype(np.float32)
+    y = (x @ np.random.default_rng(1).normal(size=(WIDE, CLASSES))).argmax(axis=1)
+    return Records(x, y, np.array([f"{seed}-{i}" for i in range(n)]))
+
+
+def net(*first: nn.Module, activation: type[nn.Module] = nn.ReLU) -> nn.Module:
+    return nn.Sequential(
+        *first, nn.Linear(WIDE, 128), activation(), nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, CLASSES)
+    )
+
+
+@cache
+def task(*kinds: str) -> TorchTask:
+    made: dict[str, Callable[[], nn.Module]] = {
+        "dropout": lambda: nn.Dropout(0.2),
+        "layer-norm": lambda: nn.LayerNorm(WIDE),
+    }
+    return TorchTask(lambda: net(*(made[kind]() for kind in kinds)), CLASSES)
+
+
+def trained(records: Records, how: Training, start: State, of: TorchTask) -> State:
+    return of.train(start, records, how, np.random.default_rng(3)).state
+
+
+def looked(
+    sent: State, records: Records, how: Training, start: State, of: TorchTask | None = None, **more: Any
+) -> Table:
+    update = OneUpdate(received=start, sent=sent, task=of or task(), examples=len(records), **more)
+    known = Known(outsiders=people(600, 9), classes=CLASSES, training=how.__dict__)
+    return PART.look(update, known, UpdateSection())
+
+
+def judged(table: Table, records: Records) -> dict[str, Any]:
+    seen = [BesideTruth(party="a", round=1, vantage="server", table=table, members=records)]
+    return dict(PART.judge(seen, Known(outsiders=people(600, 9)), 0.95))
+
+
+def truly_absent(records: Records) -> NDArray[Any]:
+    return np.asarray(~records.x.any(axis=0))
+
+
+@cache
+def later() -> State:
+    """A model that has learnt from others for a while."""
+    return trained(people(400, 5), Training(epochs=5, batch_size=32, lr=3e-3), task().initial(0), task())
+
+
+WAYS = {
+    "adam": Training(batch_size=16),
+    "sgd": Training("sgd", 0.1, batch_size=16),
+    "three epochs": Training(batch_size=16, epochs=3),
+    "adam with L2": Training(batch_size=16, weight_decay=1e-2),
+    "sgd with L2": Training("sgd", 0.1, batch_size=16, weight_decay=1e-2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("begun", [False, True])
+def test_every_value_that_nobody_has_is_read_off(way: str, begun: bool) -> None:
+    mine, how = people(40, 2), WAYS[way]
+    start = later() if begun else task().initial(0)
+    table = looked(trained(mine, how, start, task()), mine, how, start)
+    assert table["update-absent"].any()
+    assert np.array_equal(table["update-absent"], truly_absent(mine))
+    found = judged(table, mine)
+    assert found["presence"].value == 1
+    assert found["presence-blind"].value < 0.9
+    assert found["presence"].low > found["presence-blind"].value
+
+
+def test_what_has_one_bearer_and_what_shares_its_bearers_are_read_off_at_the_start() -> None:
+    mine, how = people(40, 2), WAYS["adam"]
+    start = task().initial(0)
+    found = judged(looked(trained(mine, how, start, task()), mine, how, start), mine)
+    assert found["singletons-precision"].value >= 0.85
+    assert found["singletons-recall"].value >= 0.85
+    assert found["singletons"].low > found["singletons-blind"].value
+    assert found["twins-precision"].value >= 0.9
+
+
+def test_a_mean_of_parties_tells_what_none_of_them_has() -> None:
+    parts = [people(12, seed) for seed in (2, 3, 4)]
+    start, how = later(), WAYS["adam"]
+    sent = [trained(part, how, start, task()) for part in parts]
+    mean = {name: np.asarray(np.mean([one[name] for one in sent], axis=0, dtype=np.float32)) for name in start}
+    x, y, name = (np.concatenate([getattr(part, each) for part in parts]) for each in ("x", "y", "id"))
+    everybody = Records(x, y, name)
+    table = looked(mean, everybody, how, start, parties=("a", "b", "c"))
+    assert np.array_equal(table["update-absent"], truly_absent(everybody))
+
+
+def test_half_precision_tells_as_much() -> None:
+    mine, how, start = people(40, 2), WAYS["adam"], task().initial(0)
+    sent = {name: value.astype(np.float16) for name, value in trained(mine, how, start, task()).items()}
+    assert np.array_equal(looked(sent, mine, how, start)["update-absent"], truly_absent(mine))
+
+
+def largest(share: float) -> Change:
+    def thin(start: State, sent: State) -> State:
+        every_change = np.concatenate([np.abs(sent[name] - start[name]).ravel() for name in start])
+        cut = np.quantile(every_change, 1 - share)
+        return {name: np.where(np.abs(sent[name] - start[name]) > cut, sent[name], start[name]) for name in start}
+
+    return thin
+
+
+def noisy(start: State, sent: State) -> State:
+    rng = np.random.default_rng(0)
+    return {name: (value + 1e-3 * rng.normal(size=value.shape)).astype(value.dtype) for name, value in sent.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (largest(0.5), "thinned"),
+        (largest(0.1), "thinned"),
+        (largest(0.01), "thinned"),
+        (noisy, "nothing-stands-still"),
+    ],
+)
+def test_no_list_from_updates_that_were_thinned_or_noised(change: Change, why: str) -> None:
+    mine, how, start = people(40, 2), WAYS["adam"], task().initial(0)
+    with pytest.raises(CannotTell, match=why):
+        looked(change(start, trained(mine, how, start, task())), mine, how, start)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "layer-norm"])
+def test_no_list_where_the_input_is_changed_before_the_layer(kind: str) -> None:
+    mine, how, of = people(40, 2), WAYS["adam"], task(kind)
+    start = of.initial(0)
+    with pytest.raises(CannotTell, match="input-changed"):
+        looked(trained(mine, how, start, of), mine, how, start, of)
+
+
+def test_an_update_of_other_records_says_no_more_than_a_guess() -> None:
+    """Null world: what is read off is true of others."""
+    how, start = WAYS["adam"], task().initial(0)
+    for seed in range(20, 24):
+        others, mine = people(40, seed), people(40, seed + 100)
+        found = judged(looked(trained(others, how, start, task()), others, how, start), mine)
+        for name in ("presence", "singletons", "twins"):
+            if name in found:
+                assert found[name].low <= found[f"{name}-blind"].high
+
+
+def test_no_figure_where_nothing_is_absent() -> None:
+    mine, how, start = people(40, 2), WAYS["adam"], task().initial(0)
+    everything = replace(mine, x=np.maximum(mine.x, np.eye(WIDE, dtype=np.float32)[np.arange(40)]))
+    filled = replace(everything, x=np.where(np.arange(40)[:, None] == 0, np.float32(1), everything.x))
+    with pytest.raises(CannotTell, match="nothing-stands-still"):
+        looked(trained(filled, how, start, task()), filled, how, start)
+    many = people(4000, 2)
+    many = replace(many, x=np.where(np.arange(4000)[:, None] < 3, np.float32(1), many.x))
+    table = looked(trained(many, how, start, task()), many, how, start)
+    assert not table["update-absent"].any()
+    assert "presence" not in judged(table, many)
+
+
+def test_words_are_rows_of_an_embedding() -> None:
+    class Text(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(self.embedding(x))
+
+    rng = np.random.default_rng(0)
+    of = TorchTask(Text, 50)
+    x = rng.integers(0, 30, (20, 6))
+    mine = Records(x, np.roll(x, -1, axis=1), np.arange(20).astype(str))
+    outside = rng.integers(0, 50, (200, 6))
+    start = of.initial(0)
+    sent = of.train(start, mine, Training(batch_size=8), rng).state
+    known = Known(outsiders=Records(outside, outside, np.arange(200).astype(str)), classes=50)
+    update = OneUpdate(received=start, sent=sent, task=of, examples=20)
+    table = PART.look(update, known, UpdateSection())
+    assert np.array_equal(np.flatnonzero(~table["update-absent"]), np.unique(x))
+
+
+def test_the_optimiser_without_data_is_torchs_own() -> None:
+    start = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    weight = nn.Parameter(tensor(start.copy()))
+    optimizer = Adam([weight], lr=1e-2, weight_decay=0.05)
+    for _ in range(7):
+        weight.grad = torch.zeros_like(weight)
+        optimizer.step()
+    ((_, end),) = _without_data(start.astype(np.float64), 1e-2, 0.05, (7,))
+    assert np.allclose(end, weight.detach().numpy(), atol=1e-6)
+
+
+def test_who_has_a_value_is_counted_as_the_slow_way_counts() -> None:
+    rng = np.random.default_rng(0)
+    x, none = rng.integers(0, 9, (7, 4)), np.zeros((1, 9))
+    entry = InputLayer(words=True, before=none, after=none, bias=None, last=None, ulp=none)
+    slow = np.array([[token in row for token in range(9)] for row in x.tolist()])
+    assert np.array_equal(entry.has(x, np.zeros(9)), slow)
+
+
+def test_the_question_is_a_room() -> None:
+    assert every()["update"].options({"names": True}).names
+
+
+# ------------------------------------------------------------------ in a run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("update")
+    all_of_them = people(900, 7)
+    np.savez(folder / "bits.npz", x=all_of_them.x, y=all_of_them.y)
+    asked = config(
+        data={"name": "npz", "path": str(folder / "bits.npz")},
+        federation={"rounds": 3, "members": 0.1, "nonmembers": 0.3, "batch_size": 16, "lr": 1e-3},
+        model={"hidden": [128]},
+        audit={"attacks": ["loss"], "vantages": ["client", "server"], "questions": {"update": {"names": True}}},
+    )
+    run(asked, folder / "run", silent)
+    return folder / "run"
+
+
+def test_a_run_has_results_sentences_and_a_section_after_the_verdict(finished: Path) -> None:
+    document = load(finished)
+    assert {(r.vantage, r.party) for r in document.results if r.question == "update"} >= {
+        ("server", None), ("server", "party-0"), ("server", "party-1")
+    }  # fmt: skip
+    for entry in document.results:
+        if entry.question == "update":
+            assert entry.estimates["presence"].value == 1
+            for name in entry.estimates:
+                base = name.removesuffix("-blind").removesuffix("-precision").removesuffix("-recall")
+                assert f"{base}-blind" in entry.estimates
+    said = [words(one) for one in document.told if one.code == "update-presence"]
+    assert any(one.startswith("From party-0's update of round 1, the server can read that nobody there has column")
+               for one in said)  # fmt: skip
+    page = render(document)
+    assert page.index('id="verdict"') < page.index('id="update"') < page.index('id="adversary"')
+    assert page.count("From party-0&#39;s update of round 1") == 1
+
+
+def test_redacted_results_keep_the_counts_and_no_names(finished: Path) -> None:
+    passed_on = redacted(load(finished))
+    said = [words(one) for one in passed_on.told if one.code == "update-presence"]
+    assert said
+    assert not any("column" in one for one in said)
+    assert any("that nobody there has" in one and "values of" in one for one in said)
+
+
+def test_a_recorded_run_is_judged_again_to_the_same_figures(finished: Path, tmp_path: Path) -> None:
+    again = replay(finished, [], tmp_path / "again", silent)
+    both = [[r.estimates for r in d.results if r.question == "update"] for d in (load(finished), again)]
+    assert both[0] == both[1]
