@@ -25,6 +25,7 @@ from fedaudit.audit.controls import (
     unpacked,
     useless,
 )
+from fedaudit.audit.groups import Partition, compared_groups, partition
 from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.outlooks import SHADOW, Outlooks
 from fedaudit.audit.patience import TooLongError, patience
@@ -229,8 +230,9 @@ class Auditor:
         glossary = {attack.name: ATTACKS.explained(attack.name) for attack in self.settings.attacks}
         brief = {name: ATTACKS.brief(name) for name in glossary}
         glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
+        groups = compared_groups(case, self.groups)
         scene = Scene(
-            results, self.last_round, chosen.name, primary=chosen.primary, average=chosen.average, about=brief
+            results, self.last_round, chosen.name, primary=chosen.primary, average=chosen.average, about=brief, groups=groups
         )
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
@@ -250,7 +252,12 @@ class Auditor:
             failed=case.failed,
             glossary=glossary,
         )
-        return replace(found, useless=worthless, more_exposed=uneven)
+        return replace(found, useless=worthless, more_exposed=uneven, groups=groups)
+
+    @cached_property
+    def groups(self) -> Partition:
+        """Fixed by the records and the sizes of the sets."""
+        return partition(self.game, self.settings.legend)
 
     def _looking(self, vantage: Vantage, model: ModelKind) -> list[tuple[str, Observer]]:
         """What questions that look for themselves find from there, by the names of their results."""

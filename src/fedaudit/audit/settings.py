@@ -60,6 +60,19 @@ SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
 
 
 @dataclass(frozen=True)
+class Legend:
+    """What the numbers of an attribute, or of the classes (under "label"), stand for; and attributes that say nothing
+    about anybody, such as the session of a recording."""
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    technical: frozenset[str] = frozenset()
+
+    def text(self, column: str, number: int) -> str:
+        names = self.values.get(column, ())
+        return names[number] if 0 <= number < len(names) else str(number)
+
+
+@dataclass(frozen=True)
 class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
@@ -84,6 +97,7 @@ class Settings:
     left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # By name: the questions for which something was prepared, and what that is.
     asked: Mapping[str, Any] = field(default_factory=dict)
+    legend: Legend = field(default_factory=Legend)
 
     @property
     def training(self) -> Mapping[str, Any]:

@@ -22,7 +22,8 @@ from fedaudit.stats.wording import (
     share,
     value_of,
 )
-from fedaudit.types import AuditResult
+from fedaudit.types import AuditResult, GroupResult
+from fedaudit.words.headlines import group_title
 
 MOST_ROWS = 50
 
@@ -31,6 +32,7 @@ def lower_half(results: Results, found: Sequence[Finding], name: str | None) -> 
     table = every_attack(results)
     over_runs = Panel("", tables=[("Every attack over the runs", table)]) if table else None
     return [
+        *_section("groups", "Who is more exposed than others", "Groups", groups(results, name)),
         *_section("exposed", "Most exposed", "Most exposed", exposed(results)),
         *_section("labels-only", "With labels alone", "Labels alone", labels_only(results)),
         *_section("blind", "Blind check", "Blind check", blind_panel(results, found)),
@@ -79,6 +81,50 @@ def blind_panel(results: Results, found: Sequence[Finding]) -> Panel | None:
         "attacks find is therefore not explained by a difference between the two sets that this check can see."
     )
     return Panel(lead, shown)
+
+
+def groups(results: Results, name: str | None) -> Panel | None:
+    """The groups that were looked at, the most exposed first, and those that are too small."""
+    found = results.groups
+    if found is None:
+        return None
+    people = words.about_people(results)
+    out = sum(bool(one.stands_out) for one in found.results)
+    verdict = f"{count(out)} stand out." if out != 1 else "One stands out."
+    lead = (
+        f"{count(len(found.looked_at))} groups were fixed before any score was seen, and share the error. "
+        f"{verdict if out else 'None stands out from the others.'} Members are compared with outsiders of their own "
+        "group: a group whose outsiders score as high gives nobody away. A group that does not stand out may still be "
+        "more exposed, by less than this audit can see."
+    )
+    key = name if any(name in one.inside for one in found.results) else None
+    tables = []
+    for place in dict.fromkeys((one.vantage, one.model, one.attack) for one in found.results):
+        mine = [one for one in found.results if (one.vantage, one.model, one.attack) == place]
+        ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[key or "auc"].low or -9.0)))
+        title = f"{adversary(place[0]).title}, {place[1]} models, by {place[2]}"
+        tables.append((title, _groups_table([_group_row(one, key, people) for one in ordered], key)))
+    small = [group_title(group, people) for group in found.too_small]
+    many = [group.attribute or "class" for group in found.too_many]
+    shown = [("Confidence", f"{100 * found.confidence:.4g} %, all {count(found.comparisons)} comparisons together")]
+    shown += [("Too small to be shown", "; ".join(small))] if small else []
+    shown += [("Too many values to look at each", ", ".join(many))] if many else []
+    return Panel(lead, shown, tables)
+
+
+def _groups_table(rows: list[list[str]], key: str | None) -> Table:
+    shares = ("picked out", "own outsiders accused", "picked out of all others") if key else ()
+    return Table(("group", "members", "outsiders", *shares, "AUC", "AUC elsewhere", ""), rows)
+
+
+def _group_row(one: GroupResult, key: str | None, people: bool) -> list[str]:
+    inside, outside = one.inside, one.outside
+    sizes = [count(inside["auc"].n_pos), count(inside["auc"].n_neg)]
+    shares = []
+    if key:
+        shares = [full_text(key, inside[key]), share(inside[key].realised_fpr), full_text(key, outside[key])]
+    aucs = [full_text("auc", side["auc"]) for side in (inside, outside)]
+    return [group_title(one.group, people), *sizes, *shares, *aucs, "stands out" if one.stands_out else ""]
 
 
 def exposed(results: Results) -> Panel | None:

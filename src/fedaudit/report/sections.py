@@ -47,6 +47,8 @@ def tone(results: Results, found: Sequence[Finding]) -> str:
     tones = {f.tone for f in found}
     if "alarm" in tones or words.sets_differ(results):
         return "warn"
+    if any(f.headline.most_exposed for f in found):
+        tones.add("weak")
     return next((t for t in ("found", "weak", "unknown", "none") if t in tones), "unknown")
 
 

@@ -59,7 +59,7 @@ def clean_tree(value: Any, *, formula: bool = False, limit: int = LIMIT, depth: 
 
 
 def _limit(name: str, limit: int) -> int:
-    return LONGEST if name == "sentence" else LONG if name in SENTENCES else limit
+    return LONGEST if name in ("sentence", "most_exposed") else LONG if name in SENTENCES else limit
 
 
 Results = NewType("Results", Document)  # of which every string has been cleaned, so that it may be shown

@@ -168,7 +168,7 @@ def verdict(results: Results) -> list[str]:
     quoted = []
     for found in findings(results):  # where nothing was found, the sentence begins with that
         graded = f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
-        quoted.append(f"{graded}{found.sentence}")
+        quoted += [f"{graded}{found.sentence}", *([found.headline.most_exposed] if found.headline.most_exposed else [])]
     return [*preface(results), *quoted, *summed_up(results)]
 
 

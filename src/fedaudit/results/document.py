@@ -27,6 +27,7 @@ from fedaudit.types import (
     Ending,
     Estimate,
     Estimates,
+    GroupFindings,
     Headline,
     ModelKind,
     MoreExposed,
@@ -210,6 +211,7 @@ class Document:
     understates: Annotated[Many[str], if_any("why the risk may exceed what was found: nothing is safe beside it")] = ()
     useless: Annotated[str, if_any("why the model itself is worth nothing; empty if it is worth something")] = ""
     more_exposed: Annotated[Many[MoreExposed], if_any("parties that are more exposed than the others")] = ()
+    groups: Annotated[GroupFindings | None, if_known("candidates that have something in common")] = None
     glossary: Annotated[Mapping[str, str], if_any("what each attack does, in a line")] = field(default_factory=dict)
     told: Annotated[
         Many[Notice], if_any("the warnings and then the notices, each as its code with its data, in the same order")
@@ -239,6 +241,7 @@ class Document:
             understates=all_words(understates),
             useless=words(audit.useless) if audit.useless else "",
             more_exposed=audit.more_exposed,
+            groups=audit.groups,
             glossary=audit.glossary,
             told=(*audit.warnings, *audit.notices),
         )

@@ -30,10 +30,26 @@ from fedaudit.words.headlines import Scene, worded
 LEFT_OUT = "(left out)"
 
 # Said anew, or not at all: these are not read for names.
-AFRESH = frozenset({"sentence", "details", "warnings", "notices", "told", "degraded", "understates", "glossary"})
+AFRESH = frozenset(
+    {"sentence", "details", "most_exposed", "warnings", "notices", "told", "degraded", "understates", "glossary"}
+)
+GROUPS = frozenset({"group", "looked_at", "too_small", "too_many"})  # keys of groups of candidates
 SECRET = frozenset({"exposed", "canary"})  # records, and what looks like one
 AS_GIVEN = frozenset({"slow-gradients"})  # said in the words of whoever knew, and nothing else
-BY_FIGURE = frozenset({"estimates", "beside", "curves", "smallest", "largest", "accuracy", "weights_per_member"})
+BY_FIGURE = frozenset(
+    {
+        "estimates",
+        "inside",
+        "outside",
+        "beyond",
+        "beside",
+        "curves",
+        "smallest",
+        "largest",
+        "accuracy",
+        "weights_per_member",
+    }
+)
 STATUS = {
     "complete": "complete",
     "interrupted": "interrupted",
@@ -62,7 +78,7 @@ def redacted(document: Document) -> Document:
     found = replace(
         found,
         results=results,
-        headlines=_worded(found.headlines, results, document.run.rounds),
+        headlines=_worded(found, results),
         warnings=[words(told) for told in warnings],
         notices=[words(told) for told in notices],
         told=(*warnings, *notices),
@@ -107,6 +123,8 @@ class _Hidden:
             return [self.tree(item, key, ours) for item in value]
         if not isinstance(value, Mapping):
             return value
+        if key in GROUPS:
+            return self.group(value)
         ours = ours and value.get("attack") not in self.foreign
         if key == "versions":
             return {name: value[name] for name in PACKAGES if name in value}
@@ -140,6 +158,17 @@ class _Hidden:
         if (key == "method" and ours) or (key == "layer" and self.own_model):
             return value
         return value if _own(value) else LEFT_OUT
+
+    def group(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What people have in common is told by a number, unless fedaudit itself counted it."""
+        column, value = found.get("attribute", ""), found.get("value", "")
+        hidden = {"kind": found["kind"]}
+        if column:
+            hidden["attribute"] = self.numbered("attribute", column)
+        if value:
+            counted = found["kind"] in ("rare-value", "records")
+            hidden["value"] = value if counted else self.numbered("value", f"{column}={value}")
+        return hidden
 
     def rule(self, text: str) -> str:
         """A limit, with the names in its brackets replaced."""
@@ -209,12 +238,14 @@ class _Hidden:
         return replace(after, told=tuple(told), warnings=[words(one) for one in told])
 
 
-def _worded(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
+def _worded(document: Document, results: Sequence[AuditResult]) -> list[Headline]:
+    headlines = document.headlines
     name = main_tpr([headline.estimates for headline in headlines])
     decided = [replace(headline, tone=_tone(headline, name)) for headline in headlines]
     primary = {h.vantage: fixed for h in headlines if h.primary and (fixed := _primary(h, results, name))}
     about = {entry.attack: ATTACKS.brief(entry.attack) for entry in results if _own_attack(entry.attack)}
-    return worded(decided, Scene(results, rounds, name, primary=primary, about=about))
+    scene = Scene(results, document.run.rounds, name, primary=primary, about=about, groups=document.groups)
+    return worded(decided, scene)
 
 
 def _tone(headline: Headline, name: str | None) -> Tone:

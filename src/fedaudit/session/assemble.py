@@ -35,7 +35,7 @@ from fedaudit.adversary.signals.updates import FilterOptions
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.outlooks import PLACES, Shadow
-from fedaudit.audit.settings import calibrating, own_records, reference_half
+from fedaudit.audit.settings import Legend, calibrating, own_records, reference_half
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import MatchedSection, TearSection
 from fedaudit.config.schema import AuditSection, Config, explain
@@ -84,6 +84,7 @@ class Request:
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
+    legend: Legend = field(default_factory=Legend)
 
     @classmethod
     def beside(cls, config: Config, game: Game, **known: Any) -> Request:
@@ -144,6 +145,7 @@ class Request:
             filters={v: filter_options(self.config, promises, v) for v in variants(signals, OF_UPDATES) if v},
             searches={v: search_options(self.config, v) for v in variants(signals, OF_LABELS) if v},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
+            legend=self.legend,
             **known,
         )
 

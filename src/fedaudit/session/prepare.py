@@ -14,6 +14,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import References, is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
+from fedaudit.audit.settings import Legend
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
 from fedaudit.federation import plans as sampled
@@ -104,6 +105,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
         asked={name: one.asked for name, one in made.items()},
         ours=Ours(references, shadow),
+        legend=Legend(dataset.values, frozenset(name for name in (dataset.session, dataset.holder) if name)),
     )
     return Staged(dataset, own, request)
 

@@ -620,6 +620,7 @@ class Headline:
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
     grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
     details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
+    most_exposed: Annotated[str, if_any("the group that stands out most from all others, as a sentence")] = ""
 
     @property
     def fixed(self) -> str:
@@ -644,6 +645,50 @@ class MoreExposed:
     confidence: Annotated[Number, Field(description="for all parties together")]
 
 
+@dataclass(frozen=True)
+class Group:
+    """Candidates that have something in common. *class*: a label; *attribute*: a value of a declared attribute;
+    *rare-value*: some value that at most this share of all candidates have; *records*: how many records their person
+    has (`value` is the smallest and the largest number). A person is in a group if one of its records is."""
+
+    kind: Literal["class", "attribute", "rare-value", "records"]
+    value: Annotated[str, if_any("empty: all values of the class or the attribute, where these are too many")] = ""
+    attribute: Annotated[str, if_any("its name")] = ""
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What the primary attack of a vantage finds in a group, and among all candidates that are not in it. Members are
+    compared with outsiders of their own side alone; `realised_fpr` of a TPR is the share of these that the threshold,
+    which is the same for both sides, accuses."""
+
+    group: Group
+    vantage: VantageName
+    model: ModelKind
+    attack: str
+    inside: ByName
+    outside: ByName
+    beyond: Annotated[
+        ByName,
+        Field(description="inside minus outside; for the TPR, what it exceeds its side's own false accusations by"),
+    ]
+    stands_out: Annotated[
+        str, if_any("the figure by which it is certainly more exposed than the others, and exposed at all")
+    ] = ""
+
+
+@dataclass(frozen=True)
+class GroupFindings:
+    """All groups that were looked at. They follow from the records and the sizes, never from scores."""
+
+    looked_at: Many[Group]
+    comparisons: Annotated[Count, Field(description="that share the error: groups, places, and two figures of each")]
+    confidence: Annotated[Number, Field(description="of all intervals together")]
+    results: Many[GroupResult]
+    too_small: Annotated[Many[Group], if_any("named, and not shown")] = ()
+    too_many: Annotated[Many[Group], if_any("columns with too many values to look at each")] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -657,3 +702,4 @@ class Audit:
     glossary: Mapping[str, str] = field(default_factory=dict)  # what each attack does, in a line
     useless: Notice | None = None  # why the model itself is worth nothing
     more_exposed: Sequence[MoreExposed] = ()
+    groups: GroupFindings | None = None

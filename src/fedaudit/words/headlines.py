@@ -18,11 +18,12 @@ from fedaudit.stats.wording import (
     plain_span,
     rate,
     share,
+    share_span,
     since_round,
     value_of,
     value_text,
 )
-from fedaudit.types import AuditResult, Estimate, Grade, Headline, Tone
+from fedaudit.types import AuditResult, Estimate, Grade, Group, GroupFindings, GroupResult, Headline, Tone
 
 WHO = {
     "client": "Any party that sees the global models",
@@ -60,12 +61,14 @@ class Scene:
     primary: Mapping[str, Heard] = field(default_factory=dict)
     average: Mapping[str, Heard] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
+    groups: GroupFindings | None = None
 
 
 def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
     """The headlines, each with its sentence, its grade and what else is to be said."""
     told = [_told(headline, scene) for headline in headlines]
-    return [_not_less_than(headline, told, scene.name) for headline in told]
+    least = [_not_less_than(headline, told, scene.name) for headline in told]
+    return [replace(headline, most_exposed=_most_exposed_group(headline, scene)) for headline in least]
 
 
 def _told(headline: Headline, scene: Scene) -> Headline:
@@ -236,6 +239,53 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
     return replace(headline, sentence=least, tone=strongest.tone, grade=graded, details=details)
 
 
+# ------------------------------------------------------------------ groups of candidates
+
+
+def group_title(group: Group, people: bool) -> str:
+    """Whom a group holds: `records of class 3`, `people with 4 to 7 records`."""
+    who = "people" if people else "records"
+    if group.kind == "class":
+        return f"{who} with a record of class {group.value}" if people else f"records of class {group.value}"
+    if group.kind == "attribute":
+        return f"{who} with {group.attribute} = {group.value}"
+    if group.kind == "rare-value":
+        return f"{who} with a value that at most {rate(float(group.value))} have"
+    number = group.value.replace("-", " to ")
+    counted = f"{number} record{'' if number == '1' else 's'}"
+    return f"people with {counted}" if people else f"records of people with {counted}"
+
+
+def _most_exposed_group(headline: Headline, scene: Scene) -> str:
+    """The group that stands out most, by the lower end of its difference from all others; empty where none does."""
+    if scene.groups is None:
+        return ""
+    seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
+    out = [one for one in scene.groups.results if one.vantage in seen and one.stands_out]
+    if not out:
+        return ""
+
+    def certainly(one: GroupResult) -> tuple[bool, float]:
+        return fpr_of(one.stands_out) is not None, one.beyond[one.stands_out].low or 0.0
+
+    worst = max(out, key=certainly)
+    entry = behind(scene.results, headline)
+    title = group_title(worst.group, entry is not None and entry.unit == "subject")
+    name = worst.stands_out
+    inside, outside, looked_at = worst.inside[name], worst.outside[name], len(scene.groups.looked_at)
+    among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
+    together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
+    if fpr_of(name) is None:
+        told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"
+        times = f"{share(inside.value)} of the time ({share_span(inside.low, inside.high)} %, {together})"
+        return f"{_upper(title)} stand out: {told} {times}, elsewhere {share(outside.value)} ({among})."
+    wrongly = f"of their own outsiders {share(inside.realised_fpr)} are accused"
+    return (
+        f"{_upper(title)} stand out: {share(inside.value)} of them are picked out ({interval_text(name, inside)} %, "
+        f"{together}; {wrongly}), of all others {share(outside.value)} ({among})."
+    )
+
+
 # ------------------------------------------------------------------ beside a blind guess
 
 
@@ -267,3 +317,7 @@ def _who(vantage: str) -> str:
 
 def _lower(phrase: str) -> str:
     return phrase[0].lower() + phrase[1:]
+
+
+def _upper(phrase: str) -> str:
+    return phrase[0].upper() + phrase[1:]
