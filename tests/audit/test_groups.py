@@ -133,7 +133,7 @@ def leaking(tmp_path_factory: pytest.TempPathFactory) -> Document:
     return planted(0, tmp_path_factory.mktemp("planted"))
 
 
-def test_the_memorised_group_is_named_in_the_verdict(leaking: Document) -> None:
+def test_T30_the_memorised_group_is_named_in_the_verdict(leaking: Document) -> None:
     assert leaking.groups is not None
     said = leaking.headlines[0].most_exposed
     assert said.startswith("Records with code = gout stand out: ")
@@ -165,11 +165,20 @@ def test_a_hostile_name_of_a_value_does_no_harm(leaking: Document) -> None:
     assert "\x1b" not in page
 
 
-def test_without_a_leak_no_group_stands_out() -> None:
+def test_T30_without_a_leak_no_group_stands_out() -> None:
     found = worlds.watch(worlds.null_world(worlds.config()))
     assert found.groups is not None
     assert len(found.groups.looked_at) >= 10, "one for each digit"
     assert not [one for one in found.groups.results if one.stands_out]
+
+
+@pytest.mark.evidence
+def test_T30_over_ten_seeds_the_planted_group_is_named_and_no_other(tmp_path: Path) -> None:
+    named = 0
+    for seed in range(10):
+        (folder := tmp_path / str(seed)).mkdir()
+        named += "code = gout" in planted(seed, folder).headlines[0].most_exposed
+    assert named >= 9
 
 
 def test_people_are_in_a_group_if_one_of_their_records_is(tmp_path: Path) -> None:

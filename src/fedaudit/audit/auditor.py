@@ -25,7 +25,7 @@ from fedaudit.audit.controls import (
     unpacked,
     useless,
 )
-from fedaudit.audit.groups import Partition, compared_groups, partition
+from fedaudit.audit.groups import Grouping, compared_groups, partition
 from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.outlooks import SHADOW, Outlooks
 from fedaudit.audit.patience import TooLongError, patience
@@ -255,7 +255,7 @@ class Auditor:
         return replace(found, useless=worthless, more_exposed=uneven, groups=groups)
 
     @cached_property
-    def groups(self) -> Partition:
+    def groups(self) -> Grouping:
         """Fixed by the records and the sizes of the sets."""
         return partition(self.game, self.settings.legend)
 

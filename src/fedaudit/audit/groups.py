@@ -27,7 +27,7 @@ LABEL = "label"  # what the classes are called among the columns
 
 
 @dataclass(frozen=True)
-class Partition:
+class Grouping:
     """The groups that are large enough, by which candidates are in them; and what is not looked at."""
 
     groups: Mapping[Group, Bools]
@@ -35,7 +35,7 @@ class Partition:
     too_many: tuple[Group, ...]
 
 
-def partition(game: Game, legend: Legend) -> Partition:
+def partition(game: Game, legend: Legend) -> Grouping:
     """Known before training: it looks at records and at sizes alone."""
     columns = _columns(game.candidates, legend)
     many = [name for name, numbers in columns.items() if len(np.unique(numbers[numbers >= 0])) > MOST_VALUES]
@@ -48,7 +48,7 @@ def partition(game: Game, legend: Legend) -> Partition:
     whole = {group: among for group, among in found.items() if not among.all() and among.any()}
     large = {group: among for group, among in whole.items() if _large(game, among)}
     small = [group for group, among in whole.items() if group not in large and not _large_alone(game, among)]
-    return Partition(large, tuple(small), tuple(_group(name, "") for name in many))
+    return Grouping(large, tuple(small), tuple(_group(name, "") for name in many))
 
 
 def _columns(candidates: Candidates, legend: Legend) -> dict[str, Ints]:
@@ -140,7 +140,7 @@ def _large_alone(game: Game, among: Bools) -> bool:
     return all((side.sum() if whose is None else len(np.unique(whose[side]))) >= LEAST for side in sides)
 
 
-def compared_groups(case: Case, parts: Partition) -> GroupFindings | None:
+def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
     """By the primary attack of each vantage; None where there is no group to be looked at."""
     if not (parts.groups or parts.too_small or parts.too_many):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedaudit.questions import MINUS
 from fedaudit.report import charts, figures, words
 from fedaudit.report.figures import PlottedSeries
 from fedaudit.report.helps import TARGET
@@ -98,33 +99,43 @@ def groups(results: Results, name: str | None) -> Panel | None:
         "more exposed, by less than this audit can see."
     )
     key = name if any(name in one.inside for one in found.results) else None
-    tables = []
+    tables, folded = [], []
     for place in dict.fromkeys((one.vantage, one.model, one.attack) for one in found.results):
         mine = [one for one in found.results if (one.vantage, one.model, one.attack) == place]
         ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[key or "auc"].low or -9.0)))
         title = f"{adversary(place[0]).title}, {place[1]} models, by {place[2]}"
-        tables.append((title, _groups_table([_group_row(one, key, people) for one in ordered], key)))
+        tables.append((title, _of_groups(ordered, key, people)))
+        folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, key, people)))
     small = [group_title(group, people) for group in found.too_small]
     many = [group.attribute or "class" for group in found.too_many]
     shown = [("Confidence", f"{100 * found.confidence:.4g} %, all {count(found.comparisons)} comparisons together")]
     shown += [("Too small to be shown", "; ".join(small))] if small else []
     shown += [("Too many values to look at each", ", ".join(many))] if many else []
-    return Panel(lead, shown, tables)
+    return Panel(lead, shown, tables, folded=folded)
 
 
-def _groups_table(rows: list[list[str]], key: str | None) -> Table:
-    shares = ("picked out", "own outsiders accused", "picked out of all others") if key else ()
-    return Table(("group", "members", "outsiders", *shares, "AUC", "AUC elsewhere", ""), rows)
+def _of_groups(ordered: Sequence[GroupResult], key: str | None, people: bool) -> Table:
+    head = ["group", "", "AUC", *(["picked out", "own outsiders accused"] if key else []), "members", "outsiders"]
+    rows = []
+    for one in ordered:
+        auc, found = one.inside["auc"], one.inside.get(key or "")
+        shares = [full_text(found.name, found), share(found.realised_fpr)] if found else []
+        verdict = "stands out" if one.stands_out else ""
+        sizes = [count(auc.n_pos), count(auc.n_neg)]
+        rows.append([group_title(one.group, people), verdict, full_text("auc", auc), *shares, *sizes])
+    return Table(head, rows)
 
 
-def _group_row(one: GroupResult, key: str | None, people: bool) -> list[str]:
-    inside, outside = one.inside, one.outside
-    sizes = [count(inside["auc"].n_pos), count(inside["auc"].n_neg)]
-    shares = []
-    if key:
-        shares = [full_text(key, inside[key]), share(inside[key].realised_fpr), full_text(key, outside[key])]
-    aucs = [full_text("auc", side["auc"]) for side in (inside, outside)]
-    return [group_title(one.group, people), *sizes, *shares, *aucs, "stands out" if one.stands_out else ""]
+def _beside_others(ordered: Sequence[GroupResult], key: str | None, people: bool) -> Table:
+    """Everybody who is not in the group, and the difference that decides."""
+    rows = []
+    for one in ordered:
+        cells = [full_text("auc", one.outside["auc"]), full_text(f"auc{MINUS}", one.beyond["auc"])]
+        if key:
+            cells += [full_text(key, one.outside[key]), full_text(f"{key}{MINUS}", one.beyond[key])]
+        rows.append([group_title(one.group, people), *cells])
+    shares = ("picked out elsewhere", "excess over own outsiders: difference in points") if key else ()
+    return Table(("group", "AUC elsewhere", "difference", *shares), rows)
 
 
 def exposed(results: Results) -> Panel | None:
