@@ -85,7 +85,7 @@ def scores(n: int, shift: float, in_group: float, among: Bools, seed: int) -> Bl
     parts = np.split(rng.permutation(n), 3)
     values = [rng.normal(size=len(part)) + shift * among[part] for part in parts]
     values[0] += in_group * among[parts[0]]
-    return Block(*values, ids=(parts[0], parts[1], parts[2]))
+    return Block(values[0], values[1], values[2], ids=(parts[0], parts[1], parts[2]))
 
 
 def test_a_contrast_is_the_difference_of_what_the_obvious_way_counts() -> None:

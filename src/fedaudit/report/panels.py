@@ -115,14 +115,14 @@ def groups(results: Results, name: str | None) -> Panel | None:
 
 
 def _of_groups(ordered: Sequence[GroupResult], key: str | None, people: bool) -> Table:
-    head = ["group", "", "AUC", *(["picked out", "own outsiders accused"] if key else []), "members", "outsiders"]
+    head = ["group", "", "AUC", *(["picked out", "own outsiders accused"] if key else []), "members, outsiders"]
     rows = []
     for one in ordered:
         auc, found = one.inside["auc"], one.inside.get(key or "")
         shares = [full_text(found.name, found), share(found.realised_fpr)] if found else []
         verdict = "stands out" if one.stands_out else ""
-        sizes = [count(auc.n_pos), count(auc.n_neg)]
-        rows.append([group_title(one.group, people), verdict, full_text("auc", auc), *shares, *sizes])
+        sizes = f"{count(auc.n_pos)}, {count(auc.n_neg)}"
+        rows.append([group_title(one.group, people), verdict, full_text("auc", auc), *shares, sizes])
     return Table(head, rows)
 
 
