@@ -232,7 +232,13 @@ class Auditor:
         glossary |= {name: line for asked in self.settings.looking().values() for name, line in asked.names.items()}
         groups = compared_groups(case, self.groups)
         scene = Scene(
-            results, self.last_round, chosen.name, primary=chosen.primary, average=chosen.average, about=brief, groups=groups
+            results,
+            self.last_round,
+            chosen.name,
+            primary=chosen.primary,
+            average=chosen.average,
+            about=brief,
+            groups=groups,
         )
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)

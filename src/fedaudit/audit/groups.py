@@ -156,8 +156,18 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
         blocks = case.scores.blocks(case.outlooks.of(vantage, model), attack)
         for group, among in parts.groups.items() if blocks else ():
             seen = contrast(blocks, among, fpr, confidence)
-            sides = seen.inside, seen.outside, seen.beyond
-            found.append(GroupResult(group, vantage.value, model, attack.name, *sides, stands_out=seen.certain))
+            found.append(
+                GroupResult(
+                    group=group,
+                    vantage=vantage.value,
+                    model=model,
+                    attack=attack.name,
+                    inside=seen.inside,
+                    outside=seen.outside,
+                    beyond=seen.beyond,
+                    stands_out=seen.certain,
+                )
+            )
     return GroupFindings(
         looked_at=list(parts.groups),
         comparisons=comparisons,

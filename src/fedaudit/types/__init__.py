@@ -656,7 +656,7 @@ class Group:
     attribute: Annotated[str, if_any("its name")] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupResult:
     """What the primary attack of a vantage finds in a group, and among all candidates that are not in it. Members are
     compared with outsiders of their own side alone; `realised_fpr` of a TPR is the share of these that the threshold,
@@ -677,7 +677,7 @@ class GroupResult:
     ] = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupFindings:
     """All groups that were looked at. They follow from the records and the sizes, never from scores."""
 
