@@ -29,7 +29,7 @@ def game(y: Any, *, attributes: dict[str, Any] | None = None, subject: Any = Non
     names = None if subject is None else np.asarray(subject).astype(str)
     rows = Records(x, np.asarray(y), ids, names, {k: np.asarray(v) for k, v in (attributes or {}).items()})
     roles = np.array([list(Role)[i % 3].value for i in range(n)])
-    return Game(Candidates("record", ids, np.full(n, "A"), rows, np.arange(n), names), Truth(ids, roles))
+    return Game(Candidates("record", ids, np.full(n, "A"), rows, np.arange(n), subject=names), Truth(ids, roles))
 
 
 def test_groups_are_classes_declared_values_rare_values_and_numbers_of_records() -> None:
