@@ -17,7 +17,7 @@ from fedaudit.results.redaction import redacted
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block
 from fedaudit.stats.groups import contrast
-from fedaudit.types import Bools, Candidates, Estimate, Game, Group, Records, Role, Truth
+from fedaudit.types import Bools, Candidates, Estimate, Game, Records, Role, Subgroup, Truth
 from tests import worlds
 
 
@@ -52,16 +52,16 @@ def test_groups_are_classes_declared_values_rare_values_and_numbers_of_records()
         "rare-value": ["0.05"],  # at most 1 %: 3 + 5 candidates, which is too few
         "records": ["1", "2-3"],
     }
-    assert set(found.too_small) == {Group("attribute", "scurvy", "code"), Group("rare-value", "0.01")}
-    rare = found.groups[Group("rare-value", "0.05")]
+    assert set(found.too_small) == {Subgroup("attribute", "scurvy", "code"), Subgroup("rare-value", "0.01")}
+    rare = found.groups[Subgroup("rare-value", "0.05")]
     assert np.flatnonzero(rare).tolist() == [*range(63), *range(300, 305)]  # of -1 nobody knows the code
-    assert np.array_equal(found.groups[Group("records", "2-3")], np.arange(n) < 200)
+    assert np.array_equal(found.groups[Subgroup("records", "2-3")], np.arange(n) < 200)
 
 
 def test_a_column_with_very_many_values_is_told_and_not_looked_at_one_by_one() -> None:
     y = np.where(np.arange(3000) < 1800, 0, np.arange(3000) % 150)
     found = partition(game(y), Legend())
-    assert found.too_many == (Group("class"),)
+    assert found.too_many == (Subgroup("class"),)
     assert [group.kind for group in found.groups] == ["rare-value"]
 
 
@@ -69,11 +69,11 @@ def test_a_group_needs_members_and_outsiders_and_so_do_all_others() -> None:
     code = np.zeros(300, int)
     code[: 3 * LEAST - 2] = 1  # one outsider short
     small = partition(game(np.zeros(300, int), attributes={"code": code}), Legend())
-    assert Group("attribute", "1", "code") in small.too_small
+    assert Subgroup("attribute", "1", "code") in small.too_small
     assert not any(group.kind == "attribute" for group in small.groups)  # nor their complement
     code[: 3 * LEAST] = 1
     large = partition(game(np.zeros(300, int), attributes={"code": code}), Legend())
-    assert {Group("attribute", "0", "code"), Group("attribute", "1", "code")} <= set(large.groups)
+    assert {Subgroup("attribute", "0", "code"), Subgroup("attribute", "1", "code")} <= set(large.groups)
 
 
 # ------------------------------------------------------------------ the statistics
@@ -158,7 +158,7 @@ def test_to_pass_it_on_groups_are_numbered(leaking: Document) -> None:
 
 def test_a_hostile_name_of_a_value_does_no_harm(leaking: Document) -> None:
     assert leaking.groups is not None
-    evil = Group("attribute", "<script>alert(1)</script>", "\x1b[31mcode")
+    evil = Subgroup("attribute", "<script>alert(1)</script>", "\x1b[31mcode")
     results = [replace(one, group=evil) for one in leaking.groups.results]
     page = html.render(replace(leaking, groups=replace(leaking.groups, results=results)))
     assert "<script>alert" not in page

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case import Case
 from fedaudit.audit.settings import HEADLINE_FPR, Legend
 from fedaudit.stats.groups import contrast
-from fedaudit.types import Bools, Candidates, Game, Group, GroupFindings, GroupResult, Ints, Role
+from fedaudit.types import Bools, Candidates, Game, GroupFindings, GroupResult, Ints, Role, Subgroup
 
 LEAST = 10  # members, and outsiders to report on, in a group and outside: records, or people where they are known
 MOST_VALUES = 100  # of a column; of more than that, rare ones alone are looked at
@@ -30,16 +30,16 @@ LABEL = "label"  # what the classes are called among the columns
 class Grouping:
     """The groups that are large enough, by which candidates are in them; and what is not looked at."""
 
-    groups: Mapping[Group, Bools]
-    too_small: tuple[Group, ...]
-    too_many: tuple[Group, ...]
+    groups: Mapping[Subgroup, Bools]
+    too_small: tuple[Subgroup, ...]
+    too_many: tuple[Subgroup, ...]
 
 
 def partition(game: Game, legend: Legend) -> Grouping:
     """Known before training: it looks at records and at sizes alone."""
     columns = _columns(game.candidates, legend)
     many = [name for name, numbers in columns.items() if len(np.unique(numbers[numbers >= 0])) > MOST_VALUES]
-    found: dict[Group, Bools] = {}
+    found: dict[Subgroup, Bools] = {}
     for name, numbers in columns.items():
         if name not in many:
             found |= dict(_by_value(game.candidates, name, numbers, legend))
@@ -59,11 +59,11 @@ def _columns(candidates: Candidates, legend: Legend) -> dict[str, Ints]:
     return labels | declared
 
 
-def _group(column: str, value: str) -> Group:
-    return Group("class", value) if column == LABEL else Group("attribute", value, column)
+def _group(column: str, value: str) -> Subgroup:
+    return Subgroup("class", value) if column == LABEL else Subgroup("attribute", value, column)
 
 
-def _by_value(candidates: Candidates, column: str, numbers: Ints, legend: Legend) -> Iterator[tuple[Group, Bools]]:
+def _by_value(candidates: Candidates, column: str, numbers: Ints, legend: Legend) -> Iterator[tuple[Subgroup, Bools]]:
     for number in np.unique(numbers[numbers >= 0]).tolist():
         yield _group(column, legend.text(column, number)), _owning(candidates, numbers == number)
 
@@ -75,7 +75,7 @@ def _owning(candidates: Candidates, rows: Bools) -> Bools:
     return found
 
 
-def _rare(candidates: Candidates, columns: Iterable[Ints]) -> Iterator[tuple[Group, Bools]]:
+def _rare(candidates: Candidates, columns: Iterable[Ints]) -> Iterator[tuple[Subgroup, Bools]]:
     """Whoever has a class, an attribute or a two-valued input (a code that is there or not) that few have."""
     tiers = {most: np.zeros(len(candidates), bool) for most in RARE}
     everybody = len(candidates)
@@ -96,7 +96,7 @@ def _rare(candidates: Candidates, columns: Iterable[Ints]) -> Iterator[tuple[Gro
     before: Bools | None = None
     for most, among in tiers.items():
         if before is None or not np.array_equal(among, before):
-            yield Group("rare-value", f"{most:g}"), among
+            yield Subgroup("rare-value", f"{most:g}"), among
         before = among
 
 
@@ -114,7 +114,7 @@ def _minorities(x: NDArray[np.generic], at_once: int = 256) -> Iterator[Ints]:
             yield np.flatnonzero(upper if 2 * upper.sum() <= len(upper) else ~upper)
 
 
-def _by_records(candidates: Candidates) -> Iterator[tuple[Group, Bools]]:
+def _by_records(candidates: Candidates) -> Iterator[tuple[Subgroup, Bools]]:
     """1, 2 to 3, 4 to 7 records of a person, and so on. In a game about people, the records are those that the
     adversary has."""
     if candidates.unit == "subject":
@@ -126,7 +126,7 @@ def _by_records(candidates: Candidates) -> Iterator[tuple[Group, Bools]]:
     low = 1
     while low <= numbers.max(initial=0):
         among = (numbers >= low) & (numbers < 2 * low)
-        yield Group("records", "1" if low == 1 else f"{low}-{2 * low - 1}"), among
+        yield Subgroup("records", "1" if low == 1 else f"{low}-{2 * low - 1}"), among
         low *= 2
 
 

@@ -646,7 +646,7 @@ class MoreExposed:
 
 
 @dataclass(frozen=True)
-class Group:
+class Subgroup:
     """Candidates that have something in common. *class*: a label; *attribute*: a value of a declared attribute;
     *rare-value*: some value that at most this share of all candidates have; *records*: how many records their person
     has (`value` is the smallest and the largest number). A person is in a group if one of its records is."""
@@ -662,7 +662,7 @@ class GroupResult:
     compared with outsiders of their own side alone; `realised_fpr` of a TPR is the share of these that the threshold,
     which is the same for both sides, accuses."""
 
-    group: Group
+    group: Subgroup
     vantage: VantageName
     model: ModelKind
     attack: str
@@ -681,12 +681,12 @@ class GroupResult:
 class GroupFindings:
     """All groups that were looked at. They follow from the records and the sizes, never from scores."""
 
-    looked_at: Many[Group]
+    looked_at: Many[Subgroup]
     comparisons: Annotated[Count, Field(description="that share the error: groups, places, and two figures of each")]
     confidence: Annotated[Number, Field(description="of all intervals together")]
     results: Many[GroupResult]
-    too_small: Annotated[Many[Group], if_any("named, and not shown")] = ()
-    too_many: Annotated[Many[Group], if_any("columns with too many values to look at each")] = ()
+    too_small: Annotated[Many[Subgroup], if_any("named, and not shown")] = ()
+    too_many: Annotated[Many[Subgroup], if_any("columns with too many values to look at each")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

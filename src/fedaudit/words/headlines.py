@@ -23,7 +23,7 @@ from fedaudit.stats.wording import (
     value_of,
     value_text,
 )
-from fedaudit.types import AuditResult, Estimate, Grade, Group, GroupFindings, GroupResult, Headline, Tone
+from fedaudit.types import AuditResult, Estimate, Grade, GroupFindings, GroupResult, Headline, Subgroup, Tone
 
 WHO = {
     "client": "Any party that sees the global models",
@@ -242,7 +242,7 @@ def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | Non
 # ------------------------------------------------------------------ groups of candidates
 
 
-def group_title(group: Group, people: bool) -> str:
+def group_title(group: Subgroup, people: bool) -> str:
     """Whom a group holds: `records of class 3`, `people with 4 to 7 records`."""
     who = "people" if people else "records"
     if group.kind == "class":
