@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, rankdata
 
 from fedaudit.stats import (
     Block,
@@ -43,6 +43,23 @@ def misses(draw: Callable[[np.random.Generator], tuple[Estimate, float]], times:
 
 
 # ------------------------------------------------------------------ AUC
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5, 1000])
+def test_placements_are_those_of_mid_ranks_to_the_bit(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    members, others = rng.integers(0, levels, 70) / 7, rng.integers(0, levels, 31) / 7
+    members[:3], others[:2] = -np.inf, [np.inf, -np.inf]
+    found = block(members, others)
+    ranks = rankdata(np.concatenate([members, others]))
+    by_member, by_other = found.placements
+    assert np.array_equal(by_member, (ranks[:70] - rankdata(members)) / 31)
+    assert np.array_equal(by_other, 1 - (ranks[70:] - rankdata(others)) / 70)
+    values = np.intersect1d(members, others)
+    shares = [[np.sum(side == value) / (len(side) + 2) for value in values] for side in (members, others)]
+    assert found.untied == 1 - float(np.sum(np.minimum(*map(np.array, shares)) ** 3))
+    members[0] = np.nan
+    assert np.isnan(np.concatenate(block(members, others).placements)).all()
 
 
 @pytest.mark.parametrize("levels", [2, 5, 1000])

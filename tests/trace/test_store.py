@@ -13,9 +13,10 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.trace import journal
+from fedaudit.trace.lineage import Lineage
 from fedaudit.trace.segments import DamagedError, digest, pack_signals, pack_state, unpack_state
 from fedaudit.trace.store import Store, safe_name
-from fedaudit.types import Measured, Observation, Round, State, Trained
+from fedaudit.types import Measured, Moment, Observation, Round, State, Trained
 from fedaudit.words import all_words, spans
 from tests import sealed
 
@@ -205,6 +206,37 @@ def test_F7_a_server_that_goes_back_opens_a_branch(tmp_path: Path, keep: str) ->
     assert told[0].startswith("Round 3 started from the model of round 2, not from the last one")
     assert "rounds 3-5 are left out" in told[0]
     assert "Round 6 started from an unknown model" in told[2]
+
+
+def test_where_a_round_belongs_is_looked_up_as_it_would_be_searched() -> None:
+    """200 deliveries: in order, repeated, and from older models."""
+    rng, lineage = np.random.default_rng(0), Lineage()
+    events: list[tuple[int, str, str]] = []
+    models = ["start"]
+    for n in range(200):
+        again = bool(events) and rng.random() < 0.2
+        moment = Moment(int(rng.integers(1, lineage.newest + 3)) if rng.random() < 0.2 else lineage.newest + 1)
+        start = models[int(rng.integers(len(models)))] if rng.random() < 0.2 else models[-1]
+        made = events[int(rng.integers(len(events)))] if again else (moment.round, start, f"m{n}")
+        index, broadcast, aggregate = made
+        place = lineage.place(Moment(index), broadcast, aggregate)
+        same = [entry for entry in lineage.entries.values() if (entry.round, entry.broadcast, entry.aggregate) == made]
+        assert place.known is (same[0] if same else None)
+        if place.known:
+            continue
+        lineage.apply({
+            "event": "round", "round": index, "branch": lineage.branch + place.opens, "opens": place.opens,
+            "origin": place.origin, "commit": bool(rng.random() < 0.8), "broadcast": broadcast, "aggregate": aggregate,
+            "parties": {}, "kept": False, "signals": None, "names": [], "parts": [],
+        })  # fmt: skip
+        events.append(made)
+        models.append(aggregate)
+        assert [*lineage.current] == sorted(lineage.current)
+        assert lineage.newest == max(lineage.current)
+        kept = [entry for entry in lineage.current.values() if entry.commit]
+        assert lineage.released is max(kept, key=lambda entry: entry.round, default=None)
+    assert lineage.branch > 5
+    assert len(lineage.entries) > 100
 
 
 def test_sentences_about_rounds() -> None:

@@ -299,18 +299,20 @@ class Auditor:
 
     def _remember(self, round: int) -> None:
         """What the attacks found after this round, and the place of the leading ones in their band over rounds. The
-        others are looked at after some of the rounds, unless there is a limit."""
+        others are looked at after some of the rounds, and of very many rounds the leading ones are, too, unless there
+        is a limit."""
         case, limits = self.case(), self.settings.left_out_of
         for vantage, model in case.settings.watched():
             leading = {attack.name for limit in ("", *limits) if (attack := self.deciding(vantage, limit))}
             shares = self.settings.shares(len(self.settings.ranked(vantage)), len(limits))
             for attack in (a for a in case.alive(vantage, model) if of_membership(a)):
-                if attack.name in leading:
-                    self._follow(case, (vantage, attack, model), round, shares.primary, self.bands)
-                elif limits or round in self.thinned:
-                    self._follow(case, (vantage, attack, model), round, shares.other)
+                leads, place = attack.name in leading, (vantage, attack, model)
+                wanted = self.settings.follows if leads else self.thinned.__contains__
+                if limits or wanted(round):
+                    banded = self.bands if leads and wanted(round) else None
+                    self._follow(case, place, round, shares.primary if leads else shares.other, banded)
                     found = self.history.get((vantage.value, attack.name, model), {})
-                    for old in [seen for seen in found if seen != round and seen not in self.thinned]:
+                    for old in [seen for seen in found if seen != round and not wanted(seen)]:
                         del found[old]
 
     def _follow(

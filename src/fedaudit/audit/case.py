@@ -76,7 +76,8 @@ class Case:
 
     def new_band(self) -> OverRounds:
         names = [AUC, *([TPR] if HEADLINE_FPR in self.fprs else [])]
-        return OverRounds(self.game, self.settings.rounds, self.settings.confidence, names)
+        settings = self.settings
+        return OverRounds(self.game, settings.followed, settings.confidence, names, settings.rounds)
 
     def beside(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float | None = None) -> Estimates:
         """What other questions say of an attack on membership."""
@@ -169,10 +170,11 @@ class ChangeOverRounds:
 class OverRounds:
     """Of one attack on one kind of model. A round's band is settled when the round is seen."""
 
-    def __init__(self, game: Game, planned: int, confidence: float, names: Sequence[str]):
+    def __init__(self, game: Game, planned: int, confidence: float, names: Sequence[str], of: int | None = None):
+        """`planned`: the rounds that are looked at, `of` so many in all."""
         whose = game.candidates.subject_number
         self.units = len(game.candidates) if whose is None else int(whose.max(initial=-1)) + 1
-        self.planned = planned
+        self.over = f"{planned}" if of in (None, planned) else f"{planned} of {of}"
         self.measures = {name: Measure(Band(planned, confidence)) for name in names}
 
     def add(self, round: int, blocks: Sequence[Block], found: Mapping[str, Estimate]) -> None:
@@ -187,7 +189,7 @@ class OverRounds:
             measure.ends.append((own.value, own.low, own.high))
 
     def curves(self) -> dict[str, Curve]:
-        method = METHOD.format(self.planned)
+        method = METHOD.format(self.over)
         found = {}
         for name, measure in self.measures.items():
             if measure.rounds:

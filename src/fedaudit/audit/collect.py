@@ -31,6 +31,7 @@ from fedaudit.types import (
     Moment,
     Notice,
     Records,
+    Role,
     Stored,
     Strings,
     Task,
@@ -62,6 +63,7 @@ class Sight:
         self.model, self.index, self.candidates = model, index, game.candidates
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
+        self.of_role = {role: self.role == role.value for role in Role}
         subject = game.candidates.subject_number
         self.subject = None if subject is None else subject[index]
         self.reference = reference_half(game, index)

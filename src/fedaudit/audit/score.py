@@ -29,6 +29,7 @@ class Scores:
     def __init__(self, outlooks: Outlooks, barred: str | None = None):
         self.outlooks, self.own, self.barred = outlooks, outlooks.own, barred
         self._found: dict[tuple[int, str, int], Floats] = {}
+        self._blocks: dict[tuple[int, str, str | None], Block] = {}  # of the attack that was asked about last
         self.thresholds: dict[tuple[int, str], float | None] = {}  # of attacks that fix one on their own records
         self.asked: dict[tuple[int, str], Floats | None] = {}  # how many labels each candidate cost
         self.fitting: dict[tuple[int, str, int], float] = {}  # seconds, by sight, attack and how many it knew
@@ -126,17 +127,26 @@ class Scores:
     def judged(self, sight: Sight, attack: BaseAttack) -> Bools:
         """The candidates that an attack is judged on. A party that attacks others is not judged on its own records."""
         attacker = sight.first if attack.by_first_party else self.barred if "shadow" in attack.fitted_on else None
+        if attacker is None:
+            return np.ones(len(sight.id), bool)
         return ~sight.of_first if attacker == sight.first else np.asarray(sight.party != attacker)
 
     def block(self, sight: Sight, attack: BaseAttack, party: str | None = None) -> Block:
-        """The scores, of one party's candidates or all, sorted into the three sets."""
+        """The scores, of one party's candidates or all, sorted into the three sets. Several figures are computed from
+        them, one attack after the other: so those of one attack are kept."""
+        key = id(sight), attack.name, party
+        if key not in self._blocks:
+            self._blocks = {place: kept for place, kept in self._blocks.items() if place[1] == attack.name}
+            self._blocks[key] = self._sorted(sight, attack, party)
+        return self._blocks[key]
+
+    def _sorted(self, sight: Sight, attack: BaseAttack, party: str | None) -> Block:
         judged = self.judged(sight, attack)
         scores = np.full(len(sight.id), np.nan)
         scores[judged] = finite(self.of(sight, attack)[judged], attack.name)
         mine = judged & (True if party is None else sight.party == party)
         mine &= ~spent(sight, attack)
-        roles = (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
-        sets = [mine & (sight.role == role.value) for role in roles]
+        sets = [mine & sight.of_role[role] for role in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)]
         whose = sight.subject
         names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
         ids = sight.index[sets[0]], sight.index[sets[1]], sight.index[sets[2]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
     from fedaudit.audit.outlooks import Shadow
 
 HEADLINE_FPR = 0.01
+MOST_FOLLOWED = 500  # rounds after which the leading attacks are looked at
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
 # of these, the first that was asked for.
 FILTERS = ("matched-filter", "subject-matched")
@@ -148,6 +150,17 @@ class Settings:
         attack of its own; without limits, the primary one leads."""
         leading = min(max(limits, 1), attacks)
         return Shares.among(1 - (1 - self.confidence) / self.rounds, leading, attacks - leading)
+
+    def follows(self, round: int) -> bool:
+        """Are the leading attacks looked at after this round? They are after every one, unless very many are planned:
+        what a band keeps grows with the square of its rounds, and nobody sees more points of a curve."""
+        step = math.ceil(self.rounds / MOST_FOLLOWED)
+        return round % step == 0 or round in (1, self.rounds)
+
+    @property
+    def followed(self) -> int:
+        """After how many of the planned rounds they are."""
+        return sum(map(self.follows, range(1, self.rounds + 1)))
 
     def watched(self) -> list[tuple[Vantage, ModelKind]]:
         """The pairs of vantage and model to audit. The global models appear under the server only if there is no

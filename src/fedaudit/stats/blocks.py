@@ -59,6 +59,25 @@ class Block:
         """The members' scores, sorted."""
         return np.sort(self.members)
 
+    @cached_property
+    def placements(self) -> tuple[Floats, Floats]:
+        """For each member the share of evaluation non-members that it beats; for each of these the share of members
+        that beat it. Ties count half."""
+        return _beaten(self.members, np.sort(self.evaluation)), 1 - _beaten(self.evaluation, self.rising)
+
+    @cached_property
+    def untied(self) -> float:
+        """The factor by which ties between members and evaluation non-members lower the variance of the AUC.
+
+        It is 1 minus the sum of cubes of the share that has each value, as in the Mann-Whitney test. Where the shares
+        of the two sides differ, the smaller one counts. Two records more on each side, which tie with nobody, stand for
+        values that have not been seen yet: scores that are all equal so far prove nothing.
+        """
+        others = np.sort(self.evaluation)
+        values = np.unique(self.members[_equal(others, self.members) > 0])
+        shares = [_equal(side, values) / (len(side) + 2) for side in (self.rising, others)]
+        return 1 - float(np.sum(np.minimum(*shares) ** 3))
+
     def tied_share(self, rank: Any) -> Any:
         """The weight with which a score is accused if it equals the calibration score of this rank (or these ranks)."""
         own, rising = self.descending[rank], self.descending[-2:0:-1]
@@ -87,6 +106,19 @@ class Block:
         if tied.any():
             found += tied * self.tied_share(ranks)
         return found
+
+
+def _beaten(scores: Floats, rising: Floats) -> Floats:
+    """For each score the share of the others, sorted, that lie below it; those that equal it count half."""
+    if np.isnan(rising[-1]) or np.isnan(scores).any():
+        return np.full(len(scores), np.nan)
+    twice = np.searchsorted(rising, scores, side="left") + np.searchsorted(rising, scores, side="right")
+    return np.asarray(twice / 2 / len(rising))
+
+
+def _equal(rising: Floats, scores: Floats) -> Ints:
+    """For each score how many of the others, sorted, equal it."""
+    return np.searchsorted(rising, scores, side="right") - np.searchsorted(rising, scores, side="left")
 
 
 def numbered(names: Sequence[Groups | None]) -> list[Ints | None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from fedaudit.stats.blocks import Block, design_effect, effective_subjects, lowest, numbered, too_few
 from fedaudit.stats.intervals import BY_SUBJECT, few_subjects_factor, score_interval
@@ -43,15 +43,6 @@ def pooled_auc(blocks: Sequence[Block]) -> Pooled:
     return pool(parts_of([b for b in blocks if len(b.members) and len(b.evaluation)]))
 
 
-def placements(members: Floats, nonmembers: Floats) -> tuple[Floats, Floats]:
-    """For each member the share of non-members it beats; for each non-member the share of members that beat it."""
-    m = len(members)
-    ranks = stats.rankdata(np.concatenate([members, nonmembers]))  # mid-ranks
-    by_member = (ranks[:m] - stats.rankdata(members)) / len(nonmembers)
-    by_nonmember = 1 - (ranks[m:] - stats.rankdata(nonmembers)) / m
-    return by_member, by_nonmember
-
-
 def delong_variance(by_member: Floats, by_nonmember: Floats) -> float:
     """DeLong's variance of the AUC, for independent records."""
     m, n = len(by_member), len(by_nonmember)
@@ -81,14 +72,13 @@ def parts_of(blocks: Sequence[Block]) -> list[BlockAuc]:
 
 
 def _part(block: Block, whose: Ints | None) -> BlockAuc:
-    by_member, by_nonmember = placements(block.members, block.evaluation)
+    by_member, by_nonmember = block.placements
     m, n = len(by_member), len(by_nonmember)
     naive = delong_variance(by_member, by_nonmember)
     influence = np.concatenate([(by_member - by_member.mean()) / m, (by_nonmember - by_nonmember.mean()) / n])
     if whose is not None and block.of_several:
         influence *= _without_oneself(whose, m)
     worst = np.concatenate([lowest(block.members, 0.1), lowest(-block.evaluation, 0.1)])
-    tied = _tied(block.members, block.evaluation)
     return BlockAuc(
         value=float(by_member.mean()),
         size=(m, n),
@@ -96,24 +86,9 @@ def _part(block: Block, whose: Ints | None) -> BlockAuc:
         influence=influence,
         whose=whose,
         of_several=block.of_several,
-        tied=tied,
+        tied=block.untied,
         worst=worst,
     )
-
-
-def _tied(members: Floats, nonmembers: Floats) -> float:
-    """The factor by which ties between members and non-members lower the variance of the AUC.
-
-    It is 1 minus the sum of cubes of the share that has each value, as in the Mann-Whitney test. Where the shares of
-    the two sides differ, the smaller one counts. Two records more on each side, which tie with nobody, stand for values
-    that have not been seen yet: scores that are all equal so far prove nothing.
-    """
-    values = np.intersect1d(members, nonmembers)
-    shares = []
-    for side in (np.sort(members), np.sort(nonmembers)):
-        counts = np.searchsorted(side, values, side="right") - np.searchsorted(side, values, side="left")
-        shares.append(counts / (len(side) + 2))
-    return 1 - float(np.sum(np.minimum(*shares) ** 3))
 
 
 def _without_oneself(whose: Ints, members: int) -> Floats:

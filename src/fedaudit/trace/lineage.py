@@ -82,7 +82,8 @@ class Lineage:
 
     def __init__(self) -> None:
         self.entries: dict[tuple[int, Moment], RecordedRound] = {}
-        self.current: dict[int, RecordedRound] = {}
+        self._known: dict[tuple[Moment, str, str], RecordedRound] = {}  # by moment, first and resulting model
+        self.current: dict[int, RecordedRound] = {}  # rising
         self.probes: dict[Moment, RecordedRound] = {}  # of the current branch
         self.conflicts: set[tuple[int, Moment, Key, str]] = set()
         self.branch = 0
@@ -92,7 +93,7 @@ class Lineage:
 
     @property
     def newest(self) -> int:
-        return max(self.current, default=0)
+        return next(reversed(self.current), 0)
 
     @property
     def now(self) -> Moment:
@@ -102,16 +103,12 @@ class Lineage:
     @property
     def released(self) -> RecordedRound | None:
         """The last round of the current branch whose result was kept."""
-        return max(
-            (e for e in self.current.values() if e.commit and e.aggregate != UNSEEN_DIGEST),
-            key=lambda e: e.round,
-            default=None,
-        )
+        kept = (e for e in reversed(self.current.values()) if e.commit and e.aggregate != UNSEEN_DIGEST)
+        return next(kept, None)
 
     def place(self, moment: Moment, broadcast: str, aggregate: str) -> Place:
-        for entry in self.entries.values():
-            if (entry.moment, entry.broadcast, entry.aggregate) == (moment, broadcast, aggregate):
-                return Place(known=entry)
+        if known := self._known.get((moment, broadcast, aggregate)):
+            return Place(known=known)
         index = moment.round
         if moment.probe:
             return Place(known=self.probes.get(moment))  # with other content: its first delivery counts
@@ -127,11 +124,10 @@ class Lineage:
         return Place(opens=origin != last and not lost, origin=origin)
 
     def _origin(self, index: int, broadcast: str) -> int | None:
-        before = [e for _, e in sorted(self.current.items(), reverse=True) if e.round < index]
-        for entry in before:
-            if entry.commit and entry.aggregate == broadcast:
+        for entry in reversed(self.current.values()):
+            if entry.round < index and entry.commit and entry.aggregate == broadcast:
                 return entry.round
-        first = min(self.current)
+        first = next(iter(self.current))
         return 0 if first == 1 and self.current[first].broadcast == broadcast else None
 
     # ------------------------------------------------------------------ events
@@ -159,10 +155,14 @@ class Lineage:
             self._open(entry, event["origin"])
         self.branch = entry.branch
         self.entries[entry.branch, entry.moment] = entry
+        self._known.setdefault((entry.moment, entry.broadcast, entry.aggregate), entry)
         if entry.probe:
             self.probes[entry.moment] = entry
         else:
+            in_order = entry.round > self.newest
             self.current[entry.round] = entry
+            if not in_order:  # a journal that has lost lines
+                self.current = dict(sorted(self.current.items()))
 
     def _open(self, entry: RecordedRound, origin: int | None) -> None:
         last = entry.round - 1 if origin is None else min(origin, entry.round - 1)

@@ -327,7 +327,7 @@ class Game:
         known = self.truth.mask(Role.CALIBRATION)
         return self.candidates.rows.take(known[self.candidates.owner])
 
-    @property
+    @cached_property
     def parties(self) -> list[str]:
         return sorted(set((self.training or self.candidates).party.tolist()))
 
