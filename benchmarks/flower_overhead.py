@@ -31,8 +31,9 @@ from fedaudit.adversary.attacks import DEFAULTS, made
 from fedaudit.config.registry import Options
 from fedaudit.data import load
 from fedaudit.data.set_aside import set_aside
-from fedaudit.integrations.flower.client import UNAUDITED, PartyAudit
+from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.server import trace_strategy
+from fedaudit.integrations.party import UNAUDITED
 from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import State
 
@@ -138,7 +139,7 @@ def _server(folder: Path, start: State, sent: State, task: Any, members: Any, mo
         strategy.configure_train(step, broadcast, ConfigRecord(), grid)
         strategy.aggregate_train(step, answers)
         waited.append(time.perf_counter() - begin)
-        strategy.settle()
+        strategy.recorder.settle()
 
     def whole_round() -> None:
         for _ in range(PARTIES):

@@ -339,12 +339,13 @@ def test_a_fault_is_a_gap_whatever_its_words() -> None:
 
 @pytest.mark.usefixtures("garbled")
 def test_an_error_that_was_told_is_known_again_whatever_its_words() -> None:
-    pytest.importorskip("flwr")
+    import logging
+
     from fedaudit.errors import FedauditError
-    from fedaudit.integrations.flower.server import is_about, tell_unaudited
+    from fedaudit.integrations.recorder import is_about, tell_unaudited
 
     error = FedauditError("party-game", "the game is about 2 parties", "Give one.")
-    told = tell_unaudited(3, error)
+    told = tell_unaudited(logging.getLogger("tests"), 3, error)
     assert is_about(told, error)
     assert not is_about(told, FedauditError("party-game", "the game is about 3 parties", "Give one."))
     assert not is_about(gap("line", text="the game is about 2 parties"), error)

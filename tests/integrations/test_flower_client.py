@@ -20,9 +20,10 @@ from fedaudit.adversary.attacks import choose
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.controls import blind_scores
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower.client import HALTED, WITHHELD, PartyAudit
+from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
 from fedaudit.integrations.options import as_task
+from fedaudit.integrations.party import HALTED, WITHHELD
 from fedaudit.results.document import SCHEMA_FILE
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Round, State, Vantage

@@ -16,8 +16,9 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from fedaudit.data.set_aside import set_aside
-from fedaudit.integrations.flower.client import WITHHELD, PartyAudit
+from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.options import checked, make_auditor
+from fedaudit.integrations.party import WITHHELD
 from fedaudit.report.values import cleaned
 from fedaudit.report.words import verdict
 from fedaudit.results.document import SCHEMA_FILE, Document, Withheld, load

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fedaudit.integrations.flower.client import WITHHELD
+from fedaudit.integrations.party import WITHHELD
 from tests.integrations.test_flower_example import environment as environment  # ends all that was started, by its id
 from tests.integrations.test_flower_example import free_port
 

@@ -158,14 +158,14 @@ def test_F6_an_empty_round_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_F4_a_hook_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run(FedAvg())
     strategy = recorded(FedAvg(), tmp_path)
-    real = strategy._state
+    real = strategy.recorder._state
 
     def broken(arrays: Any, where: str) -> Any:
         if where == "round 2, south":
             raise ZeroDivisionError
         return real(arrays, where)
 
-    monkeypatch.setattr(strategy, "_state", broken)
+    monkeypatch.setattr(strategy.recorder, "_state", broken)
     result = run(strategy)
     assert plain.arrays is not None
     assert result.arrays is not None
@@ -229,7 +229,7 @@ def test_F5_a_round_that_is_sent_again(tmp_path: Path) -> None:
     for number in (1, 1, 2):
         replies = grid.send_and_receive(strategy.configure_train(number, start, ConfigRecord(), grid))
         made, _ = strategy.aggregate_train(number, replies)
-        strategy.settle()
+        strategy.recorder.settle()
         if strategy.session.notes and made is not None:
             start = made
     assert strategy.session.last == 2

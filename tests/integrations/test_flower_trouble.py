@@ -15,8 +15,9 @@ from flwr.server.superlink.linkstate.utils import create_message_error_unavailab
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from fedaudit.data.set_aside import set_aside
-from fedaudit.integrations.flower.client import WITHHELD, PartyAudit
+from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.server import record_strategy, trace_strategy
+from fedaudit.integrations.party import WITHHELD
 from fedaudit.types import Game
 from fedaudit.words import all_words
 from tests.integrations.flower_world import NODES, LocalGrid, as_state, client_app, initial, party_of

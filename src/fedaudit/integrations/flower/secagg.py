@@ -40,8 +40,9 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower.server import log, report_unaudited, tell_unaudited
+from fedaudit.integrations.flower.server import log
 from fedaudit.integrations.options import AuditOptions, Model, audited
+from fedaudit.integrations.recorder import report_unaudited, tell_unaudited
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Notice, Plan, Round, State, Trained, Vantage, gap
 from fedaudit.words import line
@@ -74,7 +75,7 @@ def record_sum(
     except Exception as error:
         if strict:
             raise
-        wrong = tell_unaudited(None, error)
+        wrong = tell_unaudited(log, None, error)
         return RecordedSum(strategy, Session(None), (), party=party, out=Path(out), wrong=wrong)
 
 

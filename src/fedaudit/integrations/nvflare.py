@@ -1,0 +1,362 @@
+"""NVIDIA FLARE, both sides: a filter for what leaves a site, and a recorder for the server.
+
+`PartyFilter` is what a Flower mod is there: the model that is about to leave is audited as the server could attack it,
+and so is the global model as it arrived. It belongs into *both* chains of a site, because the model that arrived comes
+through the chain of task data. Owned by the site (`local/privacy.json`) it runs before the filters of any job, and no
+job can opt out of it; in a job (`config_fed_client.json`) it is the researcher's.
+
+`ServerRecorder` is a component of a job's server. It listens to events, and changes nothing.
+
+Rounds are counted from 0 in NVIDIA FLARE and from 1 here. A site that withholds its update answers with no arrays at
+all: an exception in a filter would end the job for everybody. Arguments are plain values, as they stand in JSON:
+
+    {"path": "fedaudit.integrations.nvflare.PartyFilter",
+     "args": {"model": "ward.model:net", "game": "game.npz", "halt_if": "tpr@0.01 > 0.05", "out": "/var/audits"}}
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
+from nvflare.apis.dxo_filter import DXOFilter
+from nvflare.apis.event_type import EventType
+from nvflare.apis.filter import FilterChainType, FilterContextKey
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+
+from fedaudit.config.code import found_in, imported
+from fedaudit.data.game_file import load_game
+from fedaudit.data.set_aside import joined
+from fedaudit.errors import FedauditError
+from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
+from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit
+from fedaudit.integrations.plain import matched, numpy_state
+from fedaudit.integrations.recorder import Recorder, Reply, added
+from fedaudit.session.session import Session
+from fedaudit.types import Game, State, Vantage, gap
+
+log = logging.getLogger("fedaudit.nvflare")
+
+WEIGHTS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF)
+HARMLESS = (DataKind.METRICS, DataKind.ANALYTIC, DataKind.STATISTICS, DataKind.PSI)  # results that are no model
+RECEIVED = "fedaudit.received"  # in the context of a task: the model that came with it
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a task brought. `round`: from 1 on; 0 if the task does not say."""
+
+    round: int
+    rounds: int | None
+    model: Mapping[str, Any] | None
+    clock: float
+
+
+# ------------------------------------------------------------------ a site
+
+
+class PartyFilter(DXOFilter):  # type: ignore[misc]
+    """`model`: "package.module:factory". `game`: a file (`fedaudit.data.game_file.save_game`), or
+    "package.module:function" of the site's name; `{site}` in it stands for that name. Relative paths, and modules, are
+    looked for in the site's folder `local`. Without `out` the audit only logs, and keeps its memory in the site's
+    workspace. The other arguments are those of `PartyOptions`."""
+
+    def __init__(
+        self,
+        model: str,
+        game: str,
+        rounds: int | None = None,
+        halt_if: str | None = None,
+        warn_if: str | None = None,
+        out: str | None = None,
+        attacks: list[Any] | None = None,
+        fpr: list[float] | None = None,
+        confidence: float = 0.95,
+        seed: int = 0,
+        strict: bool = False,
+    ):
+        super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
+        # NVIDIA FLARE writes a job from the attributes that are named like arguments.
+        self.model, self.game, self.out, self.rounds = model, game, out, rounds
+        self.halt_if, self.warn_if, self.strict = halt_if, warn_if, strict
+        self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
+        self._audit: SelfAudit | None = None
+        self._shelf = OwnShelf()
+
+    def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Never raises: that would end the job for everybody."""
+        if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
+            fl_ctx.set_prop(RECEIVED, arrived(shareable), private=True, sticky=False)
+            return shareable
+        try:
+            kinds = {one.data_kind for one in _leaves(from_shareable(shareable))} if _is_dxo(shareable) else set()
+            if shareable.get_return_code() != ReturnCode.OK or kinds & {*WEIGHTS}:
+                return super().process(shareable, fl_ctx)
+            if not self.strict or (kinds and kinds <= {*HARMLESS}) or not _has_content(shareable):
+                return shareable
+            log.error("fedaudit: a result of kind %s cannot be audited: it is withheld", sorted(kinds) or "unknown")
+        except Exception as error:
+            log.error("fedaudit: a result could not be looked at", exc_info=error)
+            if not self.strict:
+                return shareable
+        return nothing(DataKind.WEIGHTS)
+
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
+        if dxo.data_kind not in WEIGHTS:
+            return None
+        refused = self._refusal(dxo, fl_ctx)
+        return None if refused is None else DXO(dxo.data_kind, data={})
+
+    def _refusal(self, dxo: DXO, fl_ctx: FLContext) -> Refused | None:
+        came: Arrived = fl_ctx.get_prop(RECEIVED) or Arrived(0, None, None, time.perf_counter())
+        local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
+        found_in(str(local))
+        if self._audit is None:
+            options = PartyOptions(
+                attacks=self.attacks, fpr=self.fpr, confidence=self.confidence, seed=self.seed, strict=self.strict
+            )
+            limits = {"halt_if": self.halt_if, "warn_if": self.warn_if}
+            self._audit = SelfAudit(self.model, log, rounds=self.rounds, **limits, **options)
+        site = str(fl_ctx.get_identity_name())
+        seat = Seat(
+            run=str(fl_ctx.get_job_id()),
+            node=site,
+            shelf=self._shelf,
+            game=partial(game_of, self.game, site, local),
+            home=Path(fl_ctx.get_engine().get_workspace().get_root_dir()) / "fedaudit",
+            folder=None if self.out is None else local / self.out,
+            rounds=came.rounds,
+        )
+        admitted = self._audit.admit(seat, Vantage.SERVER, came.round, lambda like: _received(came, like))
+        if admitted is None or isinstance(admitted, Refused):
+            return admitted
+        index = came.round or admitted.watch.session.last + 1
+
+        def leaves(like: State) -> State:
+            sent = matched(numpy_state(dxo.data), like, f"round {index}")
+            return added(admitted.received, sent) if dxo.data_kind == DataKind.WEIGHT_DIFF else sent
+
+        return self._audit.release(seat, admitted, index, leaves, seconds=time.perf_counter() - came.clock)
+
+
+def game_of(name: str, site: str, local: Path) -> Game:
+    """By a file, or by a function of the site's name."""
+    name = name.replace("{site}", site)
+    if ":" in name and not (local / name).exists():
+        return cast(Game, imported(name, "game-import")(site))
+    return load_game(local / name)
+
+
+def arrived(shareable: Shareable) -> Arrived:
+    """Of a task, as it came to a site or leaves the server."""
+    round, rounds = (shareable.get_header(key) for key in (AppConstants.CURRENT_ROUND, AppConstants.NUM_ROUNDS))
+    found = _leaves(from_shareable(shareable)) if _is_dxo(shareable) else []
+    models = [dict(one.data) for one in found if one.data_kind == DataKind.WEIGHTS and one.data]
+    return Arrived(0 if round is None else round + 1, rounds, models[0] if models else None, time.perf_counter())
+
+
+def nothing(kind: str) -> Shareable:
+    """In place of an update: FedAvg and the aggregators skip it."""
+    return DXO(kind, data={}).update_shareable(make_reply(ReturnCode.OK))
+
+
+def _received(came: Arrived, like: State) -> State:
+    if came.model is None:
+        what = "the model that this round started from was not seen"
+        raise FedauditError("no-broadcast", what, "Put the filter into the chain of task data, too.")
+    return matched(numpy_state(came.model), like, f"round {came.round}, the task")
+
+
+def _is_dxo(shareable: Shareable) -> bool:
+    with suppress(ValueError):
+        from_shareable(shareable)
+        return True
+    return False
+
+
+def _has_content(shareable: Shareable) -> bool:
+    """Anything beside headers?"""
+    return any(value for key, value in shareable.items() if not str(key).startswith("__"))
+
+
+def _leaves(dxo: DXO) -> list[DXO]:
+    """All of a collection, however deep; or the one that it is."""
+    if dxo.data_kind != DataKind.COLLECTION:
+        return [dxo]
+    inner = dxo.data.values() if isinstance(dxo.data, dict) else dxo.data
+    return [leaf for one in inner if isinstance(one, DXO) for leaf in _leaves(one)]
+
+
+# ------------------------------------------------------------------ the server
+
+
+@dataclass
+class Underway:
+    """A round that has begun."""
+
+    index: int
+    broadcast: Mapping[str, Any]
+    clock: float
+    asked: set[str] = field(default_factory=set)
+    replies: list[Reply] = field(default_factory=list)
+
+
+class ServerRecorder(FLComponent):  # type: ignore[misc]
+    """Records every round into `out`; with `model` and `games` (as of `PartyFilter`, one for each party) it is audited,
+    too. `parties` maps names of sites to those that the parties have in their games, where they differ. `task`: by which
+    name sites are asked to train. The other arguments are those of `AuditOptions`."""
+
+    def __init__(
+        self,
+        out: str,
+        model: str | None = None,
+        games: list[str] | None = None,
+        rounds: int | None = None,
+        parties: dict[str, str] | None = None,
+        task: str = AppConstants.TASK_TRAIN,
+        options: dict[str, Any] | None = None,
+    ):
+        super().__init__()
+        self.out, self.model, self.games, self.rounds = out, model, games, rounds
+        self.parties, self.task, self.options = parties, task, options
+        self._recorder: Recorder | None = None
+        self._now: Underway | None = None
+        self._lock = threading.RLock()  # events come from the threads of several sites
+        self._hears: dict[str, Callable[[FLContext], None]] = {
+            EventType.START_RUN: self._begin,
+            EventType.AFTER_TASK_DATA_FILTER: self._ask,
+            EventType.CLIENT_DISCONNECTED: self._lose,
+            EventType.BEFORE_TASK_RESULT_FILTER: self._take,
+            AppEventType.AFTER_SHAREABLE_TO_LEARNABLE: self._made,
+            EventType.FATAL_SYSTEM_ERROR: self._fail,
+            EventType.END_RUN: self._end,
+        }
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        hear = self._hears.get(event_type)
+        if hear is None or (self._recorder is None and event_type != EventType.START_RUN):
+            return
+        with self._lock:
+            try:
+                hear(fl_ctx)
+            except Exception as error:
+                if (self.options or {}).get("strict"):
+                    self.system_panic(f"fedaudit: {error}", fl_ctx)
+                elif self._recorder is not None:
+                    round = self._now.index if self._now else self._recorder.session.last
+                    with self._recorder.session.guard("round-missing", round=round):
+                        raise
+
+    @property
+    def session(self) -> Session:
+        assert self._recorder is not None
+        return self._recorder.session
+
+    def _begin(self, fl_ctx: FLContext) -> None:
+        local = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir())
+        found_in(str(local))
+        options, out = AuditOptions(**(self.options or {})), local / self.out  # type: ignore[typeddict-item]
+
+        def opened() -> Session:
+            if self.model is None:
+                return open_session(out, None, strict=options.get("strict", False))
+            if self.rounds is None:
+                what = "how many rounds are planned is not given"
+                raise FedauditError("rounds", what, 'Give "rounds": the intervals share their error among them.')
+            games = [game_of(name, "server", local) for name in self.games or []]
+            return audited(self.model, joined(*games), out=out, rounds=self.rounds, **options)
+
+        self._recorder = Recorder(opened, log, out=out, strict=options.get("strict", False))
+
+    # ------------------------------------------------------------------ one round
+
+    def _ask(self, fl_ctx: FLContext) -> None:
+        """A site fetches its task. Whoever does so first brings the next round."""
+        assert self._recorder is not None
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) != self.task:
+            return
+        came = arrived(fl_ctx.get_prop(FLContextKey.TASK_DATA))
+        if came.model is None:
+            raise FedauditError("no-broadcast", "the task brings no weights", "Send the model as a DXO of weights.")
+        if self._now is None or self._now.index != came.round:
+            if self._now is not None:
+                self._close(came.model)  # a workflow that does not tell what it made: the next round shows it
+            self._now = Underway(came.round, came.model, time.perf_counter())
+            self._recorder.warn(came.round)
+            if came.round == 1:
+                self._recorder.begin(came.model)
+        self._now.asked.add(_peer(fl_ctx))
+
+    def _lose(self, fl_ctx: FLContext) -> None:
+        if self._now is not None:
+            self._now.asked.add(str(fl_ctx.get_prop(FLContextKey.DISCONNECTED_CLIENT_NAME)))
+
+    def _take(self, fl_ctx: FLContext) -> None:
+        result = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+        round = result.get_cookie(AppConstants.CONTRIBUTION_ROUND)
+        if fl_ctx.get_prop(FLContextKey.TASK_NAME) != self.task or self._now is None:
+            return
+        if round is not None and round + 1 != self._now.index:
+            self.session.gap(gap("late-reply", round=round + 1, party=self._party(fl_ctx), now=self._now.index))
+            return
+        self._now.replies.append(self._reply(result, fl_ctx))
+
+    def _reply(self, result: Shareable, fl_ctx: FLContext) -> Reply:
+        """An empty update is what a site sends that withholds its own."""
+        site = _peer(fl_ctx)
+        found = _leaves(from_shareable(result)) if _is_dxo(result) else []
+        models = [one for one in found if one.data_kind in WEIGHTS and one.data]
+        if result.get_return_code() != ReturnCode.OK or not models:
+            return Reply(site, failed=True)
+        return Reply(
+            site,
+            self._party(fl_ctx),
+            models=tuple(numpy_state(one.data) for one in models),
+            is_change=models[0].data_kind == DataKind.WEIGHT_DIFF,
+            examples=models[0].get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND),
+        )
+
+    def _made(self, fl_ctx: FLContext) -> None:
+        if self._now is not None:
+            model = fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+            self._close(None if not model else dict(model[ModelLearnableKey.WEIGHTS]))
+
+    def _close(self, made: Mapping[str, Any] | None) -> None:
+        assert self._recorder is not None
+        now, self._now = self._now, None
+        assert now is not None
+        elapsed = time.perf_counter() - now.clock
+        when = self._recorder.when(now.index)
+        self._recorder.record(when, now.broadcast, frozenset(now.asked), now.replies, made, elapsed)
+
+    def _party(self, fl_ctx: FLContext) -> str:
+        site = _peer(fl_ctx)
+        return (self.parties or {}).get(site, site)
+
+    # ------------------------------------------------------------------ the end
+
+    def _fail(self, fl_ctx: FLContext) -> None:
+        self.session.gap(gap("training-failed", error="FATAL_SYSTEM_ERROR", round=self.session.last))
+
+    def _end(self, fl_ctx: FLContext) -> None:
+        assert self._recorder is not None
+        if self._now is not None:
+            self.session.gap(gap("round-halted", round=self._now.index))
+        self._recorder.settle()
+        self.session.finish(self._recorder.out)
+
+
+def _peer(fl_ctx: FLContext) -> str:
+    return str(fl_ctx.get_peer_context().get_identity_name())

@@ -1,0 +1,579 @@
+"""A party audits what leaves it, before it leaves, whichever framework carries it.
+
+`SelfAudit` is what a Flower mod, an NVIDIA FLARE filter and the guard of a Flower node have in common. A host says
+where its party sits (`Seat`), brings the model that arrived (`admit`) and the one that is about to leave (`release`),
+and turns a refusal into whatever it sends in place of an update.
+
+Unless `strict` is set, nothing here stops the training, wrong use included: log and report say from the first round on
+that nothing is audited. The exception is a party with `halt_if` whose limit can never be checked: it asked for
+protection and sends nothing. Results are also written during the run, because a party does not know which round is its
+last.
+
+Hosts keep a party's state in the memory of a process. One that is restarted has forgotten it: a party that had halted
+would send again, and its audit would start over and end as if it were whole. So both also go to disk, in a folder of
+the party and under the name of the run:
+
+    memory-RUN     arrays and JSON, with a checksum; nothing executable
+    halted-RUN     the round in which the party halted; nothing is sent from then on
+"""
+
+import hashlib
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaudit.audit import Auditor, Settings
+from fedaudit.errors import FedauditError
+from fedaudit.files import write_atomically
+from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
+from fedaudit.integrations.plain import matched
+from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
+from fedaudit.results import document as results
+from fedaudit.results.document import Withheld
+from fedaudit.results.gate import Rule
+from fedaudit.results.limits import UndecidableError, crossed, left_out, party_rule, rates
+from fedaudit.results.schema import plain, read
+from fedaudit.session.assemble import Request, settled
+from fedaudit.session.recording import About
+from fedaudit.session.session import Finished, Session, in_words
+from fedaudit.stats.wording import fpr_of
+from fedaudit.trace.segments import DamagedError, read_bytes
+from fedaudit.trace.store import safe_name
+from fedaudit.types import (
+    UNSEEN,
+    Estimate,
+    Game,
+    ModelKind,
+    Moment,
+    Notice,
+    Round,
+    State,
+    Trained,
+    Vantage,
+    as_notices,
+    gap,
+    notice,
+)
+from fedaudit.words import line
+
+HALTED, UNAUDITED = "fedaudit.halted", "fedaudit.unaudited"
+WITHHELD = "fedaudit: this party withholds its update"
+WITHHELD_CODE = "unaudited"  # of an update that a strict party does not send
+AS_SENT, INSIDE = "fedaudit.as-sent", "fedaudit.inside"
+WITHIN = {AS_SENT: "", INSIDE: "without-defences"}  # where in its folder each audit of a party writes
+EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
+CHECK = 64  # characters of the checksum before the rest
+
+
+@dataclass(frozen=True)
+class Remembered:
+    arrays: Mapping[str, NDArray[Any]]
+    text: str  # the rest, as JSON
+    written: int  # the round after which results were last written
+
+
+class Shelf(Protocol):
+    """What a host keeps for a party from one round to the next: values and arrays, under names."""
+
+    def values(self, key: str) -> Mapping[str, Any] | None: ...
+
+    def arrays(self, key: str) -> Mapping[str, NDArray[Any]]: ...
+
+    def keep(self, key: str, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None: ...
+
+
+@dataclass
+class OwnShelf:
+    """In the memory of this process, for hosts whose process lives as long as the run."""
+
+    kept: dict[str, tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]] = field(default_factory=dict)
+
+    def values(self, key: str) -> Mapping[str, Any] | None:
+        return self.kept[key][0] if key in self.kept else None
+
+    def arrays(self, key: str) -> Mapping[str, NDArray[Any]]:
+        return self.kept[key][1]
+
+    def keep(self, key: str, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
+        self.kept[key] = dict(values), dict(arrays or {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A party's place in one run of its host."""
+
+    run: str
+    node: str
+    shelf: Shelf
+    game: Callable[[], Game]
+    home: Path  # for the memory of a party without a folder
+    folder: Path | None = None  # for the results of all parties on this machine, each in a folder of its own
+    rounds: object = None  # as planned, if the host tells
+
+    @property
+    def begun(self) -> bool:
+        """Was a round of this party ever audited?"""
+        return self.shelf.values(AS_SENT) is not None
+
+    @property
+    def told(self) -> tuple[list[Notice], list[Withheld]]:
+        """Rounds that were not audited, and why; and updates that were withheld for it."""
+        kept = self.shelf.values(UNAUDITED) or {}
+        notices = as_notices(json.loads(str(one)) for one in kept.get("told", []))
+        return [*notices], [read(Withheld, json.loads(str(update))) for update in kept.get("withheld", [])]
+
+    def of_party(self, party: str) -> Path | None:
+        """Where its results go, if anywhere."""
+        return None if self.folder is None else self.folder / _folder_name(party)
+
+    def memory(self, key: str, party: str) -> "Memory":
+        """Inside the party's folder; in one of its own for what would have left without defences."""
+        return Memory(self, key, (self.of_party(party) or self.home / _folder_name(party)) / WITHIN[key])
+
+
+class Memory:
+    """Of one audit (`key`) of one party in one run."""
+
+    def __init__(self, seat: Seat, key: str, folder: Path):
+        self.shelf, self.key = seat.shelf, key
+        self.file, self.halt = folder / f"memory-{seat.run}", folder / f"halted-{seat.run}"
+
+    # ------------------------------------------------------------------ in the host
+
+    def recall(self) -> Remembered | None:
+        """From the host; None in the first round, and after a restart."""
+        kept = self.shelf.values(self.key)
+        if kept is None:
+            return None
+        return Remembered(self.shelf.arrays(self.key), str(kept["json"]), int(str(kept["written"])))
+
+    def keep(self, what: Remembered) -> Notice | None:
+        """In the host and on disk. Says what could not be written."""
+        self.shelf.keep(self.key, {"json": what.text, "written": what.written}, what.arrays)
+        try:
+            write_atomically(self.file, packed(what))
+            return None
+        except OSError as error:
+            return gap("memory-unwritten", folder=str(self.file.parent), why=error.strerror)
+
+    # ------------------------------------------------------------------ on disk
+
+    def read(self) -> Remembered | None:
+        """What is on disk; DamagedError if that is not what was written."""
+        return unpacked(read_bytes(self.file)) if self.file.exists() else None
+
+    @property
+    def halted(self) -> int:
+        """The round in which this party halted; 0 if it did not."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            text = self.halt.read_text(encoding="ascii", errors="replace").strip()
+            return int(text) if text.isdecimal() else 1  # whatever it says, somebody halted
+        return 0
+
+    def stop(self, round: int) -> None:
+        write_atomically(self.halt, f"{round}\n")
+
+
+def packed(what: Remembered) -> bytes:
+    about = json.dumps({"names": list(what.arrays), "json": what.text, "written": what.written})
+    buffer = io.BytesIO()
+    numbered = {f"{place}": value for place, value in enumerate(what.arrays.values())}
+    np.savez(buffer, allow_pickle=False, about=np.frombuffer(about.encode(), np.uint8), **numbered)
+    blob = buffer.getvalue()
+    return hashlib.sha256(blob).hexdigest().encode() + blob
+
+
+def unpacked(blob: bytes) -> Remembered:
+    check, rest = blob[:CHECK], blob[CHECK:]
+    if hashlib.sha256(rest).hexdigest().encode() != check:
+        raise DamagedError("has another checksum than its content")
+    with np.load(io.BytesIO(rest), allow_pickle=False) as found:
+        about = json.loads(found["about"].tobytes())
+        arrays = {name: found[f"{place}"] for place, name in enumerate(about["names"])}
+    return Remembered(arrays, about["json"], about["written"])
+
+
+class Watch:
+    """Of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
+
+    def __init__(self, key: str, auditor: Auditor, out: Path | None, memory: Memory, strict: bool):
+        self.key, self.auditor, self.out, self.memory = key, auditor, out, memory
+        (self.party,), (self.vantage,) = auditor.game.parties, auditor.settings.vantages
+        about = About.foreign(self.party, auditor)
+        self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
+        assert auditor.task is not None
+        self._like, self._base = auditor.task.initial(0), auditor.task.base
+        self.written = 0  # the round after which results were last written
+
+    @property
+    def due(self) -> bool:
+        """Is it time for results? From the second round on, about ten times in a plan or more, and at its end."""
+        planned, last = self.auditor.settings.rounds, self.auditor.last_round
+        pause = min(EVERY, -(-planned // 10)) if self.written else 2
+        return last >= planned or last - self.written >= pause
+
+    def matched(self, given: State, where: str) -> State:
+        """A state from elsewhere, as the audited model's."""
+        return matched(given, self._like, where, self._base)
+
+    # ------------------------------------------------------------------ from round to round
+
+    def tell(self, gaps: Iterable[Notice], withheld: Iterable[Withheld]) -> None:
+        """What became of rounds in which there was no audit to tell."""
+        for told in gaps:
+            if told not in self.session.gaps:
+                self.session.gap(told)
+        for update in withheld:
+            self.session.withhold(update)
+
+    def load(self, index: int) -> None:
+        """Go on from where the last round left it; after a restart of the node from what is on disk."""
+        if (kept := self.memory.recall()) is not None:
+            self._restore(kept)
+            return
+        try:
+            kept = self.memory.read()
+        except DamagedError as error:
+            self.session.gap(gap("memory-lost", why=str(error), round=index))
+            return
+        if kept is not None:
+            self._restore(kept)
+            self.session.note(notice("node-restarted", round=self.session.last))
+        elif index > 1:
+            self.session.note(notice("first-seen", round=index))
+
+    def _restore(self, kept: Remembered) -> None:
+        self.session.restore(kept.arrays, kept.text)
+        self.written = kept.written
+
+    def save(self, write: bool) -> None:
+        """Keeps what the next round goes on from; what interim results lack is none of its business."""
+        account = self.session.account()
+        try:
+            if write and self.out is not None:
+                self.written = self.auditor.last_round
+                self.session.finish(self.out)
+        finally:
+            arrays, text = self.session.state(account)
+            trouble = self.memory.keep(Remembered(arrays, text, self.written))
+            if trouble and trouble not in self.session.gaps:
+                self.session.gap(trouble)
+                arrays, text = self.session.state()
+                self.memory.keep(Remembered(arrays, text, self.written))
+
+    def amend(self) -> None:
+        """Adds to results that are written what was withheld since, where they cannot be computed again."""
+        if self.out is not None and self.written:
+            found = results.load(self.out)
+            found = replace(found, run=replace(found.run, withheld=tuple(self.session.withheld)))
+            results.save(found, self.out)
+            self.session.listen(Finished(found))
+
+    # ------------------------------------------------------------------ the party's limit
+
+    def crossing(self, rule: Rule | None, index: int, model: ModelKind) -> Withheld | None:
+        """Which attack crosses a limit in this round, with its figures."""
+        found = None if rule is None else crossed(rule, self.auditor.after(index, self.vantage, model, rule.text))
+        if rule is None or found is None:
+            return None
+        figures = {rule.metric: found.decisive[rule.metric]}
+        return Withheld(index, "limit crossed", onwards=True, rule=rule.text, attack=found.attack, estimates=figures)
+
+    def unchecked(self, rule: Rule | None, index: int, model: ModelKind) -> Notice | None:
+        """Why nobody can say whether a limit is crossed, though enough rounds were seen to say so."""
+        auditor = self.auditor
+
+        def because(cause: str, attack: str = "", why: str = "", rounds: int = 0) -> Notice:
+            limit = None if rule is None else rule.text
+            return gap("limit-unchecked", round=index, limit=limit, cause=cause, attack=attack, why=why, rounds=rounds)
+
+        if rule is None:
+            return None if auditor.deciding(self.vantage) else because("all-failed")
+        settings = auditor.settings
+        attack = settings.primary(self.vantage, settings.left_out_of.get(rule.text, ()))
+        if attack is None:
+            return because("nobody")
+        if attack.name in auditor.failed:
+            return because("failed", attack.name, auditor.failed[attack.name])
+        said = auditor.after(index, self.vantage, model, rule.text)
+        estimate = next((one.decisive.get(rule.metric) for one in said if one.primary), None)
+        if estimate is not None:
+            return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
+        seen = auditor.outlooks.sight(self.vantage, model, self.party).rounds
+        needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
+        return None if seen < needed else because("no-value", attack.name, rounds=seen)
+
+
+# ------------------------------------------------------------------ a party's audit, in any host
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nothing leaves. As text, what the server may be told: at most the code of the reason. Counts, labels and rows in
+    the text of an error would be about the party's records."""
+
+    code: str = ""
+
+    def __str__(self) -> str:
+        return WITHHELD + f" [{self.code}]" * bool(self.code)
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A round that is audited: its audit so far, and the model that arrived."""
+
+    watch: Watch
+    received: State
+
+
+class SelfAudit:
+    """`log`: where the owner of this party looks, which depends on the host."""
+
+    def __init__(
+        self,
+        model: Model,
+        log: logging.Logger,
+        *,
+        rounds: int | None = None,
+        halt_if: str | None = None,
+        warn_if: str | None = None,
+        **options: Unpack[PartyOptions],
+    ):
+        self.model, self.log = model, log
+        self.rounds, self.strict, self.protects = rounds, options.get("strict", False), halt_if is not None
+        self.halt_if: Rule | None = None
+        self.warn_if: Rule | None = None
+        self.options = options
+        self.wrong: FedauditError | None = None  # what is wrong with these arguments, told in every round
+        try:
+            self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
+            # How many rounds are planned may come from the run; two are the fewest that say anything.
+            asked = checked(2 if rounds is None else rounds, **options)
+            wanted = sorted({*(asked.audit.fpr or ()), *rates([self.halt_if, self.warn_if])})
+            self.options = PartyOptions(**{**options, "fpr": wanted or None})
+        except FedauditError as error:
+            if self.strict:
+                raise
+            self.wrong = error
+            log.error("fedaudit: %s. Nothing will be audited%s", error, ", or sent." if self.protects else ".")
+        # By run, node and vantage: trying out the attacks takes a large model about a local epoch.
+        self._suited: dict[tuple[str, str, Vantage], Settings | UndecidableError] = {}
+
+    def refused(self, seat: Seat) -> Refused | None:
+        """Did this party halt, as far as its host remembers?"""
+        halted = seat.shelf.values(HALTED)
+        return None if halted is None else Refused(str(halted.get("code", "")))
+
+    def admit(
+        self, seat: Seat, vantage: Vantage, round: int, received: Callable[[Watch], State]
+    ) -> Admitted | Refused | None:
+        """Before a round; None if it goes on without an audit. `received` reads the model that arrived, by
+        `Watch.matched`."""
+        if refused := self.refused(seat):
+            return refused
+        try:
+            watch = self._open(AS_SENT, seat, vantage, round)
+            if halted := watch.memory.halted:
+                self.log.warning("fedaudit: this party halted in round %d; nothing is sent", halted)
+                seat.shelf.keep(HALTED, {"round": halted})
+                return Refused()
+            return Admitted(watch, received(watch))
+        except Exception as error:
+            withheld = self.strict or (self.protects and not seat.begun)
+            self._not_audited(seat, round, error, withheld)
+            return Refused(_code(error)) if withheld else None
+
+    def release(
+        self,
+        seat: Seat,
+        admitted: Admitted,
+        index: int,
+        leaves: Callable[[Watch], State | None],
+        *,
+        inner: Callable[[Watch], State] | None = None,
+        seconds: float,
+    ) -> Refused | None:
+        """After a round: may what `leaves` do so? `leaves` reads the update, or says None where it is masked; `inner`
+        reads what it was before the defences of this party; `seconds`: of one local epoch, as far as known."""
+        watch, fault = admitted.watch, None
+        try:
+            self._observe(watch, index, admitted.received, leaves(watch), seconds)
+            if inner is not None:
+                other = self._open(INSIDE, seat, Vantage.SERVER, index)
+                self._observe(other, index, admitted.received, inner(other), seconds)
+        except Exception as error:
+            fault = error
+            self._not_audited(seat, index, error, self.strict, watch)
+        if watch.session.halted:
+            self._halt(seat, watch, index)
+            return Refused()
+        return Refused(_code(fault)) if fault and self.strict else None
+
+    # ------------------------------------------------------------------ one round
+
+    def _halt(self, seat: Seat, watch: Watch, index: int) -> None:
+        seat.shelf.keep(HALTED, {"round": index})
+        try:
+            watch.memory.stop(index)
+        except OSError as error:
+            self.log.error("fedaudit: the halt is not on disk (%s): a restarted node would send again", error.strerror)
+
+    def _observe(self, watch: Watch, index: int, received: State, leaves: State | None, seconds: float) -> None:
+        """Audit one round, log it, keep it, and write results where they are due or the last of this party."""
+        party = watch.party
+        sent = {} if leaves is None else {party: Trained(leaves, len(watch.auditor.game.members(party)), seconds)}
+        planned = watch.auditor.settings.rounds
+        if index == planned + 1:
+            watch.session.note(notice("beyond-plan", planned=planned))
+        gaps, again = len(watch.session.gaps), Moment(index) in watch.session.seen
+        watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
+        model: ModelKind = "local" if sent else "global"
+        found = watch.auditor.after(index, watch.vantage, model)
+        what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
+        what = what if sent else f"{party} is masked, so only the global model is seen"
+        figures = [estimate for one in found[:1] if one.primary for estimate in one.estimates.values()]
+        self.log.info("fedaudit: round %d, %s: %s", index, what, "; ".join(map(_words, figures)) or "too early to say")
+        withheld = self._judge(watch, index, model, gaps) if watch.key == AS_SENT else ""
+        due = watch.due or watch.session.halted or bool(withheld)
+        watch.save(write=due and not again)  # a repeat adds nothing, and the models that it could be asked are gone
+        if withheld:
+            if again:
+                watch.amend()
+            raise FedauditError(WITHHELD_CODE, withheld, "This update is withheld, because the audit is strict.")
+
+    def _judge(self, watch: Watch, index: int, model: ModelKind, gaps: int) -> str:
+        """Is a limit crossed, and could it be checked? What is withheld is noted at once, before anything can fail.
+
+        `gaps`: how many there were before this round. Returns why an update is withheld that was not audited.
+        """
+        crosses = "fedaudit: round %d crosses the limit %r: %s"
+        if halted := watch.crossing(self.halt_if, index, model):
+            watch.session.withhold(halted)
+            watch.session.note(notice("limit-crossed", round=index))
+            what = "this update and all later ones are withheld"
+            self.log.warning(f"{crosses}; %s", index, halted.rule, _figures(halted), what)
+        if warned := watch.crossing(self.warn_if, index, model):
+            self.log.warning(crosses, index, warned.rule, _figures(warned))
+        if len(watch.session.gaps) == gaps and (why := watch.unchecked(self.halt_if, index, model)):
+            watch.session.gap(why)
+        missing = "; ".join(map(line, watch.session.gaps[gaps:]))
+        if halted or not missing or not self.strict:
+            return ""
+        watch.session.withhold(Withheld(index, "not audited", reason=missing))
+        return missing
+
+    def _not_audited(
+        self, seat: Seat, index: int, error: Exception, withheld: bool, watch: Watch | None = None
+    ) -> None:
+        """Said in the log now, and in the report of every later round; if there is none, this makes one. A limit that
+        no attack can decide is said once: if it withholds an update, it withholds all."""
+        told, updates = seat.told
+        again, for_good = any(is_about(one, error) for one in told), isinstance(error, UndecidableError)
+        if not (again and for_good):
+            told.append(tell_unaudited(self.log, None if for_good else index, error, withheld, again))
+        if _code(error) == WITHHELD_CODE:
+            return  # its audit keeps it
+        if isinstance(error, UndecidableError) and withheld:
+            why = f"{error.why}. {error.todo}"
+            updates.append(Withheld(index, "limit undecidable", onwards=True, rule=error.rule.text, reason=why))
+            seat.shelf.keep(HALTED, {"round": index, "code": error.code})
+        elif withheld:
+            updates.append(Withheld(index, "not audited", reason=in_words(error)))
+        kept = [json.dumps(plain(update)) for update in updates]
+        seat.shelf.keep(UNAUDITED, {"told": [json.dumps(one.stored()) for one in told], "withheld": kept})
+        if watch is not None and withheld:
+            with suppress(Exception):  # what could not be audited may not be reported on either
+                watch.tell(told, updates)
+                watch.save(write=True)
+        elif not seat.begun:
+            name = self._name(seat)
+            report_unaudited(seat.of_party(name), name, told, index, updates)
+
+    def _name(self, seat: Seat) -> str:
+        with suppress(Exception):  # the game may be what is wrong
+            return seat.game().parties[0]
+        return f"node-{seat.node}"
+
+    def _open(self, key: str, seat: Seat, vantage: Vantage, index: int) -> Watch:
+        """The audit as the last round left it; in the first round, everything that can be refused is."""
+        if self.wrong is not None:
+            raise self.wrong
+        game = seat.game()
+        if len(game.parties) != 1:
+            what = f"the game is about {len(game.parties)} parties"
+            raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
+        asked = checked(self._rounds(seat), **self.options)
+        whose = (seat.run, seat.node, vantage)
+        task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
+        if whose not in self._suited:
+            fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
+            self._suited[whose] = self._limited(fit, game, seat.begun) if key == AS_SENT else fit
+        settings = self._suited[whose]
+        if isinstance(settings, UndecidableError):
+            raise settings
+        auditor = Auditor(task, game, settings)
+        (party,) = game.parties
+        folder = seat.of_party(party)
+        out = None if folder is None else folder / WITHIN[key]
+        watch = Watch(key, auditor, out, seat.memory(key, party), self.strict)
+        watch.load(index)
+        watch.tell(*seat.told)
+        return watch
+
+    def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:
+        """Leaves attacks that cannot decide a limit out of it, and says so once."""
+        (vantage,) = settings.vantages
+        rules = list(filter(None, (self.halt_if, self.warn_if)))
+        attacks = settings.ranked(vantage)
+        names: dict[str, frozenset[str]] = {}
+        told: list[Notice] = []
+        for rule in rules:
+            try:
+                names[rule.text], more = left_out(rule, game, attacks, settings.shares(len(attacks), len(rules)))
+                told += more
+            except UndecidableError as error:
+                if rule is self.halt_if or len(rules) == 1:
+                    return error
+                names[rule.text] = frozenset(attack.name for attack in attacks)  # the other limit still protects
+                told.append(notice("limit-undecidable", what=error.what, todo=error.todo))
+        for each in told if not begun else ():
+            self.log.warning("fedaudit: %s", line(each))
+        return replace(settings, left_out_of=names, notices=(*settings.notices, *told))
+
+    def _rounds(self, seat: Seat) -> int:
+        planned = self.rounds or seat.rounds
+        if not isinstance(planned, int):
+            what = "how many rounds are planned is neither given nor told by the run"
+            raise FedauditError("rounds", what, "Give rounds=...: the intervals share their error among them.")
+        return planned
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, FedauditError) else "fault"
+
+
+def _folder_name(party: str) -> str:
+    """The party's own name where a file system takes it."""
+    return party if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", party) else safe_name(party)
+
+
+def _figures(crossing: Withheld) -> str:
+    """Which attack crosses a limit, and by what: a limit on a TPR rests on the guaranteed lower end."""
+    (found,) = crossing.estimates.values()
+    proved = f", at least {found.guaranteed[0]:.4f} guaranteed" if found.guaranteed and fpr_of(found.name) else ""
+    return f"{crossing.attack}, {_words(found)}{proved}"
+
+
+def _words(estimate: Estimate) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return f"{estimate.name}: no value ({estimate.reason})"
+    return f"{estimate.name} {estimate.value:.4f} ({estimate.low:.4f}-{estimate.high:.4f})"
