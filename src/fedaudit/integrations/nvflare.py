@@ -38,7 +38,6 @@ from nvflare.app_common.app_event_type import AppEventType
 
 from fedaudit.config.code import found_in, imported
 from fedaudit.data.game_file import load_game
-from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
 from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit
@@ -159,6 +158,16 @@ def game_of(name: str, site: str, local: Path) -> Game:
     return load_game(local / name)
 
 
+def games_of(names: list[str], local: Path) -> list[Game]:
+    """Of all parties: by files, or by functions that return one or several."""
+    found: list[Game] = []
+    for name in names:
+        is_code = ":" in name and not (local / name).exists()
+        made = imported(name, "game-import")() if is_code else load_game(local / name)
+        found += [made] if isinstance(made, Game) else made
+    return found
+
+
 def arrived(shareable: Shareable) -> Arrived:
     """Of a task, as it came to a site or leaves the server."""
     round, rounds = (shareable.get_header(key) for key in (AppConstants.CURRENT_ROUND, AppConstants.NUM_ROUNDS))
@@ -214,9 +223,12 @@ class Underway:
 
 
 class ServerRecorder(FLComponent):  # type: ignore[misc]
-    """Records every round into `out`; with `model` and `games` (as of `PartyFilter`, one for each party) it is audited,
-    too. `parties` maps names of sites to those that the parties have in their games, where they differ. `task`: by which
-    name sites are asked to train. The other arguments are those of `AuditOptions`."""
+    """Records every round into `out`; with `model` and `games` it is audited, too.
+
+    `games`: files, or "package.module:function" that returns the games of all parties. `parties` maps names of sites to
+    those that the parties have in their games, where they differ. `task`: by which name sites are asked to train.
+    `options`: those of `AuditOptions`.
+    """
 
     def __init__(
         self,
@@ -275,8 +287,7 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
             if self.rounds is None:
                 what = "how many rounds are planned is not given"
                 raise FedauditError("rounds", what, 'Give "rounds": the intervals share their error among them.')
-            games = [game_of(name, "server", local) for name in self.games or []]
-            return audited(self.model, joined(*games), out=out, rounds=self.rounds, **options)
+            return audited(self.model, games_of(self.games or [], local), out=out, rounds=self.rounds, **options)
 
         self._recorder = Recorder(opened, log, out=out, strict=options.get("strict", False))
 
@@ -352,9 +363,9 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
 
     def _end(self, fl_ctx: FLContext) -> None:
         assert self._recorder is not None
-        if self._now is not None:
-            self.session.gap(gap("round-halted", round=self._now.index))
         self._recorder.settle()
+        if self._now is not None:
+            self.session.gap(gap("round-unfinished", round=self._now.index))
         self.session.finish(self._recorder.out)
 
 

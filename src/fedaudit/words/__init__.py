@@ -676,6 +676,8 @@ LINES: dict[str, Wording] = {
     "nobody-asked": "round {round}: nobody was asked to train",
     "round-empty": "round {round} is empty: nobody sent a model",
     "round-halted": "round {round} is empty: secure aggregation was halted, too few parties answered",
+    "round-unfinished": "round {round} was begun and did not end",
+    "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
     "party-twice": lambda round, party, same: (
