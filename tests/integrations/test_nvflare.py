@@ -119,10 +119,12 @@ def expected(folder: Path, exchanged: list[tuple[State, State]]) -> Any:
     audit = SelfAudit(net, logging.getLogger("tests"), rounds=ROUNDS, attacks=["loss", "gradient-cosine"])
     shelf = OwnShelf()
     for index, (before, after) in enumerate(exchanged, start=1):
-        seat = Seat("run", "1", shelf, lambda: part("north")[1], folder / "home", folder)
-        admitted = audit.admit(seat, Vantage.SERVER, index, lambda like, before=before: before)  # type: ignore[misc]
+        seat = Seat(
+            run="run", node="1", shelf=shelf, game=lambda: part("north")[1], home=folder / "home", folder=folder
+        )
+        admitted = audit.admit(seat, Vantage.SERVER, index, lambda watch, before=before: before)  # type: ignore[misc]
         assert isinstance(admitted, Admitted)
-        assert audit.release(seat, admitted, index, lambda like, after=after: after, seconds=1.0) is None  # type: ignore[misc]
+        assert audit.release(seat, admitted, index, lambda watch, after=after: after, seconds=1.0) is None  # type: ignore[misc]
     return figures(folder / "north")
 
 

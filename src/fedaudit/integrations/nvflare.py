@@ -40,8 +40,8 @@ from fedaudit.config.code import found_in, imported
 from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
-from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit
-from fedaudit.integrations.plain import matched, numpy_state
+from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit, Watch
+from fedaudit.integrations.plain import numpy_state
 from fedaudit.integrations.recorder import Recorder, Reply, added
 from fedaudit.session.session import Session
 from fedaudit.types import Game, State, Vantage, gap
@@ -76,6 +76,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         self,
         model: str,
         game: str,
+        *,
         rounds: int | None = None,
         halt_if: str | None = None,
         warn_if: str | None = None,
@@ -138,13 +139,13 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
             folder=None if self.out is None else local / self.out,
             rounds=came.rounds,
         )
-        admitted = self._audit.admit(seat, Vantage.SERVER, came.round, lambda like: _received(came, like))
+        admitted = self._audit.admit(seat, Vantage.SERVER, came.round, lambda watch: _received(came, watch))
         if admitted is None or isinstance(admitted, Refused):
             return admitted
         index = came.round or admitted.watch.session.last + 1
 
-        def leaves(like: State) -> State:
-            sent = matched(numpy_state(dxo.data), like, f"round {index}")
+        def leaves(watch: Watch) -> State:
+            sent = watch.matched(numpy_state(dxo.data), f"round {index}")
             return added(admitted.received, sent) if dxo.data_kind == DataKind.WEIGHT_DIFF else sent
 
         return self._audit.release(seat, admitted, index, leaves, seconds=time.perf_counter() - came.clock)
@@ -181,11 +182,11 @@ def nothing(kind: str) -> Shareable:
     return DXO(kind, data={}).update_shareable(make_reply(ReturnCode.OK))
 
 
-def _received(came: Arrived, like: State) -> State:
+def _received(came: Arrived, watch: Watch) -> State:
     if came.model is None:
         what = "the model that this round started from was not seen"
         raise FedauditError("no-broadcast", what, "Put the filter into the chain of task data, too.")
-    return matched(numpy_state(came.model), like, f"round {came.round}, the task")
+    return watch.matched(numpy_state(came.model), f"round {came.round}, the task")
 
 
 def _is_dxo(shareable: Shareable) -> bool:
@@ -233,6 +234,7 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
     def __init__(
         self,
         out: str,
+        *,
         model: str | None = None,
         games: list[str] | None = None,
         rounds: int | None = None,
