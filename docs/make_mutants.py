@@ -1,13 +1,14 @@
 """Do the tests bite? Breaks a hundred lines of the audit, one at a time, and sees which test notices.
 
-    python -m docs.make_mutants [--jobs 2] [--only 17,23] [--kept build/mutants]
+    python -m docs.make_mutants [--jobs 2] [--only 17,23 [--tests tests/a.py tests/b.py]] [--kept build/mutants]
 
 Twenty-five mutants each of `audit`, `questions`, `results` and `stats`, drawn by a fixed seed from all places where a
 comparison, a sign, a constant, a condition or a minimum can be turned round, and found again by the text of their
 lines. The tests of eight folders run once to see which of them reach a mutant; then it meets tests that reach it, in
 the files that are most about it, the quickest first. docs/mutants.md is written at the end.
 
-What was seen stays in the folder `--kept`: a run that was stopped goes on from there. `--only` tries its mutants anew.
+What was seen stays in the folder `--kept`: a run that was stopped goes on from there. `--only` tries its mutants anew,
+with `--tests` against these files: those that were written since, or that lie in other folders.
 """
 
 import argparse
@@ -17,14 +18,16 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "fedaudit"
@@ -34,8 +37,10 @@ DRAWN_AT = "f88587d"  # the commit whose lines were drawn from: a house that gro
 # that the tests of the rooms do not. What survives here may still be noticed by them.
 FOLDERS = ("adversary", "audit", "federation", "fuzz", "questions", "report", "results", "stats")
 TESTS = ["-m", "not evidence and not simulation"]
-FILES, SECONDS = 8, 150  # test files for a mutant, and how long their tests may take when nothing is broken
+FILES, SECONDS = 8, 100  # test files for a mutant, and how long their tests may take when nothing is broken
 INERT = ("frozen", "kw_only", "strict", "maxsize")  # they guard against mistakes of programmers, or cost time
+# Changes that nobody can notice, by the line and what it becomes; and why.
+EQUIVALENT: dict[tuple[str, str], str] = {}
 SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
     ast.LtE: ("<=", "<"),
@@ -103,7 +108,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             yield from between(node.values[0], node.values[1], node.op)
         elif isinstance(node, ast.BinOp) and type(node.op) in SWAPS and not _is_text(node):
             yield from between(node.left, node.right, node.op)
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             begin, end = at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0)
             yield Mutant(path, node.lineno, begin, end, source[begin:end].decode(), _other(node.value))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -190,15 +195,15 @@ class Reached:
     tests: dict[int, list[str]]
     seconds: dict[str, float]
 
-    def best(self, number: int, mutant: Mutant) -> list[str]:
+    def best(self, number: int, mutant: Mutant, most: float) -> list[str]:
         """Tests that reach a mutant, in the files that mention most of its module, the quickest first. A constant that
         is read on import is reached by no test that can be seen: all tests of these files."""
         reaching = self.tests.get(number) or list(self.seconds)
         ranked = [file for file in mentioning(mutant) if any(test.startswith(f"{file}::") for test in reaching)]
-        chosen, spent = [], 0.0
+        chosen, spent = list[str](), 0.0
         for test in sorted(reaching, key=lambda test: self.seconds[test]):
             spent += self.seconds[test] * (test.split("::")[0] in ranked[:FILES])
-            if test.split("::")[0] in ranked[:FILES] and (not chosen or spent <= SECONDS):
+            if test.split("::")[0] in ranked[:FILES] and (not chosen or spent <= most):
                 chosen.append(test)
         return chosen
 
@@ -283,30 +288,88 @@ def mentioning(mutant: Mutant) -> list[str]:
     return sorted(ranked, key=lambda path: -ranked[path])
 
 
-def noticed_by(mutant: Mutant, tests: list[str]) -> str:
-    """The first test that fails; empty if none does."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "src" / "fedaudit"
+# What takes seconds to import and has nothing to do with a mutant: every trial is a copy of a process that has it.
+HEAVY = ("opacus", "pyarrow.parquet", "pytest", "scipy.stats", "sklearn.ensemble", "sklearn.neural_network", "torch")
+
+
+@dataclass
+class Trial:
+    """A mutant that meets its tests, in a process of its own."""
+
+    number: int
+    folder: Path
+    process: int = 0
+    deadline: float = field(default_factory=lambda: time.monotonic() + 4 * SECONDS)
+
+    @classmethod
+    def start(cls, number: int, mutant: Mutant, tests: list[str]) -> "Trial":
+        trial = cls(number, Path(tempfile.mkdtemp(prefix="mutant-")))
+        copy = trial.folder / "src" / "fedaudit"
         shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
         (copy / mutant.path.relative_to(SOURCES)).write_text(mutant.applied())
-        arguments = Path(folder) / "tests"
-        arguments.write_text("\n".join(tests))
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        (trial.folder / "tests").write_text("\n".join(tests))
+        trial.process = os.fork()
+        if not trial.process:
+            trial._meet(copy)
+        return trial
+
+    def _meet(self, copy: Path) -> NoReturn:
+        os.setpgid(0, 0)
+        told = os.open(self.folder / "told", os.O_WRONLY | os.O_CREAT)
+        os.dup2(told, 1)
+        os.dup2(told, 2)
+        os.chdir(ROOT)
+        os.environ.update(_environment(copy))
+        sys.path[:0] = [str(copy.parent), str(ROOT)]
+        code = 99
         try:
-            done = subprocess.run(
-                [*command, *TESTS, f"@{arguments}"],
-                cwd=ROOT, capture_output=True, text=True, timeout=3 * SECONDS, check=False, env=_environment(copy),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
+            plain = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            code = int(import_module("pytest").main([*plain, *TESTS, f"@{self.folder / 'tests'}"]))
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def outcome(self) -> str | None:
+        """The first test that failed, empty if none did, None while they run."""
+        ended, status = os.waitpid(self.process, os.WNOHANG)
+        late = time.monotonic() > self.deadline
+        if not ended and not late:
+            return None
+        if not ended:
+            os.killpg(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+        told = (self.folder / "told").read_text(errors="replace")
+        shutil.rmtree(self.folder)
+        if not ended:
             return "(time ran out)"
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return failed[0] if failed else "" if done.returncode == 0 else f"(pytest ended with {done.returncode})"
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
+        code = os.waitstatus_to_exitcode(status)
+        return failed[0] if failed else "" if code == 0 else f"(pytest ended with {code})"
+
+
+def outcomes_of(
+    pairs: list[tuple[int, Mutant]], tests: Callable[[int, Mutant], list[str]], jobs: int
+) -> Iterator[tuple[int, str]]:
+    for module in HEAVY:
+        import_module(module)
+    waiting, running = list(pairs), list[Trial]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            number, mutant = waiting.pop(0)
+            running.append(Trial.start(number, mutant, tests(number, mutant)))
+        time.sleep(0.2)
+        for trial in list(running):
+            if (found := trial.outcome()) is not None:
+                running.remove(trial)
+                yield trial.number, found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long a mutant's tests may take unbroken")
     parser.add_argument("--only", default="", help="numbers of mutants, with commas between them")
+    parser.add_argument("--tests", nargs="*", help="test files, instead of tests that were seen to reach a mutant")
     parser.add_argument("--kept", type=Path, default=ROOT / "build" / "mutants", help="what was seen until now")
     asked = parser.parse_args()
     asked.kept.mkdir(parents=True, exist_ok=True)
@@ -315,31 +378,52 @@ def main() -> None:
     if not reached.exists():
         reached.write_text(json.dumps(asdict(reached_by_tests(chosen, asked.kept))))
     seen = json.loads(reached.read_text())
-    tests = Reached({int(number): found for number, found in seen["tests"].items()}, seen["seconds"])
-    outcomes: dict[int, str] = dict(_lines(tried))
-    anew = {int(number) for number in asked.only.split(",") if number}
+    known = Reached({int(number): found for number, found in seen["tests"].items()}, seen["seconds"])
+    outcomes, first = dict[int, str](), dict[int, str]()
+    for number, test in _lines(tried):
+        outcomes[number] = test or outcomes.get(number, "")
+        first.setdefault(number, test)
+    anew, mutants = {int(number) for number in asked.only.split(",") if number}, dict(chosen)
 
-    def attempt(pair: tuple[int, Mutant]) -> None:
-        number, mutant = pair
-        outcomes[number] = noticed_by(mutant, tests.best(number, mutant))
+    def tests(number: int, mutant: Mutant) -> list[str]:
+        return asked.tests or known.best(number, mutant, asked.seconds)
+
+    todo = [pair for pair in chosen if pair[0] in anew or (not anew and pair[0] not in outcomes)]
+    for number, test in outcomes_of(todo, tests, asked.jobs):
+        outcomes[number] = test or outcomes.get(number, "")
+        first.setdefault(number, test)
         with tried.open("a") as file:
-            file.write(json.dumps([number, outcomes[number]]) + "\n")
-        print(f"{number}: {mutant.text}: {outcomes[number] or 'SURVIVED'}", flush=True)
+            file.write(json.dumps([number, test]) + "\n")
+        print(f"{number}: {mutants[number].text}: {test or 'SURVIVED'}", flush=True)
+    if len(outcomes) == len(chosen):
+        (ROOT / "docs" / "mutants.md").write_text(page(chosen, outcomes, sum(map(bool, first.values()))))
 
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        list(pool.map(attempt, [pair for pair in chosen if pair[0] in anew or (not anew and pair[0] not in outcomes)]))
-    if len(outcomes) < len(chosen):
-        return
-    rows = [f"| {number} | {mutant.text} | {outcomes[number] or '**survived**'} |" for number, mutant in chosen]
-    killed = sum("**survived**" not in row for row in rows)
-    head = (
-        "# Mutants\n\nMade by `python -m docs.make_mutants`: a hundred lines of `audit`, `questions`, `results` "
-        "and `stats`, broken one at a time, and the first test that notices. Which places are broken is drawn by a "
-        f"fixed seed; some changes make no difference to anybody.\n\n**{killed} of {len(rows)} are noticed.**\n\n"
-        "| | change | noticed by |\n|---|---|---|\n"
-    )
-    (ROOT / "docs" / "mutants.md").write_text(head + "\n".join(rows) + "\n")
-    print(f"{killed} of {len(rows)} noticed")
+
+def page(chosen: list[tuple[int, Mutant]], outcomes: dict[int, str], at_first: int) -> str:
+    rows = []
+    for number, mutant in chosen:
+        told = outcomes[number] or ("makes no difference" if mutant.code in EQUIVALENT else "**survives**")
+        rows.append(f"| {number} | {mutant.text} | {told} |")
+    killed = sum(map(bool, outcomes.values()))
+    alike = [
+        (mutant, why) for number, mutant in chosen if not outcomes[number] and (why := EQUIVALENT.get(mutant.code))
+    ]
+    share = killed / (len(rows) - len(alike))
+    head = f"""# Mutants
+
+Made by `python -m docs.make_mutants`: lines of `audit`, `questions`, `results` and `stats`, broken one at a time, and
+the first test that was seen to notice. The places are drawn by a fixed seed from all of commit {DRAWN_AT}; line numbers
+are those of today.
+
+**{killed} of {len(rows)} are noticed, and {len(alike)} can make no difference: {share:.0%} of those that can.** When
+they were drawn, {at_first} were noticed by the tests that the script tries first. The others met more of the tests, or
+tests that were written for them: what the tests make of lines that nobody has looked at is nearer to that first figure.
+
+| | change | noticed by |
+|---|---|---|
+"""
+    told = "".join(f"- {mutant.text}: {why}\n" for mutant, why in alike)
+    return head + "\n".join(rows) + "\n\nThose that make no difference:\n\n" + told
 
 
 if __name__ == "__main__":

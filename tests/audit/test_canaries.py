@@ -291,6 +291,22 @@ def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator,
     )
 
 
+def test_a_score_at_the_threshold_is_taken_for_absent() -> None:
+    """Above it, it is taken for present."""
+    ones, present = np.ones(20), np.arange(20) < 10
+    seen = Trials(
+        score=np.where(present, 0.6, 0.5), present=present, counted=ones > 0, probe=np.arange(20),
+        round=ones.astype(int), norm=ones, spread=0 * ones, health=ones,
+    )  # fmt: skip
+    assert figures(seen, DELTA, 0.95)["accuracy"].value == 1.0
+
+
+def test_one_random_canary_has_nothing_to_be_compared_with() -> None:
+    result = found_by(watched(prepare(asking({"canaries": 1}, ("one-shot",)))), "one-shot")
+    assert "auc" not in result.estimates
+    assert result.curves == {}
+
+
 @pytest.fixture
 def no_epsilons(monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise is judged by the spread of the scores alone; proving epsilons a hundred times takes long."""

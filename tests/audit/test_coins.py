@@ -19,7 +19,7 @@ from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
 from fedaudit.stats import one_run_epsilon
-from fedaudit.types import Game, Role, Truth, notice
+from fedaudit.types import Game, Role, Truth, Vantage, notice
 from tests.audit.test_subjects import people
 from tests.worlds import config, silent, watch
 
@@ -57,6 +57,17 @@ def test_a_run_and_its_exported_scores_give_the_same_bound(tmp_path: Path) -> No
     assert list(load(tmp_path / "run").headlines) == list(document.headlines)
     again = replay(tmp_path / "run", [], tmp_path / "run", silent)
     assert list(again.headlines) == list(document.headlines)
+
+
+def test_a_local_score_is_a_rank_around_the_middle() -> None:
+    """So that a party of which nothing was seen, which is put in the middle, is guessed last."""
+    prepared = prepare(coins(["loss"], rounds=2, local_epochs=1))
+    watch(prepared)
+    case, (attack,) = prepared.auditor.case(), prepared.settings.attacks
+    for sight in case.outlooks.of(Vantage.SERVER, "local"):
+        index, scores, _ = _played(case, attack, sight)
+        assert len(scores) == len(index)
+        assert scores.mean() == pytest.approx(0.5)
 
 
 LABELS = ("gap", "gap-rounds")  # of a vantage that this audit does not have

@@ -1,5 +1,6 @@
 """What takes too long is given up once, and not tried again; what was said to take long gets the time it needs."""
 
+import signal
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -82,3 +83,15 @@ def test_while_an_inner_block_runs_the_outer_clock_stands_still(monkeypatch: pyt
     outer(0.01)
     with pytest.raises(TooLongError, match="longer than 1 s"):
         outer(5)
+
+
+def test_the_clock_of_somebody_else_goes_on() -> None:
+    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 60)
+        with patience.patience():
+            time.sleep(0.2)
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert 0 < left <= 59.8

@@ -109,6 +109,7 @@ def test_the_known_are_not_reported_on(tmp_path: Path) -> None:
     found = by_attack(watch(prepared).results)
     sight = prepared.auditor.outlooks.everyone
     members = int(prepared.game.truth.mask(Role.MEMBER).sum())
+    assert KNOWN == (1, 5, 10, 25, 100)  # as in the paper
     assert possible(sight) == [k for k in KNOWN if 3 * k <= members]
     for name in ("subject-loss", "subject-fta"):
         assert found[name].estimates["auc"].n_pos == members - usual(sight) == members - 25

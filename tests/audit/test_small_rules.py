@@ -1,20 +1,28 @@
 """Rules of a line or two that larger tests run through without noticing what they decide."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import made
-from fedaudit.audit import Settings
-from fedaudit.audit.case import OverRounds
-from fedaudit.audit.controls import share_right
+from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.case import OverRounds, below_chance
+from fedaudit.audit.controls import Blind, share_right
 from fedaudit.audit.score import usual_of
+from fedaudit.config.schema import parse
 from fedaudit.privacy.statement import Process
-from fedaudit.questions import MINUS, metric
+from fedaudit.questions import MINUS, Metric, metric
 from fedaudit.questions.attribute.judge import _finding
 from fedaudit.questions.canary.judge import _accountant
 from fedaudit.questions.canary.watch import Mechanism
+from fedaudit.questions.record.judge import median
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
+from fedaudit.stats import Block, auc
 from fedaudit.stats.gaussian import gaussian_epsilon
-from fedaudit.types import Candidates, Estimate, Game, Records, Role, Truth, Vantage
+from fedaudit.types import Candidates, Estimate, Game, Records, Role, Truth, Vantage, warning
+from tests.worlds import config
 
 
 def test_with_too_few_people_none_is_known() -> None:
@@ -86,3 +94,68 @@ def test_the_claim_of_one_round_is_that_of_its_noise() -> None:
     found = _accountant(claim, 3, 0.95)
     assert found["epsilon-accountant-round"].value == pytest.approx(gaussian_epsilon(0.5, 1e-5))
     assert _accountant(claim, 0, 0.95) == {}
+
+
+def test_what_settings_do_not_say_is_what_a_configuration_says_by_default() -> None:
+    settings, usual = Settings((Vantage.CLIENT,), [made("loss")], 1), parse({})
+    assert (settings.seed, settings.confidence) == (usual.federation.seed, usual.audit.confidence)
+    assert settings.filter_share == 1.0  # one layer, which has all the weights
+
+
+def test_below_chance_is_told_only_if_it_holds_among_all_that_was_looked_at() -> None:
+    rng = np.random.default_rng(0)
+    blocks = [Block(rng.normal(-0.4, 1, 200), rng.normal(0, 1, 200), np.empty(0))]
+    found = auc(blocks, 0.95)
+    assert found.high is not None
+    assert found.high < 0.5
+    assert below_chance("loss", blocks, found, 1) == [warning("below-chance", attack="loss")]
+    assert below_chance("loss", blocks, found, 1_000_000) == []  # the best of a million lies as low
+    assert below_chance("loss", blocks, replace(found, value=None, low=None, high=None), 1) == []
+
+
+def test_of_attacks_that_do_not_lead_only_some_rounds_are_remembered_and_the_last() -> None:
+    prepared = prepare(config(federation={"rounds": 4}))
+    of_limit = {"auc > 0.9": frozenset[str]()}
+    attacks = [made("loss"), made("modified-entropy")]
+    settings = Settings((Vantage.CLIENT,), attacks, 4, left_out_of=of_limit)
+    audit = Auditor(prepared.task, prepared.game, settings)
+    vars(audit)["thinned"] = frozenset({1, 4})
+    for round in rounds(prepared):
+        audit.observe(round)
+        seen = {attack: set(found) for (_, attack, _), found in audit.history.items()}
+        assert seen["loss"] == set(range(1, round.index + 1))
+        assert seen["modified-entropy"] == {1, round.index}
+
+
+def test_the_median_lies_between_the_ranks_that_a_binomial_gives() -> None:
+    """Of twenty values, fewer than six lie below the median once in forty-eight times."""
+    assert median(np.arange(1.0, 21), 0.95) == (10.5, 6.0, 15.0)
+    assert median(np.array([2.0, 1.0, np.nan]), 0.95) == (1.5, None, None)
+    assert median(np.array([np.nan]), 0.95) == (None, None, None)
+
+
+def test_what_the_blind_guess_cost_is_told_in_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepare(config(federation={"rounds": 2}, audit={"attacks": ["loss"]}))
+    for round in rounds(prepared):
+        prepared.auditor.observe(round)
+    case = prepared.auditor.case()
+    monkeypatch.setattr(case.outlooks, "unit", lambda: 1e9)  # seconds of an epoch
+    blind = Blind(prepared.game, 0)
+    cost = blind.judge(case).cost
+    assert cost is not None
+    assert 0 < cost.epochs < 1e-6
+
+
+def test_parties_are_compared_only_where_the_primary_attack_can_be_run() -> None:
+    """A server without a client sees the global models, too, and fedmia looks at updates."""
+    prepared = prepare(config(federation={"rounds": 2, "parties": 3}))
+    audit = Auditor(prepared.task, prepared.game, Settings((Vantage.SERVER,), [made("fedmia"), made("loss")], 2))
+    for round in rounds(prepared):
+        audit.observe(round)
+    found = audit.snapshot()
+    assert found.failed == {}
+    assert {one.model for one in found.more_exposed} <= {"local"}
+
+
+def test_a_metric_is_a_share_unless_it_says_otherwise() -> None:
+    assert (Metric("a", "b").least, Metric("a", "b").most) == (0.0, 1.0)

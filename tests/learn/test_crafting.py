@@ -12,6 +12,7 @@ from fedaudit.questions.canary.crafting import (
     Best,
     CraftedRecords,
     CraftingRecipe,
+    _first_text,
     craft,
     flat,
     objective,
@@ -151,6 +152,15 @@ def texts(n: int, length: int = 6, tokens: int = 5) -> Records:
     rng = np.random.default_rng(0)
     whole = rng.integers(0, tokens, (n, length + 1))
     return Records(whole[:, :-1], whole[:, 1:], np.array([f"t{i:02d}" for i in range(n)]))
+
+
+def test_crafting_of_texts_begins_with_every_text_of_the_pool_once_if_there_are_as_many() -> None:
+    pool = texts(6)
+    logits = _first_text(pool, CraftingRecipe(6, initial="data"), 5, np.random.default_rng(0))
+    assert logits.shape == (6, 7, 5)  # a text and the token after it
+    whole = np.concatenate([pool.x, pool.y[:, -1:]], axis=1)
+    nearest = [int((logits[i].argmax(-1).numpy() == whole).mean(axis=1).argmax()) for i in range(6)]
+    assert sorted(nearest) == list(range(6))
 
 
 def test_the_gradient_of_a_text_is_that_of_its_tokens() -> None:

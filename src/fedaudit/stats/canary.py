@@ -96,10 +96,8 @@ def one_shot_bound(cosines: Floats, size: int, delta: float, confidence: float =
 # ------------------------------------------------------------------ how many probes it takes
 
 
-def probes_needed(
-    claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95, power: float = POWER
-) -> int | None:
-    """Probes (half of them with the canary) that refute the claim with this power, if the noise is really `true_noise`.
+def probes_needed(claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95) -> int | None:
+    """Probes (half of them with the canary) that refute the claim four times in five, if the noise is `true_noise`.
 
     Ideal canaries are simulated, always the same ones. None: MOST_PROBES are not enough.
     """
@@ -113,7 +111,7 @@ def probes_needed(
         for _ in range(_AUDITS):
             inside, outside = 1 + true_noise * rng.standard_normal(half), true_noise * rng.standard_normal(half)
             missed += not refutes(inside, outside, claimed, delta, confidence)
-            if missed > (1 - power) * _AUDITS:
+            if missed > (1 - POWER) * _AUDITS:
                 return False
         return True
 
@@ -125,9 +123,7 @@ def probes_needed(
     return count
 
 
-def rounds_needed(
-    claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95, power: float = POWER
-) -> int | None:
+def rounds_needed(claimed_noise: float, true_noise: float, delta: float, confidence: float = 0.95) -> int | None:
     """Of canaries that run: rounds until the e-process refutes the claim. None: MOST_ROUNDS are not enough."""
     claim = RoundClaim(_claimed(claimed_noise, true_noise, delta), delta)
     rng, rounds = np.random.default_rng(0), np.arange(MOST_ROUNDS)
@@ -137,7 +133,7 @@ def rounds_needed(
         score = present + true_noise * rng.standard_normal(MOST_ROUNDS)
         refuted = claim.watch(Probes(score, present, rounds), confidence).refuted_at
         ends.append(MOST_ROUNDS if refuted is None else refuted)
-    last = sorted(ends)[math.ceil(power * _AUDITS) - 1]
+    last = sorted(ends)[math.ceil(POWER * _AUDITS) - 1]
     return last + 1 if last < MOST_ROUNDS else None
 
 
@@ -213,7 +209,7 @@ def chance_allowed(epsilon: float, delta: float) -> float:
 # ------------------------------------------------------------------ guess
 
 
-def guesses(probes: Probes, expected: tuple[float, float] = EXPECTED) -> Ints:
+def guesses(probes: Probes) -> Ints:
     """Probes x rules: 1 for "in", -1 for "out", 0 where the rule abstains (as all do on a score that is NaN).
 
     The middle lies between the mean scores with and without the canary in earlier rounds, and the band is so many of
@@ -222,7 +218,7 @@ def guesses(probes: Probes, expected: tuple[float, float] = EXPECTED) -> Ints:
     _, starts, round = np.unique(probes.round, return_index=True, return_inverse=True)
     seen = np.where(np.isfinite(probes.score), probes.score, 0.0)
     means, squares, count = [], np.zeros(len(seen)), np.ones(len(seen))
-    for prior, here in zip(expected, (~probes.present, probes.present), strict=True):
+    for prior, here in zip(EXPECTED, (~probes.present, probes.present), strict=True):
         # Sums over the rounds before: those over all probes up to the start of the own round.
         n, total, square = (
             np.append(0.0, np.cumsum(np.where(here & np.isfinite(probes.score), values, 0.0)))[starts][round]
@@ -231,7 +227,7 @@ def guesses(probes: Probes, expected: tuple[float, float] = EXPECTED) -> Ints:
         mean = (total + prior) / (n + 1)
         means.append(mean)
         squares, count = squares + np.maximum(square - 2 * mean * total + n * mean**2, 0.0), count + n
-    centre, first_guess = (means[0] + means[1]) / 2, (expected[1] - expected[0]) / 4
+    centre, first_guess = (means[0] + means[1]) / 2, (EXPECTED[1] - EXPECTED[0]) / 4
     spread = np.sqrt((squares + first_guess**2) / count)
     away = (probes.score - centre)[:, None]
     band = BANDS * spread[:, None]
@@ -270,9 +266,9 @@ class RoundClaim:
     epsilon: float
     delta: float
 
-    def watch(self, probes: Probes, confidence: float = 0.95, expected: tuple[float, float] = EXPECTED) -> Watched:
+    def watch(self, probes: Probes, confidence: float = 0.95) -> Watched:
         """To be called after any round with all probes so far; calling it often costs nothing."""
-        logs = log_capital(guesses(probes, expected), probes, self.epsilon, self.delta)
+        logs = log_capital(guesses(probes), probes, self.epsilon, self.delta)
         crossed = np.flatnonzero(logs >= -math.log(1 - confidence))
         rounds = np.unique(probes.round)
         return Watched(np.exp(logs).tolist(), int(rounds[crossed[0]]) if len(crossed) else None)
@@ -281,15 +277,13 @@ class RoundClaim:
 # ------------------------------------------------------------------ the bound
 
 
-def anytime_epsilon(
-    probes: Probes, delta: float, confidence: float = 0.95, expected: tuple[float, float] = EXPECTED
-) -> Estimate:
+def anytime_epsilon(probes: Probes, delta: float, confidence: float = 0.95) -> Estimate:
     """Lower bound of the epsilon of one round, valid at every round at once: looking early costs nothing."""
     check_delta(delta)
     if not 0 < confidence < 1:
         raise FedauditError("confidence", f"confidence must lie between 0 and 1, got {confidence}", "Give, say, 0.95.")
     inside, rounds = int(np.count_nonzero(probes.present)), len(np.unique(probes.round))
-    bound = _largest_refuted(guesses(probes, expected), probes, delta, confidence)
+    bound = _largest_refuted(guesses(probes), probes, delta, confidence)
     always_right = np.where(probes.present, 1, -1)[:, None] * np.ones(len(BANDS), np.int64)
     most = _largest_refuted(always_right, probes, delta, confidence)
     method = (
@@ -302,12 +296,10 @@ def anytime_epsilon(
     )  # fmt: skip
 
 
-def anytime_curve(
-    probes: Probes, delta: float, confidence: float = 0.95, expected: tuple[float, float] = EXPECTED
-) -> Curve:
+def anytime_curve(probes: Probes, delta: float, confidence: float = 0.95) -> Curve:
     """The bound as it stood after each round, to the step of a grid; it never falls."""
     rounds = np.unique(probes.round)
-    bound, guess, epsilon = np.zeros(len(rounds)), guesses(probes, expected), 0.0
+    bound, guess, epsilon = np.zeros(len(rounds)), guesses(probes), 0.0
     while len(crossed := _crossings(guess, probes, epsilon, delta, confidence)):
         bound[crossed[0] :] = epsilon
         epsilon += STEP

@@ -1,7 +1,7 @@
 """Before any training: what an audit of a given size will be able to show.
 
 A risk is *visible* when the lower end of its interval lies above what guessing gives: above the FPR for a TPR, above
-0.5 for an AUC. The smallest visible risk is the smallest true risk that is visible with a given power.
+0.5 for an AUC. The smallest visible risk is the smallest true risk that is visible four times in five (`POWER`).
 
 Before there are scores, their distribution must be assumed: here, members' and outsiders' scores are Gaussian with a
 shift between them (the ROC curve of the Gaussian mechanism). The counts matter more: they decide how high a lower end
@@ -43,11 +43,11 @@ class Sizes:
 # ------------------------------------------------------------------ TPR
 
 
-def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95, power: float = POWER) -> float | None:
+def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95) -> float | None:
     """None: no TPR can be seen; the calibration set is too small for a lower end above 0, or the members too few."""
 
     def reached(shift: float) -> float:
-        return power_of_tpr(sizes, fpr, float(special.ndtr(special.ndtri(fpr) + shift)), confidence) - power
+        return power_of_tpr(sizes, fpr, float(special.ndtr(special.ndtri(fpr) + shift)), confidence) - POWER
 
     furthest = 12.0
     if reached(furthest) < 0:
@@ -55,7 +55,7 @@ def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95, pow
     return float(special.ndtr(special.ndtri(fpr) + _crossing(reached, furthest)))
 
 
-def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95, seed: int = 0) -> float:
+def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95) -> float:
     """Chance that `tpr_at_fpr` gives a lower end above `fpr` when the true TPR at that FPR is `tpr`.
 
     Audits of this size are simulated, always the same ones. Their lower ends need not be computed: one lies above `fpr`
@@ -65,7 +65,7 @@ def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95,
     if each.calibration < needed_for_value(fpr) or each.members == 0:
         return 0.0
     audits = 500 if parties <= 8 else 150
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     tails = _tails(each.members * parties, fpr)
     ranks, chances = _thinned_ranks(each.calibration, fpr)
     spread, moved = np.zeros((audits, len(tails))), np.zeros(audits)
@@ -126,8 +126,8 @@ def _added(spread: Floats, hits: Floats, chances: Floats) -> Floats:
 # ------------------------------------------------------------------ AUC
 
 
-def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = POWER) -> float | None:
-    """The smallest AUC whose score interval lies above 0.5 with probability `power`."""
+def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95) -> float | None:
+    """The smallest AUC whose score interval lies above 0.5 four times in five."""
     each = sizes.of_each()
     if not each.members or not each.evaluation:
         return None
@@ -138,7 +138,7 @@ def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95, power: float = 
     seen = 0.5 + float(special.ndtri(1 - (1 - confidence) / 2)) * deviation(0.5)
 
     def reached(theta: float) -> float:
-        return float(special.ndtr((theta - seen) / max(deviation(theta), 1e-12))) - power
+        return float(special.ndtr((theta - seen) / max(deviation(theta), 1e-12))) - POWER
 
     return _crossing(reached, 1.0, start=0.5) if seen < 1 else None
 
