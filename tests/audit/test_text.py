@@ -74,7 +74,7 @@ def test_token_sequences_through_records_task_reference_bank_and_ghost() -> None
             inner = sum(float((grads[name] * (state[name] - trained[name])).sum()) for name in own)
             assert float(found.norm2[i, column]) == pytest.approx(norm2, rel=1e-9, abs=1e-15)
             assert float(found.inner[i, column, 0]) == pytest.approx(inner, rel=1e-9, abs=1e-15)
-    assert "'lstm'" in str(updates.check(task, state, rows))  # slow there, and said
+    assert updates.check(task, state, rows) is None  # nothing is slow
 
     # references: two had each text, two had not, and it shows
     party = np.full(len(rows), "party-0")
@@ -112,15 +112,15 @@ def test_an_audit_of_text_finds_what_was_learnt_by_heart(audited: tuple[Path, Do
     assert all("of no use" in line or "trained on" in line for line in document.warnings)
     assert {r.attack for r in document.results} == {
         "fta-confidence", "fta-loss", "fta-logit", "loss", "modified-entropy", "fed-loss", "back-front-diff",
-        "back-front-ratio", "delta-diff", "delta-ratio", "gradient-norm", "round-gain", "blind",
+        "back-front-ratio", "delta-diff", "delta-ratio", "gradient-norm", "round-gain", "blind", "gradient-cosine",
+        "gradient-diff", "gradient-norm-all", "fusion", "matched-filter",
     }  # fmt: skip
     for model in ("global", "local"):
         for attack in ("loss", "fta-confidence", "modified-entropy", "fed-loss"):
             assert pooled(document, attack, model)["auc"].low > 0.5  # type: ignore[operator]
     blind = pooled(document, "blind", "global")["auc"]
     assert blind.low <= 0.5 <= blind.high  # type: ignore[operator]
-    (left_out,) = [line for line in document.notices if "no fast rule covers 'lstm'" in line]
-    assert left_out.endswith("gradient-cosine, gradient-diff, gradient-norm-all, fusion.")
+    assert not [line for line in document.notices if "no fast rule covers" in line]
 
 
 def test_accuracy_is_over_positions_and_clustered(audited: tuple[Path, Document]) -> None:
@@ -166,7 +166,6 @@ def test_slow_and_reference_attacks_on_text_work_where_they_are_asked_for(tmp_pa
     audit = {"attacks": asked, "reference": {"models": 4}}
     settings = text_config(plays(tmp_path / "plays.json", 24, 2), federation={"rounds": 2}, audit=audit)
     document = run(settings, tmp_path / "run", silent, tell=lambda line: None)
-    assert any("no fast rule covers 'lstm'" in line for line in document.notices)
     for attack in asked:
         assert pooled(document, attack, "local")["auc"].value is not None
 

@@ -150,7 +150,7 @@ def test_a_name_with_a_colon_is_ones_own() -> None:
             "task belongs to npz, table, package.module:function, not to cifar10",
         ),
         ({"name": "mnist"}, "mnist needs path"),
-        ({"name": "mnist", "path": "a.npz", "length": 9}, "length belongs to shakespeare, not to mnist"),
+        ({"name": "mnist", "path": "a.npz", "length": 9}, "length belongs to shakespeare, text, not to mnist"),
     ],
 )
 def test_a_key_of_another_data_set_is_refused(data: dict[str, Any], says: str) -> None:

@@ -31,6 +31,7 @@ from fedaudit.config.attack_registry import BLIND
 from fedaudit.errors import OF_OTHERS
 from fedaudit.stats import Block, auc, proportion, random_half
 from fedaudit.types import (
+    IGNORED,
     AuditResult,
     Bools,
     Candidates,
@@ -140,7 +141,9 @@ def _features(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
 def _counts(numbers: NDArray[Any]) -> NDArray[Any]:
     """records x numbers: how often each occurs in a record. Where there are too many, several share a column."""
     width = min(int(numbers.max(initial=0)) + 1, MAX_FEATURES)
-    rows = numbers.reshape(len(numbers), -1) % width
+    numbers = numbers.reshape(len(numbers), -1)
+    rows = np.where(numbers == IGNORED, width, numbers % width)  # what fills a record up has a column of its own
+    width += int(rows.max(initial=0) == width)
     flat = rows + width * np.arange(len(rows))[:, None]
     return np.bincount(flat.reshape(-1), minlength=width * len(rows)).reshape(len(rows), width).astype(np.float32)
 
@@ -181,7 +184,7 @@ def right_on(rows: Records, task: Task, state: State) -> Bools | None:
     for part in parts(rows.y, task.classes):
         outputs = task.outputs(state, rows.x[part])
         answered = ~np.isnan(outputs).any(axis=-1)
-        right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)
+        right.append((outputs.argmax(axis=-1) == rows.y[part]) & answered)  # no answer is right where none is asked
         any_answered |= bool(answered.any())
     return np.concatenate(right) if any_answered else None
 
@@ -202,11 +205,13 @@ def accuracy(game: Game, right: Bools | None, confidence: float) -> dict[str, Es
     """On members and on outsiders; people are independent of one another, not their records."""
     if right is None:
         return {}
-    found, owner = {}, game.candidates.owner
+    found, owner, labels = {}, game.candidates.owner, game.candidates.rows.y
+    counts = labels != IGNORED if labels.ndim > 1 else None
     whose, by = clusters(game.candidates)
     for name, role in (("members", Role.MEMBER), ("evaluation", Role.EVALUATION)):
         of_role = game.truth.mask(role)[owner]
-        found[name] = share_right(right[of_role], whose[of_role], by, confidence)
+        asked = None if counts is None else counts[of_role]
+        found[name] = share_right(right[of_role], whose[of_role], by, confidence, asked)
     return found
 
 
@@ -216,10 +221,14 @@ def clusters(candidates: Candidates) -> tuple[Ints, str]:
     return (candidates.owner, candidates.unit) if number is None else (number[candidates.owner], "subject")
 
 
-def share_right(right: Bools, whose: Ints, by: str, confidence: float) -> Estimate:
+def share_right(right: Bools, whose: Ints, by: str, confidence: float, asked: Bools | None = None) -> Estimate:
+    """`asked`: the positions that count; None: all."""
     hits, positions = right.reshape(-1), right.shape[1] if right.ndim > 1 else 1
-    of = f"share of {positions} positions a record" * (positions > 1)
-    return proportion([hits], [np.repeat(whose, positions)], confidence, "accuracy", of, by)
+    of, whose = f"share of {positions} positions a record" * (positions > 1), np.repeat(whose, positions)
+    if asked is not None and not asked.all():
+        hits, whose = hits[asked.reshape(-1)], whose[asked.reshape(-1)]
+        of = f"share of up to {positions} positions a record"
+    return proportion([hits], [whose], confidence, "accuracy", of, by)
 
 
 def useless(game: Game, found: Mapping[str, Estimate]) -> Notice | None:
@@ -228,6 +237,7 @@ def useless(game: Game, found: Mapping[str, Estimate]) -> Notice | None:
     if outside is None or outside.high is None:
         return None
     labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
+    labels = labels[labels != IGNORED]
     commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
     if outside.high >= commonest:
         return None

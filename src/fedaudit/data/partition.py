@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedaudit.types import Candidates, Dataset, Game, Ints, Notice, Records, Rol
 
 REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
 LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
+DOCUMENT = "document"  # the attribute, and the session, of records that are parts of one text
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 LONGEST = 60  # characters of a value that names a party
 
@@ -23,6 +25,8 @@ Parts = dict[str, Ints]  # the rows that each party holds, by its name
 def build(dataset: Dataset, federation: FederationSection, rng: np.random.Generator, unit: Unit = "record") -> Game:
     """The game that a configuration describes. Where people are known each has one role, unless they may be split."""
     records, parties = dataset.records, federation.parties
+    if dataset.session == DOCUMENT and federation.split_subjects and unit == "record":
+        return _whole_documents(dataset, federation, rng)
     if dataset.holder is not None and unit != "subject":
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
         raise FedauditError("no-partition", what, 'Set federation.partition = "subjects", and no audit.unit.')
@@ -53,6 +57,17 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     if whole:
         return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
     return game(records, parts, federation.members, federation.nonmembers, rng)
+
+
+def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.random.Generator) -> Game:
+    """An author may be on both sides, a document may not: it is dealt out as a person would be. Whose a record is stays
+    known, so that intervals account for it."""
+    records = dataset.records
+    by_document = replace(records, subject=records.attributes[DOCUMENT].astype(np.str_))
+    dealt = replace(dataset, records=by_document, session=None)
+    found = build(dealt, federation.model_copy(update={"split_subjects": False}), rng)
+    rows = replace(found.candidates.rows, subject=records.subject)
+    return replace(found, candidates=replace(found.candidates, rows=rows, subject=records.subject))
 
 
 # ------------------------------------------------------------------ who holds what

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.errors import FedauditError
-from fedaudit.types import Dataset, Ints, Records, Strings
+from fedaudit.types import IGNORED, Dataset, Ints, Records, Strings
 
 
 def dataset(
@@ -26,7 +26,8 @@ def dataset(
 
     x becomes float32; with `tokens` it holds whole numbers that stand for characters or words, and stays whole. y has
     a label for each record, or a whole number for each position along the first axis of a record: the classes are then
-    0, 1, ... as they are given, and where x holds tokens, too, the two share one vocabulary.
+    0, 1, ... as they are given, and where x holds tokens, too, the two share one vocabulary. A label that is
+    `IGNORED` says that nothing is predicted there, as in records that were filled up to one length.
     """
     return arranged(name, x, y, id, subject, dict(attributes or {}), regression, tokens)[0]
 
@@ -105,9 +106,14 @@ def _stored(
     """In the types in which records are kept; refused is what these cannot hold."""
     whole = [("x", x)] * tokens + [("y", y)] * (y.ndim > 1)
     for column, values in whole:
-        if values.dtype.kind not in "iu" or (values.size and values.min() < 0):
+        known = values[values != IGNORED] if column == "y" and values.dtype.kind in "iu" else values
+        if known.dtype.kind not in "iu" or (known.size and known.min() < 0):
             what = f"{name}: {column} is {values.dtype}, and tokens and classes of positions are numbered 0, 1, ..."
-            raise FedauditError("dtype", what, "Store whole numbers from 0 on, and features as floats.")
+            todo = f"Store whole numbers from 0 on ({IGNORED} in y where nothing is predicted), and features as floats."
+            raise FedauditError("dtype", what, todo)
+    if y.ndim > 1 and len(empty := np.flatnonzero((y == IGNORED).all(axis=1))):
+        what = f"{name}: nothing is predicted in {len(empty)} records, the first is row {empty[0]}"
+        raise FedauditError("no-labels", what, f"Leave them out: their labels are all {IGNORED}.")
     if x.dtype.kind not in "fiub" or y.dtype.kind not in ("fiub" if regression else "fiubUS"):
         raise FedauditError(
             "dtype",

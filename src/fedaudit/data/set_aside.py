@@ -26,7 +26,7 @@ def set_aside(
     """What this party may train on (`.x`, `.y`), and the game that audits it.
 
     Integers in x are taken for tokens and stay whole; give features as floats (or bytes, or bits): they become float32.
-    y has a label for each record, or one for each of its positions.
+    y has a label for each record, or one for each of its positions (-100: nothing is predicted there).
 
     Every record is placed by a hash of the seed and its id (its subject's name, where there are subjects): a call in
     another process, in another order, or after records were added, gives every record the same place. That is what

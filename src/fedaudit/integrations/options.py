@@ -32,7 +32,7 @@ from fedaudit.session.recording import About, TraceWriter
 from fedaudit.session.session import Event, Finished, Listener, Session, in_words, nobody, some
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import RUN, load_manifest
-from fedaudit.types import Game, Notice, PlainModel
+from fedaudit.types import IGNORED, Game, Notice, PlainModel
 
 # A module, a class or a factory (of nothing, or of input_shape and classes), or "package.module:name" of one of these.
 # Or a model of another framework, in plain arrays, and its class.
@@ -235,8 +235,9 @@ def as_task(
 
 
 def _check_labels(y: NDArray[Any], outputs: int) -> None:
-    if int(y.max()) >= outputs or int(y.min()) < 0:
-        what = f"the model has {outputs} outputs, labels run from {int(y.min())} to {int(y.max())}"
+    known = y[y != IGNORED] if y.ndim > 1 else y
+    if int(known.max()) >= outputs or int(known.min()) < 0:
+        what = f"the model has {outputs} outputs, labels run from {int(known.min())} to {int(known.max())}"
         raise FedauditError("model-outputs", what, "Number the labels from 0, with one output for each.")
 
 

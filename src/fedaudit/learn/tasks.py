@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from fedaudit.config.registry import MODELS
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.learn.models.own import factory_of
-from fedaudit.types import Floats, Records, State, Trained
+from fedaudit.types import IGNORED, Floats, Records, State, Trained
 
 FORWARD_ROWS = 4096  # rows in one forward pass at most,
 FORWARD_VALUES = 2**19  # and values: pictures in larger batches fall out of the processor's cache
@@ -357,7 +357,8 @@ def _in_words(error: Exception) -> str:
 # ------------------------------------------------------------------ the loss, for training, attacks and defences
 
 # A class: the cross-entropy of its label. A class at every position (text: the next character): the cross-entropies of
-# its positions, summed, so that a record's gradient is the sum over its positions. A value: the squared error.
+# its positions, summed, so that a record's gradient is the sum over its positions; those whose label is IGNORED add
+# nothing. A value: the squared error.
 #
 # Outputs are records x classes, or records x positions x classes; labels are records, or records x positions. Soft
 # labels have the shape of the outputs. A batch has the mean of its records' losses.
@@ -367,7 +368,7 @@ def loss_of_records(outputs: Tensor, y: Tensor, classes: int) -> Tensor:
     """One loss a record."""
     if not classes:
         return functional.mse_loss(outputs.squeeze(-1), y, reduction="none")
-    each = functional.cross_entropy(*_by_position(outputs, y), reduction="none")
+    each = functional.cross_entropy(*_by_position(outputs, y), reduction="none", ignore_index=IGNORED)
     return each.reshape(outputs.shape[:-1]).flatten(1).sum(1) if outputs.dim() > 2 else each
 
 
@@ -375,8 +376,12 @@ def loss_of_batch(outputs: Tensor, y: Tensor, classes: int) -> Tensor:
     """Their mean over the records, from one fused operation."""
     if not classes:
         return functional.mse_loss(outputs.squeeze(-1), y)
+    if outputs.dim() == 2:
+        return functional.cross_entropy(outputs, y)
+    if not y.is_floating_point() and bool((y == IGNORED).any()):
+        return functional.cross_entropy(*_by_position(outputs, y), reduction="sum", ignore_index=IGNORED) / len(y)
     each = functional.cross_entropy(*_by_position(outputs, y))  # over all positions of all records
-    return each * outputs[0, ..., 0].numel() if outputs.dim() > 2 else each
+    return each * outputs[0, ..., 0].numel()
 
 
 def _by_position(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,8 @@ Strings = NDArray[np.str_]
 State = Mapping[str, NDArray[Any]]
 UNSEEN: State = {}  # stands for a model that the observer never saw: masked, or not sent to it
 
+IGNORED = -100  # the label of a position that does not count: what fills a record up has no loss and no gradient
+
 Unit = Literal["record", "subject", "user", "attribute"]
 ModelKind = Literal["global", "local"]
 
@@ -52,7 +54,7 @@ class Records:
     """Rows with stable ids, sorted by id, so that the order in which they were stored cannot change a result."""
 
     x: NDArray[Any]  # float32; tokens are int64
-    y: NDArray[Any]  # one label a record, or records x positions; values (float32) for regression
+    y: NDArray[Any]  # one label a record, or records x positions (some IGNORED); values (float32) for regression
     id: Strings
     subject: Strings | None = None
     attributes: Mapping[str, Ints] = field(default_factory=dict)  # -1 = unknown

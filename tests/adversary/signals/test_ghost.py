@@ -1,6 +1,7 @@
 """Ghost statistics against their slow twin: one backward pass per record, float64, one layer type at a time."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -80,12 +81,15 @@ class FreeParameter(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.Module]) -> None:
+    def __init__(self, kind: Callable[..., nn.Module], **options: Any) -> None:
         super().__init__()
-        self.embed, self.cell, self.head = nn.Embedding(9, 5), kind(5, 4, batch_first=True), nn.Linear(4, 7)
+        options = {"batch_first": True, **options}
+        self.embed, self.cell, self.head = nn.Embedding(9, 5), kind(5, 4, **options), nn.Linear(4, 7)
+        self.records = 0 if options["batch_first"] else 1  # along which axis they are inside the cell
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.head(self.cell(self.embed(x.long()))[0]).mT  # n x classes x positions
+        made = self.cell(self.embed(x.long()).transpose(0, self.records))[0].transpose(0, self.records)
+        out: Tensor = self.head(made[..., :4]).mT  # n x classes x positions
         return out
 
 
@@ -182,6 +186,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "free parameter": (FreeParameter, FLAT),
     "own forward": (lambda: Then(Renormed(6, 5)), FLAT),
     "lstm, loss summed over positions": (lambda: Recurrent(nn.LSTM), TOKENS),
+    "lstm of two layers, without biases": (lambda: Recurrent(nn.LSTM, num_layers=2, bias=False), TOKENS),
+    "lstm, positions first": (lambda: Recurrent(nn.LSTM, num_layers=2, batch_first=False), TOKENS),
+    "lstm in both directions": (lambda: Recurrent(nn.LSTM, bidirectional=True), TOKENS),
     "gru, loss summed over positions": (lambda: Recurrent(nn.GRU), TOKENS),
     "weight norm": (lambda: Then(nn.utils.parametrizations.weight_norm(nn.Linear(6, 5))), FLAT),
     "attention": (lambda: Then(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)), sequence),
@@ -232,7 +239,7 @@ SLOW = {
     "tied weights": {"first", "second"},
     "free parameter": {""},
     "own forward": {"layer"},
-    "lstm, loss summed over positions": {"cell"},
+    "lstm in both directions": {"cell"},
     "gru, loss summed over positions": {"cell"},
     "weight norm": {"layer.parametrizations.weight"},
     "attention": {"layer.self_attn", "layer.self_attn.out_proj"},

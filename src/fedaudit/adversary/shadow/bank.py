@@ -41,7 +41,7 @@ from fedaudit.defences.shared import Gradient
 from fedaudit.errors import FedauditError
 from fedaudit.learn.many import Loop, Stacked, beside, steps_of
 from fedaudit.learn.tasks import TorchTask, Training, tensor
-from fedaudit.types import Bools, Floats, Ints, Records, Stored, Strings
+from fedaudit.types import IGNORED, Bools, Floats, Ints, Records, Stored, Strings
 
 
 class Bank:
@@ -204,5 +204,8 @@ def soft_targets(answers: Floats, y: NDArray[Any], classes: int, alpha: float) -
         return np.asarray((1 - alpha) * y[:, None] + alpha * answers.reshape(len(y), 1))
     targets = alpha * special.softmax(answers, axis=-1)
     flat = targets.reshape(-1, targets.shape[-1])  # a row for each record, or for each of its positions
-    flat[np.arange(len(flat)), y.reshape(-1)] += 1 - alpha
+    labels = y.reshape(-1)
+    flat[labels == IGNORED] = 0.0  # no loss comes from there
+    rows = np.flatnonzero(labels != IGNORED)
+    flat[rows, labels[rows]] += 1 - alpha
     return np.asarray(targets)

@@ -2,7 +2,7 @@
 
 One forward pass and one backward pass to the activations only (the parameters are frozen): every layer's input and
 the loss's gradient at its output give |g|^2 and <g, u> of every record, for any number of update vectors u at once,
-by the rules in `layers`. What no rule covers (LSTM, parameters used outside of a layer, tied weights) takes the slow
+by the rules in `layers`. What no rule covers (GRU, parameters used outside of a layer, tied weights) takes the slow
 way: forward-mode derivatives for <g, u>, or one backward pass per record where |g| is wanted as well.
 
 A record's gradient exists only where records do not meet: everything is computed in evaluation mode, and `verify`
@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
-from fedaudit.adversary.signals.layers import Call, rule_for
+from fedaudit.adversary.signals.layers import Call, rule_for, unrolled
 from fedaudit.errors import FedauditError
 from fedaudit.learn.many import one_core_each
 
@@ -163,11 +164,16 @@ def _hooks(
 ) -> Iterator[None]:
     with ExitStack() as stack:
         for name in names:
+            layer = modules[name]
+            if isinstance(layer, nn.LSTM):
+                layer.__dict__["forward"] = unrolled(layer, partial(act, name))
+                stack.callback(layer.__dict__.pop, "forward")
+                continue
 
             def hook(_m: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], z: Tensor, name: str = name) -> Tensor:  # fmt: skip  # noqa: E501
                 return act(name, args[0] if args else kwargs["input"], z)
 
-            handle = modules[name].register_forward_hook(hook, with_kwargs=True)
+            handle = layer.register_forward_hook(hook, with_kwargs=True)
             stack.callback(handle.remove)
         yield
 

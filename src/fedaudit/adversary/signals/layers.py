@@ -11,10 +11,10 @@ detour, and is formed for a few records at a time.
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -130,7 +130,7 @@ def convolution(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
 
 
 def sum_calls(parts: Iterable[Tensor]) -> Tensor:
-    return functools.reduce(torch.add, parts)
+    return reduce(torch.add, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +229,9 @@ def normalisation(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
 
 def _of_norm(layer: nn.Module, call: Call) -> dict[str, Tensor]:
     """Per record, for every scale: sum b x_hat and sum b over the positions that share it."""
-    if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
-        size = math.prod(layer.normalized_shape)
+    if isinstance(layer, nn.LayerNorm | nn.RMSNorm) or _known_as(layer) in LAST_AXIS:
+        assert isinstance(layer.weight, Tensor)
+        size = layer.weight.numel()
 
         def total(values: Tensor) -> Tensor:
             return values.reshape(len(values), -1, size).sum(1)
@@ -256,6 +257,8 @@ def _normalised(layer: nn.Module, a: Tensor) -> Tensor:
         return F.rms_norm(a, list(layer.normalized_shape), eps=layer.eps)
     if isinstance(layer, nn.GroupNorm):
         return F.group_norm(a, layer.num_groups, eps=layer.eps)
+    if _known_as(layer) in LAST_AXIS:
+        return F.rms_norm(a, [a.shape[-1]], eps=float(layer.variance_epsilon))  # type: ignore[arg-type]
     assert isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)
     return F.batch_norm(a, layer.running_mean, layer.running_var, eps=layer.eps)
 
@@ -276,7 +279,63 @@ def embedding(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     return norm2, torch.stack(inner, dim=1)
 
 
+# ------------------------------------------------------------------ LSTM
+
+
+def lstm(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    """Every layer of it is a linear one on (input, hidden state), called once for each position: see `unrolled`."""
+    assert isinstance(layer, nn.LSTM)
+    steps = len(calls) // layer.num_layers
+    sums = []
+    for number in range(layer.num_layers):
+        own = calls[number * steps : (number + 1) * steps]
+        a, b = torch.stack([c.a for c in own], dim=1), torch.stack([c.b for c in own], dim=1)
+        width = a.shape[2] - layer.hidden_size
+        for part, x in ((f"ih_l{number}", a[..., :width]), (f"hh_l{number}", a[..., width:])):
+            given = {name: updates[f"{name}_{part}"] for name in ("weight", "bias") if f"{name}_{part}" in updates}
+            if given:
+                sums.append(_products(x, b, given))
+    return sum_calls(norm2 for norm2, _ in sums), sum_calls(inner for _, inner in sums)
+
+
+def unrolled(layer: nn.LSTM, step: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
+    """The layer's forward pass, one position after the other: torch's own does not show what goes into its gates.
+    `step` is told of every (input, hidden state) and of the gates before their nonlinearity, and hands these on."""
+
+    def own(name: str) -> Any:
+        return getattr(layer, name, None)  # one without biases has none
+
+    def forward(x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        x = x if layer.batch_first else x.transpose(0, 1)
+        last = []
+        for number in range(layer.num_layers):
+            ih, hh = (
+                partial(F.linear, weight=own(f"weight_{part}_l{number}"), bias=own(f"bias_{part}_l{number}"))
+                for part in ("ih", "hh")
+            )
+            h, c = (each[number] for each in hx) if hx else (x.new_zeros(len(x), layer.hidden_size) for _ in range(2))
+            outputs = []
+            for position in x.unbind(1):
+                gates = ih(position) + hh(h)
+                i, f, g, o = step(torch.cat([position, h], dim=1), gates).chunk(4, dim=1)
+                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                h = o.sigmoid() * c.tanh()
+                outputs.append(h)
+            x = torch.stack(outputs, dim=1)
+            last.append((h, c))
+        end = torch.stack([h for h, _ in last]), torch.stack([c for _, c in last])
+        return x if layer.batch_first else x.transpose(0, 1), end
+
+    return forward
+
+
 # ------------------------------------------------------------------ which rule for which layer
+
+
+def transposed(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
+    """A linear layer whose weight is stored inputs x outputs."""
+    return linear(layer, calls, {name: u.mT if name == "weight" else u for name, u in updates.items()})
+
 
 _RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
@@ -291,12 +350,26 @@ _RULES: dict[type[nn.Module], Rule] = {
 }
 
 
+# Of packages that may not be installed, by their names.
+LAST_AXIS = ("transformers.models.llama.modeling_llama.LlamaRMSNorm",)
+_OF_OTHERS: dict[str, Rule] = {
+    **dict.fromkeys(LAST_AXIS, normalisation),
+    "transformers.pytorch_utils.Conv1D": transposed,
+}
+
+
+def _known_as(layer: nn.Module) -> str:
+    return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
 def rule_for(layer: nn.Module) -> Rule | None:
     """The rule whose formula is this layer's own forward; a subclass with another forward has none."""
+    if type(layer) is nn.LSTM:
+        return lstm if not layer.bidirectional and not layer.proj_size else None
     for kind, rule in _RULES.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
             known = {name for name, value in layer._parameters.items() if value is not None} <= {"weight", "bias"}
             batch = isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and layer.running_mean is None
             rescaled = isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq)
             return rule if known and not batch and not rescaled else None
-    return None
+    return _OF_OTHERS.get(_known_as(layer))

@@ -6,7 +6,9 @@ squared error) and a gradient norm, and nothing else.
 
 A record with a class at each of several positions (text) has, as in training, the sum of its positions' losses; the
 mean of their rescaled logits and of their modified entropies; as confidence the geometric mean of the probabilities,
-exp(-loss / positions); and the norm of the sum of their gradients, which is no product of norms.
+exp(-loss / positions); and the norm of the sum of their gradients, which is no product of norms. Positions that are
+IGNORED do not count, and a record with fewer that count has the same loss as one whose other positions were like these:
+the mean over them, times all positions, so that no attack on the loss learns how long a record is.
 """
 
 import math
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Floats, Grant, Ints, Records
+from fedaudit.types import IGNORED, Bools, Floats, Grant, Ints, Records
 
 TINY = np.finfo(np.float64).tiny
 VALUES = 2**21  # outputs in float64 that are held at a time, where records have many of them
@@ -147,26 +149,28 @@ def at_positions(
     z: Floats, y: NDArray[Any], names: Iterable[str], last_input: Floats | None = None
 ) -> dict[str, Floats]:
     """Of records x positions x classes: every position has the signals of a record, which are then brought together."""
-    answers = Answers.of(z.reshape(-1, z.shape[-1]), y.reshape(-1))
+    counts = y.reshape(len(y), -1) != IGNORED
+    answers = Answers.of(z.reshape(-1, z.shape[-1]), np.where(counts, y.reshape(len(y), -1), 0).reshape(-1))
+    share = counts.mean(axis=1)
 
     def each(values: Floats) -> Floats:
-        return values.reshape(len(y), -1)
+        return np.asarray(values.reshape(len(y), -1) * counts)
 
     def summed_gradients() -> Floats:
         """|sum of b_s a_s'|, b_s = p - onehot at position s and a_s its input: from b_s.b_t and a_s.a_t alone."""
         assert last_input is not None
         error = answers.spread.copy()
-        error[np.arange(y.size), y.reshape(-1)] = -1.0
-        error *= expit(-answers.logit)[:, None]
+        error[np.arange(y.size), np.where(counts.reshape(-1), y.reshape(-1), 0)] = -1.0
+        error *= (expit(-answers.logit) * counts.reshape(-1))[:, None]
         b, a = error.reshape(z.shape), last_input.reshape(len(y), each(answers.logit).shape[1], -1)
         squares = ((b @ b.swapaxes(1, 2)) * (a @ a.swapaxes(1, 2))).sum(axis=(1, 2))
         return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
     brought_together: dict[str, Callable[[], Floats]] = {
-        "logit": lambda: each(answers.logit).mean(axis=1),
-        "loss": lambda: each(loss(answers)).sum(axis=1),
-        "confidence": lambda: np.exp(-each(loss(answers)).mean(axis=1)),
-        "modified-entropy": lambda: each(modified_entropy(answers)).mean(axis=1),
+        "logit": lambda: each(answers.logit).mean(axis=1) / share,
+        "loss": lambda: each(loss(answers)).sum(axis=1) / share,
+        "confidence": lambda: np.exp(-each(loss(answers)).mean(axis=1) / share),
+        "modified-entropy": lambda: each(modified_entropy(answers)).mean(axis=1) / share,
         "gradient-norm": summed_gradients,
     }
     return {name: brought_together[name]() for name in names}
