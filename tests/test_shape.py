@@ -16,6 +16,7 @@ SRC = Path(fedaudit.__file__).parent
 
 # Torch and Opacus keep what belongs to a module or a parameter in attributes that others set.
 TORCH = {
+    ("adversary/signals/ghost.py", "layer.__dict__"),
     ("adversary/signals/ghost.py", "m.training"),
     ("defences/higradavg.py", "p.grad_sample"),
 }
