@@ -49,7 +49,9 @@ class TextOptions(Options):
 
 
 @dataclass(frozen=True)
-class Document:
+class Writing:
+    """One document."""
+
     text: str
     author: str | None
 
@@ -96,7 +98,7 @@ def load(options: TextOptions) -> Dataset:
 Encode = Callable[[str], Sequence[int]]
 
 
-def _tokenizer(path: Path | None, documents: Sequence[Document]) -> tuple[Encode, tuple[str, ...]]:
+def _tokenizer(path: Path | None, documents: Sequence[Writing]) -> tuple[Encode, tuple[str, ...]]:
     """How a text becomes numbers, and what each of them stands for."""
     if path is None:
         characters = tuple(sorted(set().union(*(set(document.text) for document in documents))))
@@ -128,7 +130,7 @@ def _tokenizer(path: Path | None, documents: Sequence[Document]) -> tuple[Encode
 # ------------------------------------------------------------------ documents
 
 
-def _documents(options: TextOptions) -> Iterator[Document]:
+def _documents(options: TextOptions) -> Iterator[Writing]:
     files = _files(options.path)
     if (size := sum(file.stat().st_size for file in files)) > MAX_TEXT:
         what = f"{options.path} holds {size / 2**30:.1f} GiB, and at most {MAX_TEXT >> 30} are read"
@@ -155,12 +157,12 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _plain(file: Path, options: TextOptions) -> Iterator[Document]:
+def _plain(file: Path, options: TextOptions) -> Iterator[Writing]:
     """A file in a folder is a document of its own; of a single file, what stands between empty lines is one."""
     text = _utf8(file)
     whole = options.path.is_dir()
     for part in [text] if whole else text.split("\n\n"):
-        yield Document(part.strip(), file.stem if whole and options.author is not None else None)
+        yield Writing(part.strip(), file.stem if whole and options.author is not None else None)
 
 
 def _utf8(file: Path) -> str:
@@ -170,7 +172,7 @@ def _utf8(file: Path) -> str:
         raise FedauditError("text-encoding", f"{file} is not UTF-8", "Save it in UTF-8.") from None
 
 
-def _json_lines(file: Path, options: TextOptions) -> Iterator[Document]:
+def _json_lines(file: Path, options: TextOptions) -> Iterator[Writing]:
     for number, line in enumerate(_utf8(file).split("\n"), start=1):
         if not line.strip():
             continue
@@ -183,7 +185,7 @@ def _json_lines(file: Path, options: TextOptions) -> Iterator[Document]:
         yield _row(row, f"line {number} of {file}", options)
 
 
-def _table(file: Path, options: TextOptions) -> Iterator[Document]:
+def _table(file: Path, options: TextOptions) -> Iterator[Writing]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -215,9 +217,9 @@ def _arrow(source: Any) -> Any:
         return pa.ipc.open_file(source)
 
 
-def _row(row: dict[str, Any], where: str, options: TextOptions) -> Document:
+def _row(row: dict[str, Any], where: str, options: TextOptions) -> Writing:
     text = _text(row, options.text or COLUMN, where)
-    return Document(text, None if options.author is None else _text(row, options.author, where, names=True))
+    return Writing(text, None if options.author is None else _text(row, options.author, where, names=True))
 
 
 def _text(row: dict[str, Any], key: str, where: str, names: bool = False) -> str:
@@ -229,7 +231,7 @@ def _text(row: dict[str, Any], key: str, where: str, names: bool = False) -> str
     return found
 
 
-READERS: dict[str, Callable[[Path, TextOptions], Iterator[Document]]] = {
+READERS: dict[str, Callable[[Path, TextOptions], Iterator[Writing]]] = {
     ".txt": _plain,
     ".jsonl": _json_lines,
     ".parquet": _table,

@@ -23,7 +23,7 @@ from fedaudit.results.gate import parse_limit, parse_rule
 from fedaudit.session.assemble import SERIES
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Audit, Moment
-from tests.worlds import config, of_records, watch
+from tests.worlds import ON_TEXT, config, of_records, watch
 
 # What the version before there were options scored.
 FORMER: dict[str, list[float | None]] = json.loads((Path(__file__).parent / "scores_by_name.json").read_text())
@@ -76,7 +76,7 @@ def scored(attack: BaseAttack) -> list[float]:
 
 def test_every_former_name_is_there() -> None:
     assert set(FORMER) == {*of_records(), *every("subject"), *SERIES}
-    assert {*NAMES} == {*FORMER, "attribute"}
+    assert {*NAMES} == {*FORMER, "attribute", *ON_TEXT}
 
 
 @pytest.mark.parametrize("name", FORMER)

@@ -36,6 +36,10 @@ ROWS = {
     "delta-diff": ("loss",),
     "delta-ratio": ("loss",),
     "gradient-norm": ("gradient-norm",),
+    "min-k": ("min-k",),
+    "zlib-ratio": ("zlib-ratio",),
+    "base-gain": ("base-loss", "loss"),
+    "token-presence": ("token-presence",),
     "merlin": ("merlin",),
     **{
         f"fta-{metric}-{option}": (metric,)
@@ -99,7 +103,9 @@ def test_higher_means_member(name: str) -> None:
         values["loss-before"] = values["loss"] + np.array([2.0, *rng.normal(0.5, 0.1, 19)])
         agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}
+        values |= {"min-k": values["loss"], "zlib-ratio": values["loss"], "base-loss": np.full(20, 3.0)}
         learnt = np.array([1.0] + [0.0] * 19)
+        values["token-presence"] = learnt - 1
         values |= {"label-right": learnt, "boundary": learnt[:, None] * [1.0, 2.0], "boundary-queries": np.ones(20)}
         values["deepfool"] = values["boundary"]
         values["peer-cosine"] = rng.normal(0, 0.1, (20, 3 * 2))  # three other parties, who did not have it

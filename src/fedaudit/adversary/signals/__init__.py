@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.adversary import shadow
-from fedaudit.adversary.signals import outputs, searching, updates
+from fedaudit.adversary.signals import outputs, searching, text, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.config.attack_registry import plain, read_word, written
 from fedaudit.errors import FedauditError
@@ -49,6 +49,8 @@ FAMILIES = [
     Family({outputs.MERLIN: outputs.NEEDS["loss"]}, outputs.measure_merlin, salt=outputs.MERLIN_COPIES),
     Family({outputs.NEIGHBOURHOOD: outputs.NEEDS["loss"]}, outputs.measure_neighbourhood, salt=outputs.NEIGHBOURS),
     Family(updates.OF_GRADIENTS, updates.measure),
+    Family(text.NEEDS, text.measure),
+    Family(text.PRESENCE_NEEDS, text.measure_presence),
 ]
 
 # The last four are measured elsewhere: on reference models (`adversary.shadow`), by `outputs.Probe`, and by objects
