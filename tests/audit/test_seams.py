@@ -308,8 +308,8 @@ def test_one_record_without_a_number_rescales_nobody() -> None:
 
 
 def test_a_tiny_party_is_left_out_of_the_pooled_rate_and_said() -> None:
-    from fedaudit.audit.case import estimates as judged
     from fedaudit.stats import Block, tpr_at_fpr
+    from fedaudit.stats.roc import estimates as judged
 
     rng = np.random.default_rng(0)
     large = [Block(rng.normal(1, 1, 300), rng.normal(size=300), rng.normal(size=600)) for _ in range(3)]

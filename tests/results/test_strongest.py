@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedaudit.audit.case import estimates
-from fedaudit.audit.quoted import chosen
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save
@@ -19,8 +17,9 @@ from fedaudit.results.gate import Decision, judge, parse_rule, parse_rules
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.scores import save_scores
 from fedaudit.stats import Block
-from fedaudit.stats.strongest import RANK, Heard, Shares, strongest
-from fedaudit.types import AuditResult, Cost, Estimate, Role, Vantage
+from fedaudit.stats.roc import estimates
+from fedaudit.stats.strongest import RANK, Heard, Shares, chosen, strongest
+from fedaudit.types import AuditResult, Cost, Estimate, Role
 from fedaudit.words.headlines import Scene, worded
 from tests.report.builder import bare_run
 
@@ -64,7 +63,7 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
         )
         for name, b in blocks.items()
     ]
-    quoted = chosen({Vantage.CLIENT: said}, len(said))
+    quoted = chosen({"client": said}, len(said))
     headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, primary=quoted.primary, average=quoted.average))
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
     config = {"audit": {"fpr": [FPR]}}
@@ -211,7 +210,7 @@ def of(attack: str, primary: bool, rate: tuple[float, float, float], area: tuple
 
 
 def said(*heard: Heard) -> str:
-    quoted = chosen({Vantage.CLIENT: list(heard)}, len(heard))
+    quoted = chosen({"client": list(heard)}, len(heard))
     (headline,) = worded(quoted.headlines, Scene([], 5, quoted.name, primary=quoted.primary, average=quoted.average))
     return " ".join([headline.grade or "", headline.sentence, *headline.details])
 

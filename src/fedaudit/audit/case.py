@@ -17,7 +17,7 @@ from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
 from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
 from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
-from fedaudit.stats.roc import able
+from fedaudit.stats.roc import able, estimates
 from fedaudit.types import (
     AuditResult,
     Cost,
@@ -116,12 +116,6 @@ class Case:
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)
-
-
-def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> Estimates:
-    """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
-    found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
-    return {estimate.name: estimate for estimate in found}
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[Notice]:

@@ -95,6 +95,54 @@ def score(
     write_file(out, as_json(plain(found)))
 
 
+def hand_over(
+    run_dir: Annotated[Path, typer.Argument(help="A folder with the site's own audit.")],
+    out: Annotated[Path, typer.Option(help="The new folder that is to be handed over.")],
+    party: Annotated[str | None, typer.Option(help="One party of a run with several.")] = None,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="Ranks instead of scores: enough for attacks on local models.")
+    ] = False,
+) -> None:
+    """What a site gives to its consortium: scores with roles, without records, ids or models.
+
+    The folder holds scores.parquet and manifest.json, which says what is handed over and what is not, with a checksum.
+    Candidates and people are numbered anew, at random. `fedaudit merge` makes one verdict of the folders of all sites.
+    """
+    from fedaudit.results.merge import MANIFEST
+    from fedaudit.results.merge import hand_over as handed_over
+
+    found = handed_over(run_dir, out, party, ranks)
+    console.print(f"Handed over: {found.kind} of {found.candidates} candidates, {len(found.asked)} results.")
+    console.print(f"Kept back: {', '.join(found.kept_back)}.")
+    console.print(f"Folder: {escape(str(out))}. Read {MANIFEST} in it before you pass it on.")
+
+
+def merge(
+    sites: Annotated[list[Path], typer.Argument(help="Folders that `fedaudit hand-over` wrote, one for each site.")],
+    out: Annotated[Path, typer.Option(help="The new folder for results.json, scores.parquet and report.html.")],
+) -> None:
+    """One verdict for a consortium, from what its sites handed over. Needs no records, no models and no torch.
+
+    The estimates are those of one audit of all parties, to the last digit. Results over the rounds, costs and accuracy
+    stay at the sites. The new folder is a run like any other: `fedaudit report`, `gate` and `compare` read it.
+    """
+    from fedaudit.results.document import save
+    from fedaudit.results.merge import merge as merged
+    from fedaudit.results.merge import parts
+    from fedaudit.results.scores import save_scores
+
+    document, scores = merged(sites, out.name)
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise FedauditError("not-empty", f"{out} is not empty", "Give a new folder with --out.")
+    save_scores(parts(scores), out)
+    save(document, out)
+    written = write_report(document, out)
+    say(document, written)
+    if not written:
+        raise typer.Exit(DEGRADED)
+
+
 def verify(
     path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
     claim: Annotated[

@@ -16,7 +16,7 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.case import below_chance, estimates, figure
+from fedaudit.audit.case import below_chance, figure
 from fedaudit.audit.controls import clusters, right_on, share_right
 from fedaudit.audit.costs import each
 from fedaudit.audit.outlooks import SHADOW
@@ -24,6 +24,7 @@ from fedaudit.defences.shared import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.stats import Block, roc_curve
+from fedaudit.stats.roc import estimates
 from fedaudit.types import (
     Audit,
     AuditResult,

@@ -28,6 +28,7 @@ from fedaudit.stats.blocks import (
     too_few,
 )
 from fedaudit.stats.intervals import BY_SUBJECT, clopper_pearson, few_subjects_factor, proportion, quantile_ranks
+from fedaudit.stats.ranking import auc
 from fedaudit.types import Curve, Estimate, Floats, Ints
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
@@ -418,6 +419,12 @@ def able(blocks: Sequence[Block], fpr: float) -> list[Block]:
     """The parties that can calibrate this rate; if none can, all of them, so that the estimate says what is missing."""
     enough = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
     return enough or list(blocks)
+
+
+def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
+    """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
+    found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
+    return {estimate.name: estimate for estimate in found}
 
 
 def pooled_tpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:

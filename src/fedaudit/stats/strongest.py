@@ -7,11 +7,12 @@ other half. Raising the scores of any attack can then never make a verdict milde
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
 
-from fedaudit.stats.wording import fpr_of
-from fedaudit.types import Estimate, Grade, Headline, ModelKind, Tone
+from fedaudit.stats.wording import fpr_of, main_tpr
+from fedaudit.types import Estimate, Grade, Headline, ModelKind, Notice, Tone, Vantage, VantageName
 
 Estimates = Mapping[str, Estimate]
 NEARLY_ALL, MOST = 0.9, 0.5  # lower ends from which on "nearly everybody" and "most" are said
@@ -72,6 +73,89 @@ def strongest(heard: Iterable[Heard], name: str | None) -> Heard:
     primary = next(one for one in ordered if one.primary)
     best = max(ordered, key=lambda one: one.strength(name))
     return best if RANK[best.tone(name)] else primary
+
+
+# ------------------------------------------------------------------ from all that was run to what is quoted
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """How many results share the error: of primary attacks, of others, and of both (one may be primary at one vantage
+    and not at another)."""
+
+    primaries: int
+    others: int
+    all: int
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One attack on one kind of models, from one vantage. `seen`: what it looks at; where two vantages see the same, it
+    is one result. `pooled`: its estimates at a confidence."""
+
+    vantage: VantageName
+    attack: str
+    model: ModelKind
+    _: KW_ONLY
+    seen: Hashable
+    primary: bool
+    pooled: Callable[[float], Estimates]
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """The headline of each vantage with what the primary attack said there, and the TPR that all of them quote."""
+
+    headlines: Sequence[Headline]
+    primary: Mapping[str, Heard]  # by vantage
+    average: Mapping[str, Heard]  # by vantage, the attack that certainly has the largest AUC
+    name: str | None
+    notices: Sequence[Notice] = ()
+
+
+def models_of(vantage: Vantage) -> list[ModelKind]:
+    """The kinds of models that a vantage sees; a server receives the global ones as well."""
+    return ["local", "global"] if vantage is Vantage.SERVER else ["global"]
+
+
+def listen(
+    places: Sequence[Speaker],
+    confidence: float,
+    figures: int,
+    blamed_on: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> tuple[dict[VantageName, list[Heard]], LookedAt]:
+    """By vantage, everything that was run there, with the error shared among all of it: of `figures` each, the AUC and
+    the TPR that is quoted. What several vantages see is one: a server's global models are any party's."""
+    counted = {own: {(p.attack, p.seen) for p in places if p.primary is own} for own in (True, False)}
+    shares = Shares.among(confidence, figures * len(counted[True]), figures * len(counted[False]))
+    heard: dict[VantageName, list[Heard]] = {place.vantage: [] for place in places}
+    for place in places:
+        kinds = sum((p.vantage, p.attack) == (place.vantage, place.attack) for p in places)
+        with blamed_on(place.attack):
+            decisive = place.pooled(shares.of(place.primary))
+            own = place.pooled(1 - (1 - confidence) / kinds) if place.primary else decisive
+            heard[place.vantage].append(Heard(place.attack, place.model, own, decisive, place.primary))
+    audible = {vantage: said for vantage, said in heard.items() if any(one.primary for one in said)}
+    return audible, LookedAt(len(counted[True]), len(counted[False]), len(counted[True] | counted[False]))
+
+
+def chosen(heard: Mapping[VantageName, Sequence[Heard]], looked_at: int) -> Quoted:
+    """What is quoted of all that was heard. `looked_at`: how many results the attacks beside the primary ones share
+    their error with."""
+    name = main_tpr([one.estimates for all_of in heard.values() for one in all_of if one.primary])
+    found: list[Headline] = []
+    primary: dict[str, Heard] = {}
+    average: dict[str, Heard] = {}
+    for vantage, all_of in heard.items():
+        best = strongest(all_of, name)
+        average[vantage] = max(all_of, key=lambda one: one.strength(None))
+        primary[vantage] = strongest([one for one in all_of if one.primary], name)
+        of = sum(one.primary for one in all_of) if best.primary else looked_at
+        tone = best.tone(name)
+        quoted = Headline(vantage, best.attack, best.model, best.estimates, of, tone=tone)
+        quoted = replace(quoted, grade=grade(tone, best.decisive.get(name or "")))
+        found.append(quoted if best.primary else replace(quoted, primary=primary[vantage].attack))
+    return Quoted(found, primary, average, name)
 
 
 def grade(tone: Tone, tpr: Estimate | None) -> Grade:

@@ -279,6 +279,11 @@ FOUND: dict[str, Wording] = {
         "{vantage}: {attack} on {model} models has no TPR at {fpr:.0%} FPR ({why}): these models are judged by their "
         "AUC alone."
     ),
+    "merged": lambda sites, ranks: (
+        f"{sites} sites audited themselves and handed over {'ranks' if ranks else 'scores'} without names. Somebody "
+        "with records at two sites counts as two people; nothing over the rounds is known here."
+    ),
+    "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
         "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."

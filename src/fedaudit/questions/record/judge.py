@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
-from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance, estimates
+from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.questions import MINUS, Verdict
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
-from fedaudit.stats.roc import able
+from fedaudit.stats.roc import able, estimates
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice, warning
 from fedaudit.words import with_warnings
 

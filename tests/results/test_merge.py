@@ -1,0 +1,171 @@
+"""Four sites hand over what they found, without names; what comes of it is the pooled audit, to the last digit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.results.document import load
+from fedaudit.results.merge import MANIFEST, Manifest, hand_over, merge, read_site
+from fedaudit.results.schema import as_text, read_file
+from fedaudit.results.scores import load_scores
+from fedaudit.types import AuditResult, Estimate
+from tests.command import fedaudit
+
+ATTACKS = '["loss", "fta-confidence", "matched-filter", "gradient-cosine"]'
+
+
+def ran(*arguments: str, cwd: Path) -> str:
+    ended = fedaudit(*arguments, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def pooled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four parties, records of people, both vantages."""
+    folder = tmp_path_factory.mktemp("merge")
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(3, 8))
+    y = rng.integers(0, 3, 900)
+    x = centres[y] + rng.normal(size=(900, 8))
+    person = np.arange(900) // 2
+    people = np.array([f"person-{each:04d}" for each in person])
+    np.savez(folder / "data.npz", x=x, y=y, subject=people, attribute=person % 4)
+    (folder / "my.toml").write_text(f"""
+[data]
+name = "npz"
+path = "data.npz"
+[federation]
+parties = 4
+rounds = 3
+partition = "column"
+column = "attribute"
+[model]
+hidden = [32]
+[audit]
+attacks = {ATTACKS}
+fpr = [0.1, 0.01]
+""")
+    ran("run", "my.toml", "--out", "run", cwd=folder)
+    return folder / "run"
+
+
+def sites(pooled: Path, out: Path, ranks: bool = False) -> list[Path]:
+    folders = []
+    for party in load(pooled).run.parties:
+        hand_over(pooled, out / party.name, party.name, ranks)
+        folders.append(out / party.name)
+    return folders
+
+
+def figures(entries: list[AuditResult]) -> dict[tuple[str, ...], tuple[Mapping[str, Estimate], Mapping[str, Estimate]]]:
+    return {
+        (e.attack, e.vantage, e.model, str(e.party)): (e.estimates, e.beside) for e in entries if e.attack in ATTACKS
+    }
+
+
+def assert_same(own: Mapping[str, Estimate], theirs: Mapping[str, Estimate], but: tuple[str, ...] = ()) -> None:
+    """To the last digit but one or two of sixteen: sums are taken in the order of other numbers."""
+    assert own.keys() == theirs.keys()
+    for name, one in own.items():
+        for field, value in vars(one).items():
+            if field in but:
+                continue
+            other = getattr(theirs[name], field)
+            if isinstance(value, float | tuple) and other is not None:
+                assert value == pytest.approx(other, rel=1e-12, abs=1e-14), (name, field)
+            else:
+                assert value == other, (name, field)
+
+
+def test_four_sites_are_the_pooled_audit_in_every_estimate(pooled: Path, tmp_path: Path) -> None:
+    merged, _ = merge(sites(pooled, tmp_path), "all")
+    whole = load(pooled)
+    own, theirs = figures(list(merged.results)), figures(list(whole.results))
+    assert own.keys() == theirs.keys()
+    assert len(own) > 20
+    for key, (estimates, beside) in own.items():
+        assert_same(estimates, theirs[key][0])
+        assert_same(beside, theirs[key][1])
+    for one, other in zip(merged.headlines, whole.headlines, strict=True):
+        for field in ("vantage", "attack", "model", "tone", "grade", "compared", "primary"):
+            assert getattr(one, field) == getattr(other, field)
+        assert_same(one.estimates, other.estimates)
+
+
+def test_ranks_are_enough_for_local_models(pooled: Path, tmp_path: Path) -> None:
+    merged, scores = merge(sites(pooled, tmp_path, ranks=True), "all")
+    whole = {key: found for key, found in figures(list(load(pooled).results)).items() if key[2] == "local"}
+    assert set(scores["model"].tolist()) == {"local"}
+    mine = figures(list(merged.results))
+    assert mine.keys() == whole.keys()
+    for key, (estimates, beside) in whole.items():  # a threshold is a score, and here it is a rank
+        assert_same(mine[key][0], estimates, but=("threshold",))
+        assert_same(mine[key][1], beside, but=("threshold",))
+
+
+def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:
+    (first, *_) = sites(pooled, tmp_path)
+    stored = load_scores(pooled)
+    assert stored is not None
+    names = {*stored["id"].tolist(), "person-"}
+    content = b"".join(path.read_bytes() for path in first.iterdir())
+    assert sorted(path.name for path in first.iterdir()) == ["manifest.json", "scores.parquet"]
+    assert not [name for name in names if str(name).encode() in content]
+    table = pq.read_table(first / "scores.parquet")
+    handed = set(table["id"].to_pylist())
+    assert len(handed) == len(set(stored["id"][stored["party"] == first.name].tolist()))
+    again = tmp_path / "again"
+    hand_over(pooled, again, first.name)
+    # The numbers are drawn anew: sorted by them, the scores come in another order.
+    assert pq.read_table(again / "scores.parquet")["score"].to_pylist() != table["score"].to_pylist()
+
+
+def test_what_does_not_fit_together_is_refused(pooled: Path, tmp_path: Path) -> None:
+    first, second, *_ = sites(pooled, tmp_path)
+    with pytest.raises(FedauditError, match="party of the same name"):
+        merge([first, first], "x")
+    manifest = read_file(Manifest, second / MANIFEST)
+    (second / MANIFEST).write_text(as_text(replace(manifest, rounds=99)))
+    with pytest.raises(FedauditError, match="differ in the number of rounds"):
+        merge([first, second], "x")
+    (second / MANIFEST).write_text("{}")
+    with pytest.raises(FedauditError, match="no manifest"):
+        read_site(second)
+    content = bytearray((first / "scores.parquet").read_bytes())
+    content[100] ^= 1
+    (first / "scores.parquet").write_bytes(content)
+    with pytest.raises(FedauditError, match="not what its manifest names"):
+        read_site(first)
+    with pytest.raises(FedauditError, match="no such party"):
+        hand_over(pooled, tmp_path / "new", "nobody")
+    with pytest.raises(FedauditError, match="not empty"):
+        hand_over(pooled, first, None)
+
+
+def test_attacks_that_one_site_lacks_are_left_out(pooled: Path, tmp_path: Path) -> None:
+    folders = sites(pooled, tmp_path)
+    manifest = read_file(Manifest, folders[1] / MANIFEST)
+    fewer = [one for one in manifest.asked if one.attack != "loss"]
+    (folders[1] / MANIFEST).write_text(as_text(replace(manifest, asked=fewer)))
+    merged, _ = merge(folders, "x")
+    assert "loss" not in {entry.attack for entry in merged.results}
+    assert [told.data["attacks"] for told in merged.told if told.code == "merged-without"] == [
+        ["loss (global)", "loss (local)"]
+    ]
+
+
+def test_the_commands(pooled: Path, tmp_path: Path) -> None:
+    names = [party.name for party in load(pooled).run.parties]
+    for name in names:
+        assert "Kept back: records" in ran("hand-over", str(pooled), "--party", name, "--out", name, cwd=tmp_path)
+    ran("merge", *names, "--out", "all", cwd=tmp_path)
+    assert (tmp_path / "all" / "report.html").is_file()
+    assert fedaudit("gate", "all", "--fail-if", "auc > 0.999999", cwd=tmp_path).returncode in (0, 3)
+    ran("report", "all", cwd=tmp_path)
+    assert fedaudit("merge", *names, "--out", "all", cwd=tmp_path).returncode == 2  # it is not empty
