@@ -65,6 +65,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "audit": (auditing.audit, "Attack a recorded federation again, without training."),
     "import": (auditing.import_, "Audit a federation that was trained elsewhere."),
     "report": (judging.report, "Write report.html again from results.json."),
+    "evidence": (judging.evidence, "A pack that answers what regulators ask for."),
     "list": (preparing.list_, "List attacks, questions, data, defences, models."),
     "score": (judging.score, "The statistics alone, on scores of your own."),
     "init": (preparing.init, "Write a configuration with every key explained."),

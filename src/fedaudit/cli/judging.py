@@ -44,6 +44,27 @@ def report(
         raise typer.Exit(DEGRADED)
 
 
+def evidence(
+    run_dir: Annotated[Path, typer.Argument(help="A folder written by `fedaudit run`, or a results.json.")],
+    out: Annotated[Path, typer.Option(help="The folder of the pack; it is made.")],
+    auditor: Annotated[str, typer.Option(help="Who answers for the audit (default: [report] auditor).")] = "",
+    redact: Annotated[bool, typer.Option("--redact", help="Leave out names of parties, groups and files.")] = False,
+    sign: Annotated[
+        Path | None, typer.Option(help="A secret key of minisign or ssh-keygen: sign the checksums.")
+    ] = None,
+) -> None:
+    """What regulators and standards ask for, and where this audit answers it: a folder to be passed on.
+
+    evidence.html maps what is asked for to what was done, found, or not tested; dpia-annex.html has two pages for a
+    data-protection impact assessment. Beside them: report, results, configuration, versions and checksums. The hashed
+    ids of exposed records are left out.
+    """
+    from fedaudit.report.evidence import write_pack
+
+    for path in write_pack(run_dir, out, redact=redact, auditor=auditor, key=sign):
+        console.print(escape(str(path)))
+
+
 def _of_many(folder: Path) -> Path | None:
     """The page of a study or of an advice; None if the folder holds neither."""
     from fedaudit.report.pages import write_advice_page, write_study_page

@@ -251,6 +251,14 @@ class AuditSection(Section):
     )
 
 
+class ReportSection(Section):
+    """[report] what is said of the audit itself. It changes no result, nor the hash of a configuration."""
+
+    auditor: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="who runs this audit, and answers for it: a name, an office"
+    )
+
+
 class Config(Section):
     data: Annotated[SerializeAsAny[Options], BeforeValidator(DATA.read)] = Field(default_factory=lambda: DATA.read({}))
     federation: FederationSection = FederationSection()
@@ -259,6 +267,7 @@ class Config(Section):
     )
     audit: AuditSection = AuditSection()
     defences: tuple[Annotated[SerializeAsAny[Options], BeforeValidator(DEFENCES.read)], ...] = ()
+    report: ReportSection | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -302,8 +311,9 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        """Of what is written down."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+        """Of what is written down, but for who answers for it."""
+        decisive = {name: section for name, section in self.as_dict().items() if name != "report"}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
 from fedaudit.report import charts, helps, panels, sections, words
+from fedaudit.report.answers import answers
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
@@ -59,6 +60,7 @@ def _view(results: Results) -> dict[str, Any]:
         "first": [section for section in asked if section.first],
         "sections": [*(s for s in asked if not s.first), *panels.lower_half(results, found, name)],
         "helps": helps.helps(results, found, name),
+        "answers": answers(results, found),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
         "warnings": words.warnings(results),

@@ -1,0 +1,116 @@
+"""What a data-protection impact assessment asks of an audit: a sentence for each question, from results alone."""
+
+from collections.abc import Mapping, Sequence
+
+from fedaudit.report import sections, words
+from fedaudit.report.values import Results
+from fedaudit.report.words import Finding
+from fedaudit.stats.wording import count, plain_span, share
+
+MEMBERSHIP = (
+    "Such an attack is given a record, or records of a person, and says whether it was trained on. It does not read "
+    "anybody's record out of the model."
+)
+
+
+def answers(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Question and answer, in the order in which an assessment asks."""
+    return [
+        ("Which site is concerned most?", _site(results)),
+        ("What does it mean for one person?", _person(results, found)),
+        ("What is this attack?", _attack(results, found)),
+        ("Does epsilon hold for a person?", _epsilon(results)),
+        ("Who ran this audit, and when?", who(results)),
+        ("What was not tested?", untested(results, found)),
+    ]
+
+
+def _site(results: Results) -> str:
+    sites = len(results.run.parties)
+    if sites < 2:
+        return "There is one site alone, so that none can be compared with others."
+    worst = max(results.more_exposed, key=lambda one: one.low, default=None)
+    if worst is not None:
+        apart = f"difference {plain_span(worst.low, worst.high)}, {100 * worst.confidence:.4g} % for all sites together"
+        return (
+            f"{worst.party} is more exposed than the other sites: shown one of its training records and an outsider, "
+            f"{worst.attack} on {worst.model} models tells which is which {share(worst.own)} of the time, elsewhere "
+            f"{share(worst.others)} ({apart})."
+        )
+    if not any(entry.party for entry in results.results):
+        return f"The {count(sites)} sites were not compared: there is no result for a single one."
+    return f"No site stands out: none of the {count(sites)} sites is certainly more exposed than the others."
+
+
+def _person(results: Results, found: Sequence[Finding]) -> str:
+    data = results.run.data
+    if words.about_people(results):
+        told = "Every figure here is about people: whether anything of a person's is in the training data."
+    elif data.subjects:
+        mean = data.records / data.subjects
+        told = (
+            f"Figures are about single records, of which a person has {mean:.3g} on average ({count(data.records)} "
+            f"records of {count(data.subjects)} people). A person is exposed as soon as one of these records is, so "
+            "the risk of a person with several is larger than that of a record."
+        )
+    else:
+        told = (
+            "Figures are about single records: the data do not say whose a record is, so that nothing is said about a "
+            "person who has several."
+        )
+    group = next((f.headline.most_exposed for f in found if f.headline.most_exposed), "")
+    if group:
+        return f"{told} They are averages. {group}"
+    if results.groups is None or not results.groups.looked_at:
+        return f"{told} They are averages, and no group was looked at."
+    looked_at = count(len(results.groups.looked_at))
+    return f"{told} They are averages; of {looked_at} groups that were looked at, none stands out from the others."
+
+
+def _attack(results: Results, found: Sequence[Finding]) -> str:
+    quoted = list(dict.fromkeys(finding.attack for finding in found))
+    told = [
+        f"{name} looks at this: {about}." for name in quoted if (about := results.glossary.get(name, "").rstrip("."))
+    ]
+    if not quoted:
+        return "No attack on membership has a result."
+    return " ".join([*(told or [f"The verdict quotes {' and '.join(quoted)}."]), MEMBERSHIP])
+
+
+def _epsilon(results: Results) -> str:
+    claim = results.run.guarantee
+    if claim is None:
+        return (
+            "No differential privacy is claimed for this training, so that no epsilon holds, for a person or a record."
+        )
+    figure = "no finite epsilon" if claim.epsilon is None else f"epsilon {claim.epsilon:.4g} at delta {claim.delta:.3g}"
+    if claim.per_person is not None:
+        told = f"per person, {claim.per_person.text}"
+        return f"The claim is {figure} for each {claim.unit}; {told}. An audit cannot prove that a claim is kept."
+    if claim.unit != "record":
+        return f"The claim is {figure} for each {claim.unit}. An audit cannot prove that it is kept."
+    if results.run.data.subjects is None:
+        return (
+            f"No: the claim is {figure} for each single record, and the data do not say whose a record is. It promises "
+            "less to a person who has several."
+        )
+    return f"That is not stated: the claim is {figure} for each single record, and a person may have several."
+
+
+def who(results: Results) -> str:
+    """By whom, when, and with what."""
+    run = results.run
+    section = run.config.get("report")
+    auditor = section.get("auditor") if isinstance(section, Mapping) else None
+    made = f"on {run.created.replace('T', ' ')[:16]} with fedaudit {run.fedaudit}"
+    if auditor:
+        return f"{auditor} ran this audit, {made}."
+    return f"The audit was made {made}. These results do not say by whom: [report] auditor in the configuration does."
+
+
+def untested(results: Results, found: Sequence[Finding]) -> str:
+    limits = dict(sections.limits(results, found))
+    absent = limits.get("Vantages not tested")
+    return limits["Not tested"] + (
+        f" Nor was it asked what these can do: {absent[0].lower()}{absent[1:]}" if absent else ""
+    )

@@ -1,0 +1,211 @@
+"""The evidence pack, and the questions of an impact assessment: each is answered by a sentence."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedaudit.config.schema import parse
+from fedaudit.errors import FedauditError
+from fedaudit.report import html
+from fedaudit.report.evidence import ANNEX, OF_RUN, PAGE, SUMS, annex, sources, write_pack
+from fedaudit.report.values import Results, cleaned
+from fedaudit.results.document import RESULTS, Document, save
+from fedaudit.types import GroupFindings, MoreExposed, Subgroup
+from tests.command import fedaudit
+from tests.report import builder
+from tests.report.test_paper import BROWSER, browser
+
+AUDITOR = "Data Protection Office"
+
+
+def document(**run: Any) -> Document:
+    plain = builder.results(parties=3, attacks=4)
+    plain["run"]["config"] = {**plain["run"].get("config", {}), "report": {"auditor": AUDITOR}}
+    plain["run"] |= run
+    return builder.read(plain)
+
+
+def said(results: Results) -> dict[str, tuple[str, str]]:
+    return {demand.asked: (demand.status, demand.answer) for source in sources(results) for demand in source.demands}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save(document(), folder)
+    return folder
+
+
+# ------------------------------------------------------------------ the questions of an assessment
+
+
+QUESTIONS = {
+    "Which site is concerned most?": "No site stands out",
+    "What does it mean for one person?": "They are averages",
+    "What is this attack?": "says whether it was trained on",
+    "Does epsilon hold for a person?": "epsilon",
+    "Who ran this audit, and when?": f"{AUDITOR} ran this audit, on 20",
+    "What was not tested?": "Reconstruction of records and gradient inversion",
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_question_of_an_assessment_is_answered_on_the_page_and_in_the_annex(question: str) -> None:
+    for page in (html.render(document()), annex(cleaned(document()))):
+        text = page.replace("\u00a0", " ")
+        answer = re.search(rf"<dt>{re.escape(question)}</dt><dd>(.*?)</dd>", text, re.DOTALL)
+        assert answer is not None
+        assert QUESTIONS[question] in re.sub("<.*?>", "", answer[1])
+        assert answer[1].rstrip().endswith(".")
+
+
+def test_the_exposed_site_and_group_are_named() -> None:
+    worst = MoreExposed(
+        party="North", vantage="server", model="local", attack="loss", own=0.9, others=0.6, value=0.3, low=0.2,
+        high=0.4, confidence=0.95,
+    )  # fmt: skip
+    first, *others = document().headlines
+    group = "Records with code = gout stand out: 61 % of them are picked out."
+    found = replace(
+        document(),
+        more_exposed=[worst],
+        headlines=[replace(first, most_exposed=group), *others],
+        groups=GroupFindings(looked_at=[Subgroup("class", "1")], comparisons=2, confidence=0.95, results=()),
+    )
+    page = html.render(found).replace("\u00a0", " ")
+    assert "North is more exposed than the other sites" in page
+    assert group in re.sub("</?span.*?>", "", page)
+
+
+def test_without_a_name_the_page_says_that_nobody_answers_for_it() -> None:
+    plain = builder.results()
+    plain["run"]["config"] = {"federation": {}}
+    assert "do not say by whom" in html.render(builder.read(plain))
+
+
+def test_who_answers_for_an_audit_does_not_change_what_is_audited() -> None:
+    named = parse({"report": {"auditor": AUDITOR}})
+    assert named.hash() == parse({}).hash()
+    assert named.as_dict()["report"] == {"auditor": AUDITOR}
+    assert "report" not in parse({}).as_dict()
+    with pytest.raises(FedauditError, match="auditr"):
+        parse({"report": {"auditr": "x"}})
+
+
+# ------------------------------------------------------------------ what is asked for
+
+
+def test_what_was_not_done_is_never_said_to_be_tested() -> None:
+    found = said(cleaned(replace(document(), results=(), headlines=(), groups=None)))
+    assert {status for status, _ in found.values()} <= {"not tested", "not stated", "stated"}
+
+
+def test_what_was_done_is_said_with_its_findings() -> None:
+    found = said(cleaned(document()))
+    status, answer = found["resistance to membership inference"]
+    assert status == "tested"
+    assert document().headlines[0].sentence in answer
+    assert found["resistance to attribute inference"][0] == "not tested"
+    assert found["resistance to model inversion and reconstruction"][0] == "not tested"
+    assert found["model extraction (NISTAML.031; ATLAS AML.T0024.002)"][0] == "not tested"
+    assert found["11.2.5: a baseline that sees no model, on the same members and non-members"][0] == "tested"
+
+
+def test_without_a_guarantee_nothing_is_stated_about_one() -> None:
+    found = said(cleaned(document(guarantee=None)))
+    for asked in ("unit of privacy", "epsilon and delta", "trust model: whom the guarantee holds against"):
+        assert found[asked] == ("not stated", "No differential privacy is claimed for this training.")
+
+
+# ------------------------------------------------------------------ the folder
+
+
+def test_the_pack_holds_what_it_lists_and_the_checksums_hold(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pack"
+    files = write_pack(run, out)
+    assert sorted(path.name for path in files) == sorted(path.name for path in out.iterdir())
+    lines = [line.split("  ") for line in (out / SUMS).read_text().splitlines()]
+    assert {name for _, name in lines} == {path.name for path in out.iterdir()} - {SUMS}
+    for digest, name in lines:
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    assert f"{hashlib.sha256((run / RESULTS).read_bytes()).hexdigest()}  {RESULTS}" in (out / OF_RUN).read_text()
+    page = (out / PAGE).read_text()
+    assert all(path.name in page for path in files)
+
+
+def test_exposed_records_never_leave_with_a_pack_and_names_only_if_they_may(run: Path, tmp_path: Path) -> None:
+    assert json.loads((run / RESULTS).read_text()).get("exposed"), "or nothing is tested here"
+    write_pack(run, tmp_path / "whole")
+    write_pack(run, tmp_path / "redacted", redact=True)
+    parties = [party.name for party in document().run.parties]
+    for name in ("whole", "redacted"):
+        assert json.loads((tmp_path / name / RESULTS).read_text())["exposed"] is None
+    for file in (PAGE, ANNEX, RESULTS, "report.html", "configuration.toml"):
+        text = (tmp_path / "redacted" / file).read_text()
+        assert not [party for party in parties if party in text], file
+        assert AUDITOR not in text, file
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(FedauditError, match="other files"):
+        write_pack(run, tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is not installed")
+def test_a_signature_holds_until_something_is_changed(run: Path, tmp_path: Path) -> None:
+    key, out = tmp_path / "key", tmp_path / "pack"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    done = fedaudit("evidence", str(run), "--out", str(out), "--auditor", "me", "--sign", str(key), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    signers = tmp_path / "signers"
+    signers.write_text(f"me {key.with_suffix('.pub').read_text()}")
+    check = [
+        "ssh-keygen",
+        "-Y",
+        "verify",
+        "-f",
+        str(signers),
+        "-I",
+        "me",
+        "-n",
+        "fedaudit",
+        "-s",
+        str(out / "SHA256SUMS.sig"),
+    ]
+    sums = (out / SUMS).read_bytes()
+    assert subprocess.run(check, input=sums, capture_output=True, check=False).returncode == 0
+    assert subprocess.run(check, input=sums + b"x", capture_output=True, check=False).returncode != 0
+    assert "me ran this audit" in (out / PAGE).read_text()
+
+
+def test_a_key_whose_tool_is_missing_is_refused_before_anything_is_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "secret"
+    key.write_text("untrusted comment: minisign encrypted secret key\n")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FedauditError, match="minisign, which is not installed"):
+        write_pack(run, tmp_path / "pack", key=key)
+    assert not (tmp_path / "pack").exists()
+
+
+@browser
+def test_the_annex_has_two_pages_at_most(tmp_path: Path) -> None:
+    (tmp_path / "annex.html").write_text(annex(cleaned(document())), encoding="utf-8")
+    asked = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}"]
+    asked += [f"--print-to-pdf={tmp_path / 'annex.pdf'}", (tmp_path / "annex.html").as_uri()]
+    subprocess.run(asked, capture_output=True, check=True, timeout=120)
+    pages = re.findall(rb"/Count (\d+)", (tmp_path / "annex.pdf").read_bytes())
+    assert pages
+    assert max(map(int, pages)) <= 2
