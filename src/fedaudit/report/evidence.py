@@ -43,7 +43,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Source:
+class AskingText:
     title: str
     cited: str
     demands: Sequence[Demand]
@@ -93,7 +93,7 @@ class Looked:
         return list(dict.fromkeys(entry.attack for entry in words.pooled(self.results)))
 
 
-def sources(results: Results) -> list[Source]:
+def sources(results: Results) -> list[AskingText]:
     looked = Looked(results, words.findings(results))
     rows: dict[str, Sequence[Callable[[Looked], Demand]]] = {
         "EDPB": (_membership, _attribute, _extraction, _reconstruction, _anybody, _means, _ratio, _by_whom, _measures),
@@ -101,7 +101,7 @@ def sources(results: Results) -> list[Source]:
         "DP": (_unit, _adjacency, _parameters, _trust, _checked_claim),
         "AISVS": (_ensemble, _low_rate, _blind, _subpopulations, _private_training, _served),
     }
-    return [Source(*SOURCES[name], [demand(looked) for demand in demands]) for name, demands in rows.items()]
+    return [AskingText(*SOURCES[name], [demand(looked) for demand in demands]) for name, demands in rows.items()]
 
 
 def _found(looked: Looked) -> str:
