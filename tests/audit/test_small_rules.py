@@ -108,8 +108,12 @@ def test_below_chance_is_told_only_if_it_holds_among_all_that_was_looked_at() ->
     found = auc(blocks, 0.95)
     assert found.high is not None
     assert found.high < 0.5
-    assert below_chance("loss", blocks, found, 1) == [warning("below-chance", attack="loss")]
-    assert below_chance("loss", blocks, found, 1_000_000) == []  # the best of a million lies as low
+    for looked_at in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        high = auc(blocks, 1 - 0.05 / looked_at).high
+        assert high is not None
+        told = below_chance("loss", blocks, found, looked_at)
+        assert told == ([warning("below-chance", attack="loss")] if high < 0.5 else [])
+    assert not told  # the lowest of a thousand lies as low
     assert below_chance("loss", blocks, replace(found, value=None, low=None, high=None), 1) == []
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import special
 from scipy.stats import norm, rankdata
 
 from fedaudit.stats import (
@@ -17,7 +18,7 @@ from fedaudit.stats import (
     tied_share,
     tpr_at_fpr,
 )
-from fedaudit.stats.intervals import quantile_ranks, score_interval
+from fedaudit.stats.intervals import hanley_mcneil_variance, quantile_ranks, score_interval
 from fedaudit.types import Estimate, Floats, Ints
 from tests.stats.simulated import simulation
 
@@ -189,6 +190,14 @@ def test_score_interval_is_where_the_score_test_turns() -> None:
     assert 0.5 < low < 0.7 < high < 0.85
     wide = score_interval(0.7, [(50, 80)], 0.1, 0.05)  # the measured variance is larger: the interval follows it
     assert wide[0] < low < high < wide[1]
+
+
+def test_the_score_interval_of_a_perfect_auc_is_hanley_and_mcneils_alone() -> None:
+    """Nobody erred, so that nothing is known of how errors spread."""
+    low, high = score_interval(1.0, [(50, 80)], 0.0, 0.05)
+    z = float(special.ndtri(0.975))
+    assert (1 - low) ** 2 == pytest.approx(z * z * hanley_mcneil_variance(low, 50, 80), rel=1e-9)
+    assert high == 1.0
 
 
 # ------------------------------------------------------------------ TPR

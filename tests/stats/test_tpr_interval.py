@@ -4,12 +4,12 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy import optimize
+from scipy import optimize, special
 from scipy.stats import beta, binom, norm
 
 from fedaudit.stats import Block, clopper_pearson, tpr_at_fpr
 from fedaudit.stats.intervals import quantile_ranks
-from fedaudit.stats.roc import Spread, rank_chances, summed
+from fedaudit.stats.roc import Spread, lower_end, rank_chances, summed
 from fedaudit.types import Floats
 from tests.stats.simulated import simulation
 
@@ -206,3 +206,14 @@ def test_guaranteed_ends_hold_where_all_members_lie_at_the_threshold(over: bool,
         proved_missed += not found.guaranteed[0] <= over <= found.guaranteed[1]
     assert missed > times / 2  # this is what the guaranteed ends are for
     assert proved_missed <= 0.05 * times + 3 * (0.05 * 0.95 * times) ** 0.5
+
+
+def test_the_lower_end_is_a_quantile_of_the_mixture_where_no_hits_are_possible_but_rare() -> None:
+    hits = Spread(np.array([0.0, 5.0, 9.0]), np.array([0.01, 0.6, 0.39]))
+
+    def below(p: float) -> float:
+        mixed = [special.betainc(k, 20 - k + 1, p) if k else 1.0 for k in hits.values]
+        return float(hits.chances @ np.array(mixed))
+
+    found = optimize.brentq(lambda p: below(p) - 0.05, 1e-9, 0.9, xtol=1e-13)
+    assert lower_end(hits, 20.0, 0.05) == pytest.approx(found, abs=1e-9)
