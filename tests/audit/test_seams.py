@@ -128,6 +128,21 @@ def test_vantages_are_fed_each_with_what_it_can_run() -> None:
     assert values["outsider", "loss"] == values["client", "loss"]
 
 
+@dataclass(frozen=True)
+class LastToy(Toy):
+    """The same of the last model, which is known to be the last only then."""
+
+    deferred: ClassVar[bool] = True
+
+
+def test_a_deferred_attack_is_measured_in_the_last_round_and_in_no_other(toy_signals: list[View]) -> None:
+    prepared = prepare(config(federation={"rounds": 3}))
+    audit = auditor(prepared, LastToy(), vantages=(Vantage.CLIENT,))
+    for round in rounds(prepared):
+        audit.observe(round)
+    assert {view.moment.round for view in toy_signals} == {3}
+
+
 def test_whoever_is_answered_alike_shares_the_measurement(toy_signals: list[View]) -> None:
     prepared = prepare(config(federation={"rounds": 2}))
     vantages = (Vantage.CLIENT, Vantage.SECAGG_SERVER, Vantage.OUTSIDER)

@@ -151,7 +151,8 @@ def test_a_share_of_independent_records_is_clopper_pearsons() -> None:
     assert (found.value, found.n_pos, found.n_neg, found.method) == (20 / 60, 20, 40, "told; Clopper-Pearson")
     one_person = proportion([hits], [np.zeros(50, int)])  # what is said of one person is said of their records
     assert (one_person.low, one_person.high) == clopper_pearson(20, 50, 0.025, 0.025)
-    assert proportion([], []).value is None
+    nobody = proportion([], [])
+    assert (nobody.value, nobody.n_pos, nobody.n_neg) == (None, 0, 0)
 
 
 def test_hits_may_be_fractions_and_their_order_does_not_matter() -> None:
