@@ -245,6 +245,7 @@ def test_a_server_headline_on_global_models_finds_its_result() -> None:
         ({"tpr@0.001": 0.1, "tpr@0.01": None}, "tpr@0.001"),
         ({"tpr@0.001": None, "tpr@0.01": None}, "tpr@0.01"),
         ({"tpr@0.05": 0.1, "tpr@0.1": 0.2, "tpr@0": 0.3, "tpr@x": 0.4}, "tpr@0.05"),
+        ({"tpr@0.005": 0.1, "tpr@0.02": 0.2}, "tpr@0.005"),  # as near, by their ratio
         ({"auc": 0.6}, None),
     ],
 )

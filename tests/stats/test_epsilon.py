@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats import auc
@@ -291,6 +291,13 @@ def test_T16_a_rejected_fit_has_no_value() -> None:
     assert "variances differ" in (wider.reason or "")
     assert "constant" in (gdp_epsilon(np.ones(50), rng.normal(0, 1, 50), 1e-5).reason or "")
     assert "infinite" in (gdp_epsilon(np.append(np.zeros(50), -np.inf), rng.normal(0, 1, 50), 1e-5).reason or "")
+
+
+@pytest.mark.parametrize(("p", "fits"), [(0.0040, True), (0.0030, False)])
+def test_each_of_three_checks_of_the_gaussian_fit_has_a_third_of_one_per_cent(p: float, fits: bool) -> None:
+    scores = stats.norm.ppf((np.arange(40) + 0.5) / 40)
+    wider = optimize.brentq(lambda s: stats.levene(s * scores, scores, center="median").pvalue - p, 1, 9)
+    assert (gdp_epsilon(wider * scores, scores, 1e-5).value is not None) == fits
 
 
 # ------------------------------------------------------------------ bad input
