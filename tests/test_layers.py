@@ -59,6 +59,9 @@ def imported(tree: ast.AST) -> set[str]:
 ROOM = {
     "parts": "learn",
     "presence": "learn",
+    "inputs": "learn",
+    "incoming": "learn",
+    "tampering": "learn",
     "crafting": "learn",
     "parties": "federation",
     "watch": "audit",

@@ -28,6 +28,9 @@ EngineName = Annotated[
 Repeats = Annotated[
     int, typer.Option(min=1, help="Train and audit K times, with consecutive seeds: mean and spread of every attack.")
 ]
+Authorised = Annotated[
+    bool, typer.Option("--i-am-authorised", help="Allow a simulated server that prepares models to take records.")
+]
 
 
 def demo(out: Out = None, set_: Set = None, force: Force = False) -> None:
@@ -44,6 +47,7 @@ def run(
     repeats: Repeats = 1,
     force: Force = False,
     engine: EngineName = "local",
+    authorised: Authorised = False,
 ) -> None:
     """Train the federation that CONFIG describes and audit it round by round.
 
@@ -53,7 +57,11 @@ def run(
     """
     from fedaudit.config.schema import load_config
 
-    _run(load_config(config, set_ or ()), out or Path("runs") / config.stem, repeats, force, engine)
+    asked = load_config(config, set_ or ())
+    if not authorised and (asked.audit.questions or {}).get("update", {}).get("tampering"):
+        what = "audit.questions.update.tampering plays a server that prepares models to take records from parties"
+        raise FedauditError("not-authorised", what, "If you are authorised, add --i-am-authorised; or remove the key.")
+    _run(asked, out or Path("runs") / config.stem, repeats, force, engine)
 
 
 def audit(

@@ -58,7 +58,7 @@ def federate(
     work = _Work(task, {party.name: party for party in parties}, stackable(task, parties), seed)
     model = task.initial(seed) if model is None else model
     for moment, plan in scheduled(plans, after):
-        sent_out = model if plan.broadcast is None else plan.broadcast
+        sent_out = plan.sent_out(model)
         sent = work.train(sent_out, plan.parties, moment)
         if plan.canaries is not None and (probe := Moment(moment.round - 1, 1)) > after:
             everybody = sent | work.train(sent_out, plan.canaries, probe)

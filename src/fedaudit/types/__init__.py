@@ -161,7 +161,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Plan:
-    """One round: who takes part, what is broadcast (None: the current model), and whether the result is kept.
+    """One round: who takes part, what is broadcast (None: the current model; a function is given that model), and
+    whether the result is kept.
 
     A plan that is not kept is a probe: the parties train, the result is observed, and the model stays as it was.
     `canaries` take part in a round that is kept, are seen in a probe of it, and are taken out of what is kept; None:
@@ -170,8 +171,12 @@ class Plan:
 
     parties: tuple[str, ...]
     commit: bool = True
-    broadcast: State | None = None
+    broadcast: State | Callable[[State], State] | None = None
     canaries: tuple[str, ...] | None = None
+
+    def sent_out(self, model: State) -> State:
+        """What the parties receive."""
+        return self.broadcast(model) if callable(self.broadcast) else self.broadcast or model
 
 
 @dataclass(frozen=True)

@@ -425,7 +425,7 @@ def _coins(
 WHO_READS = {"server": "the server", "secagg-server": "whoever adds up the updates", "client": "any party"}
 
 # What cannot be told of an update, and why, by its code.
-_VALUES = "Which values nobody has"
+_VALUES, _WHOLE, _WORDS = "Which values nobody has", "Whole records", "Words"
 CANNOT = {
     "no-matrix": (_VALUES, "the model has no weights that the input is multiplied by"),
     "model-unknown": (_VALUES, "how the model takes its input is not known"),
@@ -434,6 +434,21 @@ CANNOT = {
     "frozen": (_VALUES, "the weights on the input are not trained"),
     "thinned": (_VALUES, "entries of the update were left out, so that a weight that stands still says nothing"),
     "nothing-stands-still": (_VALUES, "noise, or something like it, moved every weight on the input"),
+    "inputs-entry": (_WHOLE, "how they meet the model's weights is not known, or they are changed on the way"),
+    "inputs-relu": (_WHOLE, "the layer that they meet has no bias, or units that no record switches off"),
+    "inputs-unmoved": (_WHOLE, "the layer that they meet did not move by more than rounding"),
+    "inputs-one-layer": (_WHOLE, "the model has one layer, which mixes them all"),
+    "inputs-normalised": (
+        _WHOLE,
+        "the optimiser scaled every weight by itself, as Adam does, which hides sums of records",
+    ),
+    "inputs-merged": (_WHOLE, "it has fewer directions than records, so that one may stand for several"),
+    "inputs-too-many": (_WHOLE, "more records than can be told apart stand behind it"),
+    "inputs-attention": (_WORDS, "the model has no attention that takes in words one by one"),
+    "inputs-full-rank": (_WORDS, "there are more words behind it than the layer is wide"),
+    "inputs-no-gap": (_WORDS, "what words made of the layer's move is not to be told from what else moved it"),
+    "inputs-all-near": (_WORDS, "nearly every word would fit"),
+    "incoming-layers": ("Whether the model was prepared", "it has no dense layers that could be looked at"),
 }
 
 
@@ -484,7 +499,47 @@ def _cannot_tell(why: str, updates: int) -> str:
     return f"{what} cannot be told from {updates} update{'' if updates == 1 else 's'}: {because}."
 
 
+def _inputs(party: str | None, round: int, vantage: str, count: int, of: int, words: bool) -> str:
+    what = (
+        f"{count} different words of its records" if words
+        else "its one record, in every column" if count == of == 1
+        else f"{count} of {of} records, in every column"
+    )  # fmt: skip
+    return f"{_whose_update(party, round, vantage)} {what}."
+
+
+SUSPICIOUS = {
+    "partners": "{value:.0%} of the units of {where} come in pairs",
+    "nested": "in {value:.0%} of the pairs of units of {where}, one fires only if the other does",
+    "rare": "{value:.0%} of the units of {where} fire for very few records",
+    "outsized": "one class of {where} has {value:.3g} times the weight of the others",
+    "jump": "{where} changed {value:.3g} times as much as in any round before",
+    "unforeseen": "{where} lies {value:.3g} times as far from what earlier rounds foretell as ever before",
+}
+
+
+def suspected(alarms: Sequence[Mapping[str, Any]]) -> str:
+    """What looks prepared in a model, in words."""
+    return "; ".join(
+        SUSPICIOUS[one["figure"]].format(where=one["where"], value=one["value"]) + f" (limit {one['limit']:g})"
+        for one in alarms
+    )
+
+
+def _incoming(round: int, alarms: Sequence[Mapping[str, Any]]) -> str:
+    return (
+        f"The model that was sent out for round {round} looks prepared to give single records away: "
+        f"{suspected(alarms)}."
+    )
+
+
 QUESTIONS: dict[str, Wording] = {
+    "update-inputs": _inputs,
+    "update-incoming": _incoming,
+    "update-tampered": (
+        "What one update says was read off updates of a model that a dishonest server prepared ({trick}), in a "
+        "simulation by authority of whoever started the run. It says nothing about the honest rounds."
+    ),
     "update-presence": _presence,
     "update-cannot-tell": _cannot_tell,
     "update-nothing": "update: seen from {vantage}, there is nothing to find in these rounds, and so no figure.",

@@ -154,8 +154,8 @@ class _PlannedAveraging(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         moment, plan = self.plans[server_round - 1]
-        arrays = arrays if plan.broadcast is None else _arrays(plan.broadcast)
-        self.broadcast = _state(arrays, self.prepared)
+        self.broadcast = plan.sent_out(_state(arrays, self.prepared))
+        arrays = arrays if plan.broadcast is None else _arrays(self.broadcast)
         wanted = set(plan.parties)
         nodes = [node for node, name in sorted(self.names.items(), key=lambda pair: pair[1]) if name in wanted]
         when = ConfigRecord({"server-round": server_round, "round": moment.round, "probe": moment.probe})

@@ -23,21 +23,24 @@ The question has parts, each a module of this room that holds a `PART` (`parts.U
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fedaudit.config.section import Count, Positive, Section
-from fedaudit.questions import Metric, Question
-from fedaudit.types import Grant
+from fedaudit.questions import Metric, Planting, Question
+from fedaudit.types import Grant, Plan
 
 if TYPE_CHECKING:
     from fedaudit.audit.observer import Asked, Observer
+    from fedaudit.defences.shared import Defence
+    from fedaudit.learn.tasks import TorchTask
+    from fedaudit.questions import Ground
     from fedaudit.report.shapes import PageSection
     from fedaudit.report.values import Results
 
-PARTS = ("presence",)  # modules of this room
+PARTS = ("presence", "inputs", "incoming")  # modules of this room
 
 
 def _found(name: str, what: str) -> tuple[Metric, ...]:
@@ -62,11 +65,16 @@ class UpdateSection(Section):
     quantum: Positive | None = Field(
         None, description="the step to which secure aggregation rounds weights, where it does"
     )
+    tampering: Literal["imprint", "trap", "fishing"] | None = Field(
+        None,
+        description="a model that the server prepares so that updates give records away, sent out once more after the "
+        "first round: only what that gives away is read; needs --i-am-authorised",
+    )
 
 
 class Update(Question):
     name = "update"
-    about = "what does one update say by itself: which values nobody has, which one person has?"
+    about = "what does one update say by itself: which values nobody has, which one person has, which whole records?"
     unit = "update"
     how = "Ask it by a section [audit.questions.update]."
     keys = UpdateSection
@@ -75,8 +83,10 @@ class Update(Question):
         *_found("presence", "values that nobody has, read off rightly"),
         *_found("singletons", "values that one record has, read off rightly"),
         *_found("twins", "pairs of values of the same records, read off rightly"),
+        *_found("exact-inputs", "whole records, read off rightly"),
+        *_found("exact-words", "words of the records, read off rightly"),
     )
-    shown = frozenset({"update-presence", "update-cannot-tell"})
+    shown = frozenset({"update-presence", "update-cannot-tell", "update-inputs", "update-incoming", "update-tampered"})
     needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 
     def options(self, given: Mapping[str, Any]) -> UpdateSection:
@@ -86,6 +96,18 @@ class Update(Question):
         from fedaudit.questions.update.watch import AskedOfUpdates
 
         return AskedOfUpdates(names={self.name: self.about}, needs=self.needs, options=self.options(given))
+
+    def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:
+        from fedaudit.questions.update.tampering import planted
+
+        given = (ground.config.audit.questions or {}).get(self.name, {})
+        trick = self.options(given).tampering
+        return Planting((), planted(trick, ground, task, plans), self.ask((), given)) if trick else None
+
+    def foreseen(self, ground: Ground, defence: Callable[[], Defence]) -> Sequence[str]:
+        from fedaudit.questions.update.inputs import foreseen
+
+        return foreseen(ground)
 
     def observer(self, asked: Any) -> Observer:
         from fedaudit.questions.update.watch import UpdateWatch

@@ -12,7 +12,7 @@ from fedaudit.questions import Verdict
 from fedaudit.questions.update import QUESTION
 from fedaudit.questions.update.parts import BesideTruth, Known, parts
 from fedaudit.questions.update.watch import CANNOT, WHO, SeenFrom, UpdateWatch
-from fedaudit.types import Curve, Estimate, Game, ModelKind, Notice, Records, Vantage, notice
+from fedaudit.types import Curve, Estimate, Game, ModelKind, Notice, Records, Vantage, notice, once, warning
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
@@ -63,7 +63,9 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
         )
         for party, figures in found.items() if figures
     ]  # fmt: skip
-    return Verdict(results, told or [notice("update-nothing", vantage=vantage.value)])
+    if trick := options.tampering:
+        told.insert(0, warning("update-tampered", trick=trick))
+    return Verdict(results, once(told) or [notice("update-nothing", vantage=vantage.value)])
 
 
 def tables(game: Game, watch: UpdateWatch, vantage: Vantage, part: str, party: str | None) -> Iterator[BesideTruth]:

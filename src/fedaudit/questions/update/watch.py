@@ -61,7 +61,10 @@ class UpdateWatch:
         return set(chosen) if chosen else {1, (planned + 1) // 2, planned}
 
     def measure(self, shown: Shown) -> dict[Key, Measured]:
-        if shown.round.probe or shown.round.index not in self.rounds(shown.planned):
+        if self.asked.options.tampering:  # the probe with the prepared model, and nothing else
+            if not shown.round.probe:
+                return {}
+        elif shown.round.probe or shown.round.index not in self.rounds(shown.planned):
             return {}
         known = Known(
             outsiders=shown.outsiders, classes=shown.task.classes, training=shown.training, columns=shown.columns
@@ -120,12 +123,13 @@ class UpdateWatch:
 
     def state(self) -> Stored:
         kept: list[dict[str, Any]] = [
-            {"key": key, "round": moment.round, "table": dict(table)} for (key, moment), table in self.tables.items()
+            {"key": key, "round": moment.round, "probe": moment.probe, "table": dict(table)}
+            for (key, moment), table in self.tables.items()
         ]
         return {"kept": kept, "seconds": dict(self.seconds), "failed": dict(self.failed)}
 
     def restore(self, state: Stored) -> None:
-        self.tables = {(one["key"], Moment(one["round"])): one["table"] for one in state["kept"]}
+        self.tables = {(one["key"], Moment(one["round"], one["probe"])): one["table"] for one in state["kept"]}
         self.seconds, self.failed = dict(state["seconds"]), dict(state["failed"])
 
 

@@ -1,0 +1,182 @@
+"""A party's look at the model that it is asked to train: prepared models are seen, honest ones are left alone."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask, Training
+from fedaudit.questions.update import incoming
+from fedaudit.questions.update.incoming import Incoming, SeenLayer, figures_of, layers_of, suspicious
+from fedaudit.questions.update.tampering import Trick, tampered
+from fedaudit.results.document import load
+from fedaudit.types import Plan, State
+from fedaudit.words import suspected
+from tests.command import fedaudit
+from tests.questions.test_update_inputs import mlp, records, rows
+
+
+def honest(task: TorchTask, rounds: int) -> list[State]:
+    """The models of a training, as a party receives them."""
+    state, own = task.initial(0), records(rows(200, 3, "numbers"))
+    found = [state]
+    for round in range(rounds):
+        state = task.train(state, own, Training("sgd", 0.1, 1, 50), np.random.default_rng(round)).state
+        found.append(state)
+    return found
+
+
+def look_at(task: TorchTask, state: State) -> list[SeenLayer]:
+    return layers_of(task, state, rows(150, 4, "numbers").astype(np.float32))
+
+
+TRICKS: dict[Trick, str] = {"imprint": "partners", "trap": "rare", "fishing": "outsized"}
+
+
+@pytest.mark.parametrize(("trick", "figure"), TRICKS.items())
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_a_published_trick_is_seen_and_the_honest_model_is_not(trick: Trick, figure: str, rounds: int) -> None:
+    task = mlp()
+    state = honest(task, rounds)[-1]
+    assert suspicious(look_at(task, state)) == []
+    own = layers_of(task, state, rows(300, 5, "numbers").astype(np.float32))
+    prepared = tampered(trick, state, own, np.random.default_rng(0))
+    found = suspicious(look_at(task, prepared))
+    assert figure in {alarm.figure for alarm in found}
+    assert "(limit" in suspected([alarm.plain() for alarm in found])
+    assert {name: value.shape for name, value in prepared.items()} == {n: v.shape for n, v in state.items()}
+
+
+def test_an_imprint_behind_noise_is_seen_by_the_layer_behind_it() -> None:
+    task, rng = mlp(), np.random.default_rng(0)
+    state = task.initial(0)
+    own = layers_of(task, state, rows(300, 5, "numbers").astype(np.float32))
+    prepared = tampered("imprint", state, own, rng, noise=1.0)
+    first = look_at(task, prepared)[0]
+    assert figures_of(first)["partners"] == 1
+    assert figures_of(SeenLayer("", first.weight, first.bias))["partners"] < 0.05
+
+
+def test_an_imprint_gives_single_records_away() -> None:
+    """What the check is for: between two neighbouring cuts lies one record, and the difference of two units is it."""
+    task = mlp()
+    state = task.initial(0)
+    own = layers_of(task, state, np.abs(rows(300, 5, "numbers")).astype(np.float32))
+    prepared = tampered("imprint", state, own, np.random.default_rng(0))
+    x = np.abs(rows(8, 6, "numbers"))
+    sent = task.train(prepared, records(x), Training("sgd", 0.1, 1, 8), np.random.default_rng(0)).state
+    dw, db = (np.asarray(sent[n], float) - prepared[n] for n in ("0.weight", "0.bias"))
+    step, bias = np.diff(dw, axis=0), np.diff(db)
+    ratios = step[np.abs(bias) > 1e-6] / bias[np.abs(bias) > 1e-6, None]
+    found = {int(np.abs(x - row).max(axis=1).argmin()) for row in ratios if np.abs(x - row).max(axis=1).min() < 0.01}
+    assert len(found) >= 5
+
+
+# ------------------------------------------------------------------ the obvious way
+
+
+def test_the_figures_are_what_counting_gives() -> None:
+    rng = np.random.default_rng(1)
+    weight, bias, x = rng.normal(size=(30, 8)), rng.normal(size=30), rng.normal(size=(60, 8))
+    weight[3], weight[9] = 2 * weight[0], -weight[5]
+    bias[:12] -= 6
+    found = figures_of(SeenLayer("first", weight, bias, x, first=True))
+    fires = [{n for n in range(60) if weight[u] @ x[n] + bias[u] > 0} for u in range(30)]
+    some = [one for one in fires if 0 < len(one) < 60]
+    pairs = list(combinations(some, 2))
+    assert found["rare"] == pytest.approx(sum(1 <= len(one) <= 1 for one in fires) / 30)
+    assert found["nested"] == pytest.approx(sum(a <= b or b <= a for a, b in pairs) / len(pairs))
+    cosine = [abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in combinations(weight, 2)]
+    paired = {u for pair, c in zip(combinations(range(30), 2), cosine, strict=True) if c > 0.98 for u in pair}
+    assert paired >= {0, 3, 5, 9}
+    assert found["partners"] == pytest.approx(len(paired) / 30)
+    last = figures_of(SeenLayer("last", weight[:4], bias[:4], last=True))
+    norms = sorted(float(np.linalg.norm(row)) for row in weight[:4])
+    assert last["outsized"] == pytest.approx(norms[-1] / np.mean(norms[1:3]))
+
+
+def test_layers_are_seen_as_the_records_pass_them() -> None:
+    task = mlp()
+    state, x = task.initial(0), rows(50, 4, "numbers").astype(np.float32)
+    first, second, third = layers_of(task, state, x)
+    assert (first.name, first.first, first.last, third.name, third.last) == ("0", True, False, "4", True)
+    assert first.inputs is not None
+    assert second.inputs is not None
+    assert first.following is not None
+    assert np.array_equal(first.inputs, x)
+    hidden = np.maximum(x @ state["0.weight"].T + state["0.bias"], 0)
+    assert np.allclose(second.inputs, hidden, atol=1e-5)
+    assert np.array_equal(first.following, state["2.weight"])
+
+
+# ------------------------------------------------------------------ from round to round
+
+
+def test_a_sudden_change_is_seen_and_not_taken_for_what_is_usual() -> None:
+    task = mlp()
+    seen = Incoming()
+    models = honest(task, 7)
+    for model in models[:6]:
+        alarms, seen = seen.look(model)
+        assert alarms == []
+        seen = Incoming.of(seen.plain())  # as a framework keeps it between rounds
+    rng = np.random.default_rng(0)
+    strange = {**models[6], "2.weight": models[6]["2.weight"] + rng.normal(size=models[6]["2.weight"].shape)}
+    alarms, after = seen.look(strange)
+    assert {(alarm.figure, alarm.where) for alarm in alarms} == {("jump", "2.weight"), ("unforeseen", "2.weight")}
+    assert after is seen
+    assert seen.look(models[6])[0] == []
+
+
+def test_lengths_of_changes_follow_from_the_sums() -> None:
+    rng = np.random.default_rng(2)
+    for shape in ((40, 30), (512, 600), (3, 2)):
+        a, b = rng.normal(size=shape), rng.normal(size=shape)
+        told = np.linalg.norm(incoming._sums(a) - incoming._sums(b))
+        assert told == pytest.approx(np.linalg.norm(a - b), rel=0.3)
+
+
+# ------------------------------------------------------------------ in a simulation
+
+TOML = """
+[data]
+name = "breast-cancer"
+[federation]
+parties = 2
+rounds = 2
+optimizer = "sgd"
+batch_size = 2000
+lr = 0.1
+[model]
+hidden = [64, 32]
+[audit]
+attacks = ["loss"]
+vantages = ["server"]
+[audit.questions.update]
+tampering = "trap"
+"""
+
+
+def test_a_server_that_prepares_models_is_simulated_by_authority_only(tmp_path: Path) -> None:
+    config = tmp_path / "trap.toml"
+    config.write_text(TOML)
+    refused = fedaudit("run", str(config), cwd=tmp_path)
+    assert (refused.returncode, "not-authorised" in refused.stderr) == (2, True)
+    assert fedaudit("run", str(config), "--out", "run", "--i-am-authorised", cwd=tmp_path).returncode == 0
+    told = {one.code: one for one in load(tmp_path / "run").told}
+    assert told["update-tampered"].data["trick"] == "trap"
+    assert {alarm["figure"] for alarm in told["update-incoming"].data["alarms"]} == {"rare"}
+
+
+def test_what_is_broadcast_may_follow_from_the_model() -> None:
+    model: State = {"w": np.ones(2)}
+    assert Plan(("a",)).sent_out(model) is model
+    assert Plan(("a",), broadcast={"w": np.zeros(2)}).sent_out(model)["w"].sum() == 0
+    assert Plan(("a",), broadcast=lambda state: {"w": 3 * state["w"]}).sent_out(model)["w"].sum() == 6
+
+
+def test_a_model_without_dense_layers_to_prepare_is_refused() -> None:
+    with pytest.raises(FedauditError, match="two dense layers"):
+        tampered("trap", {}, [], np.random.default_rng(0))
