@@ -82,7 +82,7 @@ def test_the_figures_are_what_counting_gives() -> None:
     weight, bias, x = rng.normal(size=(30, 8)), rng.normal(size=30), rng.normal(size=(60, 8))
     weight[3], weight[9] = 2 * weight[0], -weight[5]
     bias[:12] -= 6
-    found = figures_of(SeenLayer("first", weight, bias, x, first=True))
+    found = figures_of(SeenLayer("first", weight, bias, inputs=x, first=True))
     fires = [{n for n in range(60) if weight[u] @ x[n] + bias[u] > 0} for u in range(30)]
     some = [one for one in fires if 0 < len(one) < 60]
     pairs = list(combinations(some, 2))

@@ -40,7 +40,7 @@ from fedaudit.config.code import found_in, imported
 from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
-from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit, Watch
+from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.integrations.plain import numpy_state
 from fedaudit.integrations.recorder import Recorder, Reply, added
 from fedaudit.session.session import Session
@@ -70,7 +70,8 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
     """`model`: "package.module:factory". `game`: a file (`fedaudit.data.game_file.save_game`), or
     "package.module:function" of the site's name; `{site}` in it stands for that name. Relative paths, and modules, are
     looked for in the site's folder `local`. Without `out` the audit only logs, and keeps its memory in the site's
-    workspace. The other arguments are those of `PartyOptions`."""
+    workspace. `incoming`: what is done about a model that looks prepared to give single records away: ignore, warn or
+    refuse (what was trained from it is then not sent). The other arguments are those of `PartyOptions`."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         rounds: int | None = None,
         halt_if: str | None = None,
         warn_if: str | None = None,
+        incoming: Reaction = "warn",
         out: str | None = None,
         attacks: list[Any] | None = None,
         fpr: list[float] | None = None,
@@ -90,7 +92,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
         # NVIDIA FLARE writes a job from the attributes that are named like arguments.
         self.model, self.game, self.out, self.rounds = model, game, out, rounds
-        self.halt_if, self.warn_if, self.strict = halt_if, warn_if, strict
+        self.halt_if, self.warn_if, self.incoming, self.strict = halt_if, warn_if, incoming, strict
         self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
         self._audit: SelfAudit | None = None
         self._shelf = OwnShelf()
@@ -128,7 +130,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
                 attacks=self.attacks, fpr=self.fpr, confidence=self.confidence, seed=self.seed, strict=self.strict
             )
             limits = {"halt_if": self.halt_if, "warn_if": self.warn_if}
-            self._audit = SelfAudit(self.model, log, rounds=self.rounds, **limits, **options)
+            self._audit = SelfAudit(self.model, log, rounds=self.rounds, incoming=self.incoming, **limits, **options)
         site = str(fl_ctx.get_identity_name())
         seat = Seat(
             run=str(fl_ctx.get_job_id()),

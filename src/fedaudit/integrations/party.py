@@ -4,9 +4,13 @@
 where its party sits (`Seat`), brings the model that arrived (`admit`) and the one that is about to leave (`release`),
 and turns a refusal into whatever it sends in place of an update.
 
+The model that arrived is looked at before it is trained (`questions.update.incoming`): one that looks prepared to give
+single records away is told in log and report and, with `incoming="refuse"`, not trained.
+
 Unless `strict` is set, nothing here stops the training, wrong use included: log and report say from the first round on
 that nothing is audited. The exception is a party with `halt_if` whose limit can never be checked: it asked for
-protection and sends nothing. Results are also written during the run, because a party does not know which round is its
+protection and sends nothing; so does one with `incoming="refuse"` in a round in which the model could not be looked at.
+Results are also written during the run, because a party does not know which round is its
 last.
 
 Hosts keep a party's state in the memory of a process. One that is restarted has forgotten it: a party that had halted
@@ -26,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Literal, Protocol, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +41,7 @@ from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
+from fedaudit.questions.update.incoming import Incoming, layers_of
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
 from fedaudit.results.gate import Rule
@@ -62,12 +67,16 @@ from fedaudit.types import (
     as_notices,
     gap,
     notice,
+    warning,
 )
-from fedaudit.words import line
+from fedaudit.words import line, suspected
 
 HALTED, UNAUDITED = "fedaudit.halted", "fedaudit.unaudited"
 WITHHELD = "fedaudit: this party withholds its update"
 WITHHELD_CODE = "unaudited"  # of an update that a strict party does not send
+REFUSED_CODE = "incoming"  # of a model that a party does not train
+INCOMING = "fedaudit.incoming"  # what earlier models said
+Reaction = Literal["ignore", "warn", "refuse"]
 AS_SENT, INSIDE = "fedaudit.as-sent", "fedaudit.inside"
 WITHIN = {AS_SENT: "", INSIDE: "without-defences"}  # where in its folder each audit of a party writes
 EVERY = 5  # rounds between two results at most: writing them costs a small model about a local epoch
@@ -346,15 +355,19 @@ class SelfAudit:
         rounds: int | None = None,
         halt_if: str | None = None,
         warn_if: str | None = None,
+        incoming: Reaction = "warn",
         **options: Unpack[PartyOptions],
     ):
-        self.model, self.log = model, log
+        self.model, self.log, self.incoming = model, log, incoming
         self.rounds, self.strict, self.protects = rounds, options.get("strict", False), halt_if is not None
         self.halt_if: Rule | None = None
         self.warn_if: Rule | None = None
         self.options = options
         self.wrong: FedauditError | None = None  # what is wrong with these arguments, told in every round
         try:
+            if incoming not in get_args(Reaction):
+                what = f"incoming={incoming!r}: what is to be done about a model that looks prepared?"
+                raise FedauditError("bad-value", what, f"Give one of {', '.join(get_args(Reaction))}.")
             self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
             # How many rounds are planned may come from the run; two are the fewest that say anything.
             asked = checked(2 if rounds is None else rounds, **options)
@@ -386,9 +399,11 @@ class SelfAudit:
                 self.log.warning("fedaudit: this party halted in round %d; nothing is sent", halted)
                 seat.shelf.keep(HALTED, {"round": halted})
                 return Refused()
-            return Admitted(watch, received(watch))
+            arrived = received(watch)
+            self._look_at(arrived, seat, watch, round or watch.session.last + 1)
+            return Admitted(watch, arrived)
         except Exception as error:
-            withheld = self.strict or (self.protects and not seat.begun)
+            withheld = self.strict or self.incoming == "refuse" or (self.protects and not seat.begun)
             self._not_audited(seat, round, error, withheld)
             return Refused(_code(error)) if withheld else None
 
@@ -419,6 +434,22 @@ class SelfAudit:
         return Refused(_code(fault)) if fault and self.strict else None
 
     # ------------------------------------------------------------------ one round
+
+    def _look_at(self, arrived: State, seat: Seat, watch: Watch, index: int) -> None:
+        """Does the model look prepared to give single records away? Raises where it is refused."""
+        if self.incoming == "ignore":
+            return
+        own, task = watch.auditor.game.members(watch.party), watch.auditor.task
+        alarms, after = Incoming.of(seat.shelf.values(INCOMING) or {}).look(arrived, layers_of(task, arrived, own.x))
+        seat.shelf.keep(INCOMING, after.plain())
+        if alarms:
+            found = [alarm.plain() for alarm in alarms]
+            if self.incoming == "refuse":
+                what = f"the model that came in looks prepared to give single records away: {suspected(found)}"
+                raise FedauditError(REFUSED_CODE, what, "Ask whoever runs the server what it is.")
+            told = warning("update-incoming", round=index, alarms=found)
+            self.log.warning("fedaudit: %s", line(told))
+            watch.session.note(told)
 
     def _halt(self, seat: Seat, watch: Watch, index: int) -> None:
         seat.shelf.keep(HALTED, {"round": index})
@@ -487,7 +518,8 @@ class SelfAudit:
             updates.append(Withheld(index, "limit undecidable", onwards=True, rule=error.rule.text, reason=why))
             seat.shelf.keep(HALTED, {"round": index, "code": error.code})
         elif withheld:
-            updates.append(Withheld(index, "not audited", reason=in_words(error)))
+            refused = _code(error) == REFUSED_CODE
+            updates.append(Withheld(index, "model refused" if refused else "not audited", reason=in_words(error)))
         kept = [json.dumps(plain(update)) for update in updates]
         seat.shelf.keep(UNAUDITED, {"told": [json.dumps(one.stored()) for one in told], "withheld": kept})
         if watch is not None and withheld:

@@ -392,7 +392,13 @@ def spread(results: Results) -> list[str]:
 
 def withheld_updates(withheld: Sequence[Withheld]) -> list[str]:
     """One for each rule that stopped this party, and one for all updates that could not be audited."""
-    told = [_stopped(update) for update in withheld if update.because != "not audited"]
+    told = [_stopped(update) for update in withheld if update.because in ("limit crossed", "limit undecidable")]
+    refused = sorted({update.round for update in withheld if update.because == "model refused"})
+    if refused:
+        told.append(
+            f"This party sent no {_updates(refused)}: the model that came in looked prepared to give single records "
+            "away. The warnings say how."
+        )
     alone = sorted({update.round for update in withheld if update.because == "not audited"})
     if alone:
         told.append(f"This party withheld its {_updates(alone)}, which could not be audited; the warnings say why.")

@@ -99,7 +99,7 @@ class Withheld:
     """The update of a round that did not leave this party; `onwards`: nor did any later one."""
 
     round: Count
-    because: Literal["limit crossed", "limit undecidable", "not audited"]
+    because: Literal["limit crossed", "limit undecidable", "not audited", "model refused"]
     _: KW_ONLY
     onwards: Annotated[Flag, if_any()] = False
     rule: Annotated[str | None, if_known("the party's limit")] = None

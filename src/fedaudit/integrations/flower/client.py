@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.server import EPOCH_SECONDS
 from fedaudit.integrations.options import Model, PartyOptions
-from fedaudit.integrations.party import Refused, Seat, SelfAudit, Watch
+from fedaudit.integrations.party import Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
 
 log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears where its owner looks
@@ -35,7 +35,8 @@ log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears whe
 class PartyAudit:
     """`game(context)` is this party's game, from `fedaudit.set_aside`. `rounds` and `out` may stand in the run's
     configuration instead, as num-server-rounds and audit-out; without a folder the audit only logs, and keeps its
-    memory under FLWR_HOME."""
+    memory under FLWR_HOME. `incoming`: what is done about a model that looks prepared to give single records away:
+    ignore, warn or refuse (it is then not trained)."""
 
     def __init__(
         self,
@@ -45,11 +46,14 @@ class PartyAudit:
         rounds: int | None = None,
         halt_if: str | None = None,
         warn_if: str | None = None,
+        incoming: Reaction = "warn",
         out: str | Path | None = None,
         **options: Unpack[PartyOptions],
     ):
         self.game, self.out = game, None if out is None else Path(out)
-        self.audit = SelfAudit(model, log, rounds=rounds, halt_if=halt_if, warn_if=warn_if, **options)
+        self.audit = SelfAudit(
+            model, log, rounds=rounds, halt_if=halt_if, warn_if=warn_if, incoming=incoming, **options
+        )
         self._inner: dict[int, State] = {}  # what the mods inside were given, by node; only while a message is handled
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:

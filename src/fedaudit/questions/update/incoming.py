@@ -32,7 +32,7 @@ It needs arrays alone: `layers_of` collects them from a torch task.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -72,6 +72,7 @@ class SeenLayer:
     name: str
     weight: Floats
     bias: Floats
+    _: KW_ONLY
     inputs: Floats | None = None
     following: Floats | None = None
     first: bool = False
@@ -267,7 +268,8 @@ def layers_of(task: Any, state: State, x: Any) -> list[SeenLayer]:
         bias = np.zeros(len(weight), weight.dtype) if layer.bias is None else layer.bias.detach().numpy()
         rows = inputs.reshape(-1, inputs.shape[-1])[: 4 * RECORDS].numpy()
         following = behind.detach().numpy() if follows and behind is not None else None
-        found.append(SeenLayer(name, weight, bias, rows, following, place == 0, place == len(seen) - 1))
+        ends = {"first": place == 0, "last": place == len(seen) - 1}
+        found.append(SeenLayer(name, weight, bias, inputs=rows, following=following, **ends))
     return found
 
 
