@@ -47,7 +47,8 @@ class PartyOptions(TypedDict, total=False):
     a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
     a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
     inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of the model: names of
-    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise).
+    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise); vocabulary: of text,
+    what each token stands for, so that the report shows how the most exposed records begin.
     """
 
     attacks: Iterable[str | Mapping[str, Any]] | None
@@ -57,6 +58,7 @@ class PartyOptions(TypedDict, total=False):
     strict: bool
     forward: Forward | None
     exchanged: Exchanged | None
+    vocabulary: Sequence[str]
 
 
 class AuditOptions(PartyOptions, total=False):
@@ -71,6 +73,7 @@ class AuditOptions(PartyOptions, total=False):
     questions: Mapping[str, Mapping[str, Any]]
 
 
+OF_THE_CALLER = ("strict", "forward", "exchanged", "vocabulary")  # what no configuration has in this form
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
 OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
@@ -78,7 +81,7 @@ OURS_ALONE = "Use `fedaudit run`, or leave it out."
 def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
     given: dict[str, Any] = {"rounds": rounds, **options}
-    given = {name: value for name, value in given.items() if name not in ("strict", "forward", "exchanged")}
+    given = {name: value for name, value in given.items() if name not in OF_THE_CALLER}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
     for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION}:
         what = f"there is no argument {name!r}"
@@ -119,15 +122,22 @@ def audited(
         whole = game if isinstance(game, Game) else joined(*games)
         asked = checked(rounds, **options)
         auditor = make_auditor(model, whole, asked, options.get("forward"), options.get("exchanged"))
-        return open_session(Path(out), auditor, asked.audit.keep, options.get("strict", False))
+        strict, vocabulary = options.get("strict", False), options.get("vocabulary", ())
+        return open_session(Path(out), auditor, asked.audit.keep, strict, vocabulary)
 
 
-def open_session(out: Path, auditor: Auditor | None, keep: str = "snapshots", strict: bool = False) -> Session:
+def open_session(
+    out: Path,
+    auditor: Auditor | None,
+    keep: str = "snapshots",
+    strict: bool = False,
+    vocabulary: Sequence[str] = (),
+) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there, or where `_looked_at_again` says."""
     _make_room(out)
     refuse_foreign(out, [RUN, JOURNAL])
-    about = About.foreign(out.name, auditor) if auditor else None
+    about = About.foreign(out.name, auditor, vocabulary) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
     asked = {"vantages": [vantage.value for vantage in auditor.settings.vantages]} if auditor else {}
     again = _looked_at_again(out, {"attacks": known["attacks"], **asked}) if auditor else None

@@ -26,7 +26,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -214,10 +214,19 @@ def unpacked(blob: bytes) -> Remembered:
 class Watch:
     """Of what leaves (AS_SENT), or of what would have left without defences (INSIDE)."""
 
-    def __init__(self, key: str, auditor: Auditor, out: Path | None, memory: Memory, strict: bool):
+    def __init__(
+        self,
+        key: str,
+        auditor: Auditor,
+        out: Path | None,
+        memory: Memory,
+        *,
+        strict: bool,
+        vocabulary: Sequence[str] = (),
+    ):
         self.key, self.auditor, self.out, self.memory = key, auditor, out, memory
         (self.party,), (self.vantage,) = auditor.game.parties, auditor.settings.vantages
-        about = About.foreign(self.party, auditor)
+        about = About.foreign(self.party, auditor, vocabulary)
         self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
         assert auditor.task is not None
         self._like, self._base = auditor.task.initial(0), auditor.task.base
@@ -556,7 +565,8 @@ class SelfAudit:
         (party,) = game.parties
         folder = seat.of_party(party)
         out = None if folder is None else folder / WITHIN[key]
-        watch = Watch(key, auditor, out, seat.memory(key, party), self.strict)
+        memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
+        watch = Watch(key, auditor, out, memory, strict=self.strict, vocabulary=vocabulary)
         watch.load(index)
         watch.tell(*seat.told)
         return watch

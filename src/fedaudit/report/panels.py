@@ -148,11 +148,12 @@ def exposed(results: Results) -> Panel | None:
             continue
         more = f"{count(len(units) - MOST_ROWS)} more are in results.json." if len(units) > MOST_ROWS else ""
         ranked = sorted(units, key=lambda u: (u.share_of_calibration_above, -(u.score or 0.0)))
-        cells = []
+        cells, texts = [], any(each.text for each in ranked)
         for place, u in enumerate(ranked[:MOST_ROWS], start=1):
             score = NONE if u.score is None else f"{u.score:#.4g}".rstrip(".")
-            cells.append([str(place), u.id_hash, u.party, share(u.share_of_calibration_above), score])
-        head = ("rank", f"{kind} (hashed)", "party", "outsiders scoring as high", "score")
+            own = [str(place), u.id_hash, u.party, share(u.share_of_calibration_above), score]
+            cells.append([*own, u.text] if texts else own)
+        head = ("rank", f"{kind} (hashed)", "party", "outsiders scoring as high", "score", *["how it begins"] * texts)
         tables.append((f"Most exposed {kind}s", Table(head, cells, more)))
     if not tables:
         return None
@@ -163,6 +164,8 @@ def exposed(results: Results) -> Panel | None:
         "were trained on. The command “fedaudit report RUN --redact” writes the page without it, to be passed on. An "
         "id is hashed with the file “salt” of the run, without which a list of names does not undo it."
     )
+    if any(each.text for each in found.records):
+        lead += " Of a text its beginning is shown, without words that fewer than ten of the records set aside have."
     shown = [("Ranked by", found.attack), ("Seen from", adversary(found.vantage).title)]
     return Panel(lead, shown, tables, tone="warn")
 

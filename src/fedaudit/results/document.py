@@ -172,6 +172,7 @@ class ExposedUnit:
     party: str
     score: OrNull[Number]
     share_of_calibration_above: Number
+    text: Annotated[str, if_any("its beginning, where it is text; words that few others have are left out")] = ""
 
 
 @dataclass(frozen=True)

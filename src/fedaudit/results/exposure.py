@@ -3,10 +3,15 @@
 This list is itself membership data. The ids are hashed with a salt, random numbers of the run that stay in its folder:
 without them, a list of names does not undo the hashes. The owner of a record can find it by party and score in
 scores.parquet.
+
+Of text, its beginning is shown. A word that fewer than `COMMON` of the records have that were set aside for calibration
+might say whose it is, and is left out.
 """
 
 import hashlib
+import re
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +24,12 @@ from fedaudit.files import write_atomically
 from fedaudit.results.document import Exposed, ExposedUnit
 from fedaudit.stats.strongest import certain
 from fedaudit.stats.wording import main_tpr
-from fedaudit.types import Headline, Role, Vantage
+from fedaudit.types import IGNORED, Game, Headline, Role, Vantage
 
 MOST = 20
 SALT = "salt"  # a file beside the results, which is not passed on with them
-Row = tuple[float, float, str, str, str]  # share of calibration records above, minus the score, party, id, subject
+CUT, COMMON, LEFT_OUT = 80, 10, "\u2592\u2592\u2592"  # characters of a text; records that must have a word to show it
+Row = tuple[float, float, str, str, str, int]  # calibration records above, minus the score, party, id, subject, which
 
 
 def stored_salt(directory: Path) -> str | None:
@@ -42,8 +48,11 @@ def new_salt(directory: Path | None) -> str:
     return salt
 
 
-def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> Exposed | None:
-    """Members ranked by the share of their panel's calibration non-members that score at least as high."""
+def most_exposed(
+    auditor: Auditor, headlines: Sequence[Headline], salt: str, vocabulary: Sequence[str] = ()
+) -> Exposed | None:
+    """Members ranked by the share of their panel's calibration non-members that score at least as high. `vocabulary`:
+    of text, what each token stands for."""
     if not headlines:
         return None
     name = main_tpr([headline.estimates for headline in headlines])
@@ -62,14 +71,41 @@ def most_exposed(auditor: Auditor, headlines: Sequence[Headline], salt: str) -> 
         if "known" in attack.fitted_on:
             reported &= ~known(sight, usual(sight))[0]  # known before the attack, which exposed nothing of theirs
         for i in np.flatnonzero(reported):
-            rows.append((float(above[i]), -float(scores[i]), str(sight.party[i]), str(sight.id[i]), str(subject[i])))
+            who = str(sight.party[i]), str(sight.id[i]), str(subject[i])
+            rows.append((float(above[i]), -float(scores[i]), *who, int(sight.index[i])))
+    shown = Shown(auditor.game, vocabulary)
     records = [
-        ExposedUnit(_hashed(salt, name), party, -minus, above) for above, minus, party, name, _ in sorted(rows)[:MOST]
+        ExposedUnit(_hashed(salt, name), party, -minus, above, shown.text(which))
+        for above, minus, party, name, _, which in sorted(rows)[:MOST]
     ]
     if auditor.game.candidates.unit == "subject":
         return Exposed(headline.attack, headline.vantage, [], _subjects(rows, salt))
     subjects = None if auditor.game.candidates.subject is None else _subjects(rows, salt)
     return Exposed(headline.attack, headline.vantage, records, subjects)
+
+
+class Shown:
+    """The texts of records, as far as they may be shown."""
+
+    def __init__(self, game: Game, vocabulary: Sequence[str]):
+        self.rows, self.vocabulary = game.candidates.rows, vocabulary
+        self.readable = bool(vocabulary) and self.rows.y.ndim > 1 and len(self.rows) == len(game.candidates)
+        self.known: Counter[str] = Counter()
+        if self.readable:
+            for row in np.flatnonzero(game.truth.mask(Role.CALIBRATION)):
+                self.known.update(set(re.findall(r"\w+", self._whole(int(row)))))
+
+    def text(self, row: int) -> str:
+        if not self.readable:
+            return ""
+        whole = " ".join(self._whole(row).split())
+        shown = re.sub(r"\w+", lambda word: word[0] if self.known[word[0]] >= COMMON else LEFT_OUT, whole)
+        return shown if len(shown) <= CUT else f"{shown[:CUT]}\u2026"
+
+    def _whole(self, row: int) -> str:
+        labels = self.rows.y[row]
+        tokens = (self.rows.x[row][0], *labels[labels != IGNORED])
+        return "".join(self.vocabulary[t] if t < len(self.vocabulary) else LEFT_OUT for t in map(int, tokens))
 
 
 def _subjects(rows: list[Row], salt: str) -> list[ExposedUnit]:

@@ -7,7 +7,7 @@ import json
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -296,10 +296,10 @@ class About:
         )
 
     @classmethod
-    def foreign(cls, name: str, auditor: Auditor) -> About:
+    def foreign(cls, name: str, auditor: Auditor, vocabulary: Sequence[str] = ()) -> About:
         """A training that no fedaudit configuration describes."""
         classes = auditor.task.classes if auditor.task else 0
-        dataset = Dataset(name, auditor.game.candidates.rows, classes)
+        dataset = Dataset(name, auditor.game.candidates.rows, classes, vocabulary=tuple(vocabulary))
         return cls(name=name, dataset=dataset, seed=auditor.settings.seed)
 
     @property

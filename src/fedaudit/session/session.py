@@ -312,9 +312,10 @@ class Session:
             return None
         found = self.snapshot() if self.snapshot else auditor.snapshot()
         exposed = None
-        if about.is_ours:
+        vocabulary = about.dataset.vocabulary
+        if about.is_ours or vocabulary:
             mine = [headline for headline in found.headlines if headline.vantage in auditor.settings.vantages]
-            exposed = most_exposed(auditor, mine, self._salt(out))
+            exposed = most_exposed(auditor, mine, self._salt(out), vocabulary)
         odd = [*self.odd, *(trace.store.warnings() if trace else [])]
         damaged = [*self.damaged, *([*trace.store.damage(), *trace.damaged] if trace else [])]
         missing = some([*self.gaps, *([gap("no-local-model")] if auditor.unseen else [])])
