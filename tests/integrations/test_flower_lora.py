@@ -23,13 +23,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples/flower-lora"
 NAME = re.compile(r"[A-Z][a-z]+(son|ler|rick|ton|berg|dine|mond|ville|ster|win)\b")
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # between PEFT and transformers
 def test_its_parties_audit_what_leaves_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process, with fewer notes: the client app of the example, its model, and Flower's own strategy."""
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     monkeypatch.syspath_prepend(EXAMPLE)
     from notes import client_app, task  # type: ignore[import-not-found]
 
-    monkeypatch.setattr(task, "PRIVATE", 150)
+    monkeypatch.setattr(task, "PRIVATE", 300)
     monkeypatch.setattr(task, "PUBLIC", 200)
     begun = ArrayRecord(client_app.get_peft_model_state_dict(task.adapted()))
     grid = LocalGrid(client_app.app)
@@ -72,7 +73,7 @@ def test_the_example_runs_from_its_readme_and_halts(tmp_path: Path, environment:
             break
     said = done.stdout + done.stderr
     assert "what leaves party-1: auc" in said, said[-4000:]
-    assert "crosses the limit 'auc > 0.9'" in said
+    assert "crosses the limit 'auc > 0.7'" in said
     for party in ("party-0", "party-1"):
         document = json.loads((tmp_path / "audit" / party / "results.json").read_text())
         assert [one["why"] for one in document["run"]["withheld"]] == ["limit"]

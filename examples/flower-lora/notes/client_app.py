@@ -16,7 +16,7 @@ def mine(context: Context):
     return load_data(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
 
 
-audit = PartyAudit(adapted, lambda c: mine(c)[1], forward=ask, vocabulary=CHARACTERS, halt_if="auc > 0.9")
+audit = PartyAudit(adapted, lambda c: mine(c)[1], forward=ask, vocabulary=CHARACTERS, halt_if="auc > 0.7")
 app = ClientApp(mods=[audit])
 
 
