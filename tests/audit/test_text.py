@@ -11,7 +11,7 @@ from torch import nn
 
 from fedaudit.adversary.shadow import INSIDE, References
 from fedaudit.adversary.signals import updates
-from fedaudit.audit.controls import blind_block, blind_scores, share_right
+from fedaudit.audit.controls import blind_block, blind_scores, of_text, share_right
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -22,7 +22,7 @@ from fedaudit.session.recording import fingerprint
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import auc
-from fedaudit.types import Dataset, Estimates
+from fedaudit.types import IGNORED, Dataset, Estimates
 from tests.audit.test_audit import assert_null
 from tests.views import banks, one_model
 from tests.worlds import plays, silent, text_config
@@ -215,3 +215,27 @@ def test_a_party_without_a_token_shares_the_vocabulary(tmp_path: Path) -> None:
     assert prepared.dataset.classes == 5  # and the end of a speech
     for party in prepared.game.parties:
         assert prepared.task.outputs(prepared.task.initial(0), prepared.game.members(party).x).shape[1:] == (12, 5)
+
+
+def test_length_and_pairs_of_tokens_are_baselines_of_their_own() -> None:
+    """Members are longer, and say two tokens in the other order; nobody counts tokens to see that."""
+    rng = np.random.default_rng(0)
+    windows = np.where(rng.random((600, 1)) < 0.5, [[0, 1, 2, 3] * 3], [[1, 0, 3, 2] * 3]).astype(np.int64)
+    noisy = rng.random(windows.shape) < 0.3
+    windows[noisy] = rng.integers(0, 4, noisy.sum())
+    y = windows[:, 1:].copy()
+    y[np.arange(11) >= rng.integers(4, 12, 600)[:, None]] = IGNORED
+    rows = dataset("text", windows[:, :-1], y, id=np.arange(10_000, 10_600), tokens=True).records
+    split = game(rows, iid(rows, 1, rng), 0.4, 0.4, rng)
+    reported = np.arange(600) % 2 == 0
+    at_chance = of_text(split, reported, 0.95)
+    for found in at_chance.values():
+        assert found.low <= 0.5 <= found.high  # type: ignore[operator]
+    first = windows[:, 0] < windows[:, 1]
+    split.truth.role[:] = np.where(rng.random(600) < 0.2, "calibration", np.where(first, "member", "evaluation"))
+    assert of_text(split, reported, 0.95)["ngram-auc"].low > 0.7  # type: ignore[operator]
+    long = (rows.y != IGNORED).sum(axis=1) > 7
+    split.truth.role[:] = np.where(rng.random(600) < 0.2, "calibration", np.where(long, "member", "evaluation"))
+    assert of_text(split, reported, 0.95)["length-auc"].value == 1.0
+    full = dataset("text", windows[:, :-1], windows[:, 1:], id=np.arange(10_000, 10_600), tokens=True).records
+    assert "length-auc" not in of_text(game(full, iid(full, 1, rng), 0.4, 0.4, rng), reported, 0.95)

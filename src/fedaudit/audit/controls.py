@@ -73,6 +73,7 @@ class Blind:
         found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
         if self.game.candidates.unit == "subject":
             found["count-auc"] = by_count(self.game, case.settings.confidence)
+        found |= of_text(self.game, scores[1], case.settings.confidence)
         epochs = (self.seconds + time.perf_counter() - started) / case.outlooks.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(
@@ -120,6 +121,31 @@ def by_count(game: Game, confidence: float) -> Estimate:
     rows = np.bincount(game.candidates.owner, minlength=len(game.candidates)).astype(np.float64)
     found = auc([blind_block(game, rows, np.ones(len(rows), bool))], confidence)
     return replace(found, name="count-auc", method=f"number of records alone; {found.method}")
+
+
+PAIRS = 2**14  # columns that pairs of tokens share
+
+
+def of_text(game: Game, reported: Bools, confidence: float) -> dict[str, Estimate]:
+    """Told apart by the length of a text alone, where that differs; and by its pairs of neighbouring tokens, each
+    weighed by how much more often members have it among those that are not reported on."""
+    rows, found = game.candidates.rows, dict[str, Estimate]()
+    if rows.x.dtype.kind != "i" or rows.y.ndim == 1 or len(rows) != len(game.candidates):
+        return found
+    counts, member = rows.y != IGNORED, game.truth.mask(Role.MEMBER)
+    if not counts.all():
+        lengths = auc([blind_block(game, counts.sum(axis=1).astype(np.float64), np.ones(len(rows), bool))], confidence)
+        found["length-auc"] = replace(lengths, name="length-auc", method=f"length alone; {lengths.method}")
+    pair = (rows.x.astype(np.uint64) * np.uint64(0x9E3779B1) + rows.y.astype(np.uint64)) % np.uint64(PAIRS)
+    often = [
+        np.bincount(pair[side & ~reported][counts[side & ~reported]].astype(np.int64), minlength=PAIRS) + 1.0
+        for side in (member, game.truth.mask(Role.EVALUATION))
+    ]
+    weight = np.log(often[0] / often[0].sum()) - np.log(often[1] / often[1].sum())
+    scores = np.where(counts, weight[pair.astype(np.int64)], 0.0).sum(axis=1) / counts.sum(axis=1)
+    pairs = auc([blind_block(game, scores, reported)], confidence)
+    found["ngram-auc"] = replace(pairs, name="ngram-auc", method=f"pairs of tokens, fitted on half; {pairs.method}")
+    return found
 
 
 def blind_block(game: Game, scores: Floats, reported: Bools) -> Block:

@@ -26,6 +26,8 @@ class Record(Question):
         Metric("accuracy", "accuracy", "share", chance=0.5),
         Metric("precision", "precision", chance=0.5),
         Metric("recall", "recall"),
+        Metric("length-auc", "AUC of a text's length alone", chance=0.5, gated=False),
+        Metric("ngram-auc", "AUC of a text's pairs of tokens alone", chance=0.5, gated=False),
     )
 
     def judge(self, case: Case, attack: Any, vantage: Vantage, model: ModelKind) -> Verdict:
