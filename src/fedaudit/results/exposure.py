@@ -73,7 +73,7 @@ def most_exposed(
         for i in np.flatnonzero(reported):
             who = str(sight.party[i]), str(sight.id[i]), str(subject[i])
             rows.append((float(above[i]), -float(scores[i]), *who, int(sight.index[i])))
-    shown = Shown(auditor.game, vocabulary)
+    shown = TextsShown(auditor.game, vocabulary)
     records = [
         ExposedUnit(_hashed(salt, name), party, -minus, above, shown.text(which))
         for above, minus, party, name, _, which in sorted(rows)[:MOST]
@@ -84,7 +84,7 @@ def most_exposed(
     return Exposed(headline.attack, headline.vantage, records, subjects)
 
 
-class Shown:
+class TextsShown:
     """The texts of records, as far as they may be shown."""
 
     def __init__(self, game: Game, vocabulary: Sequence[str]):
