@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test evidence simulations soak lint bench coverage clean
+.PHONY: demo test evidence simulations soak lint bench coverage release clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -41,6 +41,22 @@ bench: $(STAMP)
 # Simulates about a hundred kinds of audits and writes docs/coverage.md: some twenty minutes on one core.
 coverage: $(STAMP)
 	$(BIN)/python -m docs.make_coverage
+
+# Wheel and sdist, checked; the wheel installed into an empty environment and tried from another folder; and a list of
+# all that such an installation holds (CycloneDX). What is to be published is then in build/dist.
+EMPTY := build/empty
+release: $(STAMP)
+	rm -rf build/dist $(EMPTY)
+	$(BIN)/python -m build --outdir build/dist .
+	$(BIN)/twine check --strict build/dist/*
+	$(PYTHON) -m venv $(EMPTY)
+	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl -c constraints.txt
+	$(EMPTY)/bin/python -m pip check
+	cd $(EMPTY) && bin/fedaudit demo --out demo --set federation.rounds=2 --set 'audit.attacks=["loss"]'
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	build/sbom/bin/cyclonedx-py environment $(EMPTY)/bin/python --of JSON -o build/dist/fedaudit.cdx.json
 
 # Re-made only when what is to be installed changes. torch goes first and by its exact version, so that
 # no other package's looser demand can choose a larger build.
