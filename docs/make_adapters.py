@@ -1,0 +1,145 @@
+"""Makes the table of docs/adapters.md: what fine-tuning together gives away, on lines of Shakespeare's plays.
+
+    python docs/make_adapters.py run --data PATH/TO/shakespeare_roles.json.gz --out FOLDER [--seeds 3] [CELLS]
+    python docs/make_adapters.py table --out FOLDER
+
+A record is the beginning of a speech: 33 tokens (BPE, 495 of them, learnt on the public plays). Half of the plays are
+public: the base has learnt from them. Of the others, four parties train on 250 lines each, 500 lines are reported on,
+and all the rest (about 3,000) set thresholds. Roles are the subjects; a line is a document and is never on both sides.
+What is there is not made again: the command can be stopped and started. A few minutes a cell on one quiet core.
+"""
+
+import argparse
+import gzip
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedaudit.config.schema import parse
+from fedaudit.data import load
+from fedaudit.results.document import load as results_of
+from fedaudit.session.run import run
+
+TOKENS, LENGTH, PARTIES, MEMBERS, REPORTED = 495, 32, 4, 1000, 500
+WIDTH, LAYERS = 96, 2
+ATTACKS: list[Any] = [
+    "loss", "min-k", "zlib-ratio", "base-gain", "fta-loss", "round-gain", "gradient-cosine", "projres",
+    "matched-filter", {"name": "matched-filter", "layer": "all"}, "unmix",
+]  # fmt: skip
+LORA = {f"lora-{r}": {"adapter": {"r": r, "alpha": 2 * r, "targets": ["query_key_value"]}} for r in (4, 8, 16)}
+# model, learning rate, rounds
+CELLS: dict[str, tuple[dict[str, Any], float, int]] = {
+    **{name: ({"name": "causal-lm", **options}, 1e-3, 4) for name, options in LORA.items()},
+    "whole": ({"name": "causal-lm"}, 1e-4, 2),
+    "scratch": ({"name": "gpt", "width": WIDTH, "layers": LAYERS}, 1e-3, 3),
+    "lstm": ({"name": "lstm", "embedding": 32, "units": 128, "layers": 1}, 3e-3, 3),
+}
+
+
+def prepare(data: Path, out: Path) -> int:
+    """Tokenizer, private lines and base, in the folder. Returns how many lines there are."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    out.mkdir(parents=True, exist_ok=True)
+    with gzip.open(data) as file:
+        plays: dict[str, list[str]] = json.load(file)
+    names = sorted({role.partition("|")[0] for role in plays})
+    public = {name for place, name in enumerate(names) if place % 2}
+    speeches = [(role, speech) for role, own in sorted(plays.items()) for speech in own]
+    known = [speech for role, speech in speeches if role.partition("|")[0] in public]
+    if not (out / "tokenizer.json").is_file():
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        tokenizer.train_from_iterator(known, trainers.BpeTrainer(vocab_size=TOKENS, initial_alphabet=alphabet))
+        tokenizer.save(str(out / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
+    lines = [
+        {"text": speech, "role": role}
+        for role, speech in speeches
+        if role.partition("|")[0] not in public and len(tokenizer.encode(speech).ids) > LENGTH
+    ]
+    (out / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    if not (out / "base/config.json").is_file():
+        (out / "public.jsonl").write_text("\n".join(json.dumps({"text": speech}) for speech in known), encoding="utf-8")
+        train_base(out)
+    return len(lines)
+
+
+def data_of(path: Path, out: Path) -> dict[str, Any]:
+    return {"name": "text", "path": str(path), "tokenizer": str(out / "tokenizer.json"), "length": LENGTH, "windows": 1}
+
+
+def train_base(out: Path) -> None:
+    from fedaudit.learn.tasks import Training, build_task
+
+    public = load(parse({"data": {**data_of(out / "public.jsonl", out), "windows": None}}).data)
+    task = build_task("gpt", (LENGTH,), public.classes, {"width": WIDTH, "layers": LAYERS})
+    how = Training("adam", 2e-3, 4, 64)
+    state = task.train(task.initial(0), public.records, how, np.random.default_rng(0)).state
+    model: Any = task.fresh(state)
+    type(model).__mro__[1].save_pretrained(model, out / "base")
+
+
+def make(cell: str, seed: int, lines: int, out: Path) -> None:
+    model, lr, rounds = CELLS[cell]
+    folder = out / f"{cell}-{seed}"
+    if (folder / "results.json").is_file():
+        return
+    model = {**model, "path": str(out / "base")} if model["name"] == "causal-lm" else model
+    attacks = [one for one in ATTACKS if one != "base-gain" or "path" in model]
+    config = parse({
+        "data": {**data_of(out / "lines.jsonl", out), "author": "role"},
+        "model": model,
+        "federation": {
+            "parties": PARTIES, "rounds": rounds, "local_epochs": 1, "batch_size": 16, "lr": lr, "seed": seed,
+            "members": MEMBERS / lines, "nonmembers": REPORTED / lines, "split_subjects": True,
+        },
+        "audit": {"attacks": attacks, "vantages": ["client", "server"], "fpr": [0.01]},
+    })  # fmt: skip
+    run(config, folder, lambda *_: nullcontext(lambda: None), tell=lambda line: None)
+
+
+def table(out: Path) -> None:
+    for folder in sorted(out.glob("*-[0-9]")):
+        if not (folder / "results.json").is_file():
+            continue
+        document = results_of(folder)
+        for one in document.results:
+            if one.party is not None or "auc" not in one.estimates:
+                continue
+            auc, tpr = one.estimates["auc"], one.estimates.get("tpr@0.01")
+            found = f"AUC {auc.value:.3f} ({auc.low:.3f}-{auc.high:.3f})" if auc.value is not None else "none"
+            if tpr is not None and tpr.value is not None:
+                found += f" | {100 * tpr.value:.1f} % ({100 * tpr.low:.1f}-{100 * tpr.high:.1f})"
+                found += f" | realised {100 * (tpr.realised_fpr or 0):.2f} % | {tpr.n_pos}/{tpr.n_neg}/{tpr.n_cal}"
+            print(f"| {folder.name} | {one.attack} | {one.model} | {found} | {one.cost.epochs:.2f} E |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "table"])
+    parser.add_argument("cells", nargs="*", help=f"of {', '.join(CELLS)} (default: all)")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args()
+    if asked.what == "table":
+        table(asked.out)
+        return
+    if asked.data is None:
+        parser.error("run needs --data")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    lines = prepare(asked.data, asked.out)
+    for seed in range(asked.seeds):
+        for cell in asked.cells or CELLS:
+            make(cell, seed, lines, asked.out)
+            print(cell, seed, flush=True)
+
+
+if __name__ == "__main__":
+    main()
