@@ -1,6 +1,7 @@
 """What may be said of a whole audit: which attack is quoted, what the others found, and what the model is worth."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
 from fedaudit.audit.controls import accuracy, sets_differ, useless
 from fedaudit.config.attack_registry import ATTACKS
+from fedaudit.config.schema import parse
 from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
 from fedaudit.data.records import dataset
@@ -61,6 +63,32 @@ def test_the_filter_leads_unless_its_layer_is_a_small_head(share: float, weights
     chosen = settings.primary(Vantage.SERVER)
     assert chosen is not None
     assert chosen.name == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "noisy", "expected"),
+    [(0.5, False, "matched-filter"), (0.05, False, "unmix"), (0.5, True, "unmix")],
+)
+def test_unmix_leads_under_declared_noise_and_beside_a_small_head(share: float, noisy: bool, expected: str) -> None:
+    asked = attacks.choose(["loss", "unmix", "matched-filter", "fusion"])
+    settings = Settings((Vantage.SERVER,), asked, 5, filter_share=share, noisy=noisy)
+    chosen = settings.primary(Vantage.SERVER)
+    assert chosen is not None
+    assert chosen.name == expected
+
+
+@pytest.mark.parametrize(
+    ("defences", "expected"),
+    [([], "matched-filter"), ([{"name": "update-noise", "strength": 2.0}], "unmix")],
+)
+def test_what_leads_is_run_although_nobody_named_it(defences: list[dict[str, Any]], expected: str) -> None:
+    given = {**config(federation={"rounds": 2}).as_dict(), "defences": defences}
+    prepared = prepare(parse(given))
+    assert prepared.settings.primary(Vantage.CLIENT) == attacks.made(expected)
+    assert ("unmix" in [attack.name for attack in prepared.settings.attacks]) is bool(defences)
+    if defences:
+        assert prepared.settings.filter.damping == 1.0
+        assert prepared.settings.unmixings[""].damping == 10.0
 
 
 def test_a_regression_without_fusion_has_the_filter_as_its_primary_attack() -> None:

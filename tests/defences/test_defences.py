@@ -74,6 +74,7 @@ WORKING: dict[str, dict[str, Any]] = {
     "higradavg": {"clip": 1.0, "noise": 1.0},
     "l2": {"strength": 0.5},
     "memguard": {"strength": 0.5},
+    "update-noise": {"strength": 5.0},
 }
 
 
@@ -234,6 +235,23 @@ def test_an_empty_batch_is_a_step_of_noise_alone() -> None:
     assert all(np.isfinite(value).all() for value in noisy.state.values())
 
 
+def test_noise_on_an_update_is_as_long_as_it_is_said_to_be() -> None:
+    used = setting(lambda: nn.Sequential(nn.Linear(5, 600), nn.BatchNorm1d(600), nn.Linear(600, 3)))
+    broadcast = used.initial
+    rng = np.random.default_rng(0)
+    moved = {k: v + rng.normal(0, 0.01, v.shape).astype(v.dtype) if v.dtype.kind == "f" else v + 7
+             for k, v in broadcast.items()}  # fmt: skip
+    defence = build([ask(name="update-noise", strength=5.0)], used)
+    assert defence.update is not None
+    assert defence.promises == ()
+    sent = defence.update(broadcast, Trained(moved, 1, 0.0), rng).state
+    ratio = norm(difference(moved, sent)) / norm(difference(broadcast, moved))
+    assert ratio == pytest.approx(5.0, rel=0.05)
+    assert same({"1.num_batches_tracked": sent["1.num_batches_tracked"]}, moved)  # a counter
+    shares = [np.std(difference(moved, sent)[key]) for key in ("0.weight", "2.weight")]
+    assert shares[0] == pytest.approx(shares[1], rel=0.1)  # the same on every weight
+
+
 def test_dropout_and_l2_act_and_are_not_left_behind() -> None:
     state, rows = task().initial(0), records()
     plain = task().train(state, rows, SGD, np.random.default_rng(0)).state
@@ -329,6 +347,7 @@ def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
         ({"name": "dp-sgd", "noise": 1.0, "epsilon": 1.0, "clip": 1.0}, "dp-claim"),
         ({"name": "clip-only", "noise": 1.0, "clip": 1.0}, "defence-key"),
         ({"name": "dropout", "strength": 1.5}, "defence-strength"),
+        ({"name": "update-noise", "strength": 0.0}, "defence-strength"),
     ],
 )  # fmt: skip
 def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:

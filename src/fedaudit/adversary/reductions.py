@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,17 @@ from numpy.typing import NDArray
 from fedaudit.types import Floats, Moment, Stored
 
 PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Of every round, the share of the update that was explained; the largest error of a solution; and the share of the
+    candidates that were looked at together."""
+
+    rounds: Sequence[int]
+    explained: Sequence[float]
+    error: float
+    share: float
 
 
 class Kept:
@@ -33,6 +45,10 @@ class Kept:
     def distances(self) -> tuple[list[int], Floats, Floats] | None:
         """For the report: rounds; rounds x candidates, the distance to the decision boundary; and what each cost in
         labels. None where no distances are kept."""
+        return None
+
+    def regression(self) -> Regression | None:
+        """For the report, of a reduction that explains updates by candidates."""
         return None
 
     def state(self) -> Stored:

@@ -82,7 +82,7 @@ class Sight:
         numbers = taught | {options.own for options in searches.values()}
         self._own = {many: own_records(game, index, many) for many in numbers}
         self.searches = {v: self._searching(v, options, settings.rounds) for v, options in searches.items()}
-        self.families = settings.families(self.filters, self.searches)
+        self.families = settings.families(self.filters, self.searches, settings.unmixing(signals))
         self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)

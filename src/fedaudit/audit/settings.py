@@ -13,7 +13,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.adversary.signals import FAMILIES, Family, SignalTrial, family_of, searching, updates, variants
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
-from fedaudit.adversary.signals.updates import Filtering, FilterOptions
+from fedaudit.adversary.signals.updates import Filtering, FilterOptions, Unmixing, UnmixOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
 from fedaudit.audit.observer import Asked
 from fedaudit.config.attack_registry import plain
@@ -49,8 +49,10 @@ MOST_FOLLOWED = 500  # rounds after which the leading attacks are looked at
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
 # of these, the first that was asked for.
 FILTERS = ("matched-filter", "subject-matched")
+UNMIXES = ("unmix", "subject-unmix")
 STRONGEST_FIRST = (
     *FILTERS,
+    *UNMIXES,
     *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
     *("subject-loss", "subject-fta"),
     *("tear", "gap"),
@@ -59,6 +61,7 @@ STRONGEST_FIRST = (
 # many weights for each member in the sum, networks can learn members by heart in layers that it does not look at
 # (docs/matched-filter.md, the map).
 SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
+# Unmix leads under a declared noise defence, and where the filter's layer is a small head (docs/unmix.md, the map).
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,11 @@ class Settings:
     # By variant of the signals: how an attack with options of its own has them set.
     filters: Mapping[str, FilterOptions] = field(default_factory=dict)
     searches: Mapping[str, SearchOptions] = field(default_factory=dict)
+    unmixings: Mapping[str, UnmixOptions] = field(default_factory=dict)  # the plain one is among them
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     filter_share: float = 1.0  # of all the model's weights, those of that layer
+    noisy: bool = False  # a defence that adds noise was declared
     # By the text of a party's limit: the attacks that cannot decide it.
     left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # By name: the questions for which something was prepared, and what that is.
@@ -138,8 +143,10 @@ class Settings:
     def ranked(self, vantage: Vantage) -> list[BaseAttack]:
         """The attacks on who was trained on that this vantage can run, those that are expected to find most first."""
         few = self.weights_per_member.get(MODELS[vantage], FEW_WEIGHTS) < FEW_WEIGHTS
-        last = FILTERS if self.filter_share < SMALL_HEAD and few else ()
-        ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
+        small = self.filter_share < SMALL_HEAD
+        first, last = UNMIXES if small or self.noisy else (), FILTERS if small and few else ()
+        between = [name for name in STRONGEST_FIRST if name not in (*first, *last)]
+        ordered = [*first, *between, *last]
         order = {name: place for place, name in enumerate(ordered)}
         usable = [attack for attack in self.on(vantage, MODELS[vantage]) if of_membership(attack)]
         # One with options of its own comes after the plain one.
@@ -271,7 +278,7 @@ class Settings:
         filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
         searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
         short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
-        trial = SignalTrial(task, state, rows, self.families(filters, short))
+        trial = SignalTrial(task, state, rows, self.families(filters, short, self.unmixing(self.signals)))
         for attack in self.attacks:
             reason = trial.why_not(attack.signals)
             cost = None if reason else trial.slow(attack.signals)
@@ -289,12 +296,20 @@ class Settings:
         notices += [notice("slow-gradients", why=dear)] if dear and asked else []
         return replace(self, attacks=fit, notices=tuple(once((*self.notices, *notices))))
 
-    def families(self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching]) -> tuple[Family, ...]:
-        """All families of signals, with those of the questions that are asked. `filters` and `searches`: what a sight
-        keeps from round to round, by variant."""
+    def unmixing(self, signals: Sequence[str]) -> dict[str, Unmixing]:
+        """By variant of these signals, what unmixes an update."""
+        found = variants(signals, updates.OF_UNMIXING)
+        return {variant: Unmixing(self.unmixings.get(variant, UnmixOptions())) for variant in found}
+
+    def families(
+        self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching], unmixing: Mapping[str, Unmixing]
+    ) -> tuple[Family, ...]:
+        """All families of signals, with those of the questions that are asked. `filters`, `searches` and `unmixing`:
+        what a sight keeps from round to round, by variant."""
         found = [*FAMILIES]
         for variant, one in filters.items():
             found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
+        found += [family_of(updates.OF_UNMIXING, each.measure, variant) for variant, each in unmixing.items()]
         for variant, search in searches.items():
             seconds = self.search_of(variant).seconds
             found += [family_of(needs, search.measure, variant, self.seed, seconds) for needs in searching.PASSES]

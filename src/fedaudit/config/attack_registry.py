@@ -54,6 +54,13 @@ def option_of(section: type[Section], key: str) -> Any:
     return field(default=None, metadata={_OPTION: described, _KEY: key, _TYPE: info.rebuild_annotation() | None})
 
 
+def option_in(section: type[Section], key: str) -> Any:
+    """A field that is a key of a section which only attacks set, with the section's own default."""
+    info = section.model_fields[key]
+    described = Field(info.default, description=info.description)
+    return field(default=info.default, metadata={_OPTION: described, _TYPE: info.rebuild_annotation()})
+
+
 def fields_of(make: Any) -> Mapping[str, "DataclassField[Any]"]:
     """The fields that are options, by their key in TOML; none of what is not a class of attacks."""
     return _fields(make) if isinstance(make, type) else {}

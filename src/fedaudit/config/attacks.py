@@ -1,4 +1,4 @@
-"""[audit.reference], [audit.matched], [audit.tear]: the options of single kinds of attacks."""
+"""[audit.reference], [audit.matched], [audit.tear], and unmix: the options of single kinds of attacks."""
 
 from typing import Annotated, Any, Literal
 
@@ -39,7 +39,25 @@ class MatchedSection(Section):
         "auto",
         description="added to its moments, in units of their mean eigenvalue; auto follows from the defence",
     )
-    layer: str = Field("auto", description="the layer it looks at, by name; auto: the largest linear one")
+    layer: str = Field(
+        "auto", description="the layer it looks at, by name; auto: the largest linear one; all: every layer"
+    )
+
+
+class UnmixSection(Section):
+    """How unmix explains an update by the gradients of all candidates. No section of [audit]: the attack says it."""
+
+    damping: Literal["auto"] | Positive = Field(
+        "auto", description="added to its moments, in units of their mean eigenvalue; auto follows from the defence"
+    )
+    ridge: Positive = Field(0.1, description="added to the normal equations, in units of the mean square of a gradient")
+    layer: str = Field("all", description="the layer it looks at, by name; all: every layer that is trained")
+    sketch: Annotated[int, Field(ge=8)] = Field(
+        80, description="dimensions on each side that are kept of a layer whose weights many positions share"
+    )
+    coverage: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
+        1.0, description="the share of the candidates that it knows at a time; less than 1: as somebody outside has it"
+    )
 
 
 class TearSection(Section):

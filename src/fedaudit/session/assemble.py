@@ -31,20 +31,21 @@ from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, s
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
-from fedaudit.adversary.signals.updates import FilterOptions
+from fedaudit.adversary.signals.updates import OF_UNMIXING, UNMIX, FilterOptions, UnmixOptions
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.outlooks import PLACES, Shadow
-from fedaudit.audit.settings import Legend, calibrating, own_records, reference_half
+from fedaudit.audit.settings import SMALL_HEAD, Legend, calibrating, own_records, reference_half
 from fedaudit.config.attack_registry import plain
-from fedaudit.config.attacks import MatchedSection, TearSection
+from fedaudit.config.attacks import MatchedSection, TearSection, UnmixSection
 from fedaudit.config.schema import AuditSection, Config, explain
 from fedaudit.config.section import Section
+from fedaudit.defences.update_noise import UPDATE_NOISE
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import asked_by, every
 from fedaudit.stats import needed_for_value
-from fedaudit.types import Game, Ints, Notice, Records, Role, State, Task, Vantage, as_notices, notice, once
+from fedaudit.types import Game, Ints, Notice, Records, Role, State, Task, Unit, Vantage, as_notices, notice, once
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.adversary.shadow import References
@@ -144,10 +145,25 @@ class Request:
             search=search_options(self.config),
             filters={v: filter_options(self.config, promises, v) for v in variants(signals, OF_UPDATES) if v},
             searches={v: search_options(self.config, v) for v in variants(signals, OF_LABELS) if v},
+            unmixings={v: unmix_options(self.config, promises, v) for v in variants(signals, OF_UNMIXING)},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             legend=self.legend,
+            noisy=self.noisy,
             **known,
         )
+
+    @property
+    def noisy(self) -> bool:
+        """Does a defence that was declared add noise? Everybody knows of it then."""
+        return bool(noisy_units(self.config, self.promises))
+
+    def with_leader(self, task: Task) -> Request:
+        """With unmix, where it leads and attacks were not asked for by name. Elsewhere it runs on request, because it
+        costs more than an epoch."""
+        known = self.named or self.recorded is not None or self.config.audit.unit == "subject"
+        if known or not (self.noisy or filter_share(task, self.settings().filter.layer) < SMALL_HEAD):
+            return self
+        return replace(self, attacks=[*self.attacks, attacks.made(UNMIX, self.config.audit)])
 
     def checked(self) -> Settings:
         """The settings without what no vantage can feed. What was asked for by name is refused."""
@@ -171,9 +187,10 @@ def assemble(request: Request, task: Checkable | None) -> Auditor:
 def settled(request: Request, task: Checkable | None) -> Settings:
     """The settings of an audit that may begin."""
     patience.allow(request.config.audit.patience)
-    settings = request.checked()
     if task is None:
-        return settings
+        return request.checked()
+    request = request.with_leader(task)
+    settings = request.checked()
     game, initial = request.game, task.initial(settings.seed)
     if request.ours is None:  # nobody has looked at this model before
         task.check(initial, game.candidates.rows)
@@ -211,6 +228,7 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
+WHITE = 10.0  # unmix under noise, wherever it is added (docs/unmix.md)
 
 
 Given = TypeVar("Given", bound=Section)
@@ -226,15 +244,39 @@ def with_variant(section: Given, variant: str) -> Given:
         raise explain(error, f"an attack with the options {variant[1:]}") from None
 
 
+def noisy_units(config: Config, promises: tuple[Promise, ...] | None) -> list[Unit]:
+    """What the noise of the declared defences is added for: records, people, or whole updates. Noise that promises
+    nothing is noise on updates."""
+    promised = [promise.process.unit for promise in promises or () if promise.process.unit in DAMPING]
+    return promised + ["user" for defence in config.defences if defence.name == UPDATE_NOISE]
+
+
 def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> FilterOptions:
     """The matched filter's options. What is not set follows from the configuration, never from a result.
 
     `promises`: of the defences; None if somebody else trains, of whom it is not known whether they use Adam."""
     asked, federation = with_variant(config.audit.matched or MatchedSection(), variant), config.federation
-    noisy = [DAMPING[promise.process.unit] for promise in promises or () if promise.process.unit in DAMPING]
+    noisy = [DAMPING[unit] for unit in noisy_units(config, promises)]
     damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
+
+
+def unmix_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> UnmixOptions:
+    """Noise that a defence adds is white, and not of the colour of gradients: more damping. Adam is undone under noise
+    as well, because it is the templates that are divided."""
+    asked, federation = with_variant(UnmixSection(), variant), config.federation
+    noisy = noisy_units(config, promises)
+    damping = (WHITE if noisy else UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
+    adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
+    return UnmixOptions(
+        damping=damping,
+        ridge=asked.ridge,
+        layer=asked.layer,
+        sketch=asked.sketch,
+        coverage=asked.coverage,
+        adaptive=adam,
+    )
 
 
 def search_options(config: Config, variant: str = "") -> SearchOptions:

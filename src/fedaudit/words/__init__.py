@@ -247,6 +247,15 @@ def _changed(vantage: str, model: str, attack: str, name: str, rounds: Sequence[
     )
 
 
+def _unmixed(vantage: str, model: str, attack: str, coverage: float, explained: float, error: float) -> str:
+    solved = "" if error <= 1e-3 else f" The regression was solved to a relative error of {error:.1e} only."
+    return (
+        f"{vantage}, {model} models: {attack} explains {explained:.0%} of the updates by its candidates (mean over "
+        f"the rounds). {coverage:.0%} of the members in the sum were before it at a time; whoever knows fewer of "
+        f"them finds less (its option coverage).{solved}"
+    )
+
+
 FOUND: dict[str, Wording] = {
     "attack-failed": "{attack} failed and has no result: {why}",
     "question-failed-at": "{question} failed from {vantage} on {model} models, and has no result there: {why}",
@@ -293,6 +302,7 @@ FOUND: dict[str, Wording] = {
         "{parties} of {of} parties have too few known non-members to fit {attack} on their local models: left out."
     ),
     "changed": _changed,
+    "unmixed": _unmixed,
     "model-useless": lambda right, commonest: (
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."

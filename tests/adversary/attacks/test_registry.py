@@ -22,6 +22,7 @@ from fedaudit.types import Floats, Moment
 ROWS = {
     "matched-filter": ("matched-filter", "matched-strength"),
     "matched-filter-peer": ("matched-filter-peer", "matched-strength-peer"),
+    "unmix": ("unmix", "unmix-fit"),
     "round-gain": ("loss-before", "loss"),
     "projres": ("projres",),
     "inverse-hessian": ("inverse-hessian",),
@@ -97,9 +98,10 @@ def test_higher_means_member(name: str) -> None:
         logit = np.array([6, *rng.normal(2, 0.1, 19)]) * (1 - np.exp(-0.5 * (round - 1))) - 2
         values = from_outputs(np.column_stack([logit, np.zeros(20)]), np.zeros(20, int), SIGNALS, np.ones((20, 1)))
         values["merlin"] = np.array([0.9] + [0.6] * 19)
-        of_updates = ("matched-filter", "matched-filter-peer", "projres", "inverse-hessian")
+        of_updates = ("matched-filter", "matched-filter-peer", "projres", "inverse-hessian", "unmix")
         values |= dict.fromkeys(of_updates, np.array([3.0, *np.linspace(-1, 1, 19)]))
         values |= dict.fromkeys(("matched-strength", "matched-strength-peer"), rng.uniform(1, 2, 20))
+        values["unmix-fit"] = np.tile([0.5, 0.0, 1.0], (20, 1))
         values["loss-before"] = values["loss"] + np.array([2.0, *rng.normal(0.5, 0.1, 19)])
         agreement = np.column_stack([np.array([0.8, *rng.normal(0, 0.1, 19)])] * 2)  # one layer, and all layers
         values |= {"gradient-cosine": agreement, "gradient-diff": agreement - 1, "gradient-norm-all": np.exp(-logit)}

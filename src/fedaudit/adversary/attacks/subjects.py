@@ -33,6 +33,7 @@ from fedaudit.adversary.attacks.gradients import LayerAttack
 from fedaudit.adversary.attacks.matched import MatchedFilter
 from fedaudit.adversary.attacks.reference import ReferenceAttack
 from fedaudit.adversary.attacks.trajectory import FTA
+from fedaudit.adversary.attacks.unmix import Unmix
 from fedaudit.adversary.reductions import Kept
 from fedaudit.adversary.signals.outputs import NEIGHBOURHOOD
 from fedaudit.config.attack_registry import ATTACKS, Short
@@ -162,7 +163,7 @@ class Fallen(Kept):
 
 # ------------------------------------------------------------------ beyond the paper: what is strong about records
 
-# Adversary: as above; for subject-cosine and subject-matched it also sees updates, for subject-rmia and
+# Adversary: as above; for subject-cosine, subject-matched and subject-unmix it also sees updates, for subject-rmia and
 # subject-corrected it has data of other people and trains reference models on them.
 #
 # Each takes the mean over the subject's records of what is measured for a record:
@@ -171,6 +172,7 @@ class Fallen(Kept):
 # subject-cosine     the angle between gradient and update, in the layer that varies least over known non-members
 #                    (`gradients`).
 # subject-matched    the matched filter (`matched`): is the gradient in the update?
+# subject-unmix      the update explained by the records of all candidates together (`unmix`).
 # subject-corrected  the loss under the last model, less its mean under the reference models.
 # subject-rmia       log Pr(subject | model) - log mean over the references of Pr(subject | reference), where
 #                    Pr(subject) is the geometric mean over its records (`reference`).
@@ -204,6 +206,15 @@ class SubjectMatched(OfSubjects, MatchedFilter):
     @property
     def fitted_on(self) -> tuple[FittedOn, ...]:
         return ("known", "nonmembers") if (self.fit_on or self.whitened_on) == "nonmembers" else ("known",)
+
+
+@ATTACKS.register(
+    "subject-unmix",
+    "the update explained by the gradients of all candidates' records together: unmix for people",
+    brief="the update explained by the gradients of all candidates' records together",
+)
+@dataclass(frozen=True)
+class SubjectUnmix(OfSubjects, Unmix): ...
 
 
 # ------------------------------------------------------------------ beside reference models

@@ -43,7 +43,7 @@ class Family:
 
 
 # Signals of a record's gradient, which some models give only slowly.
-DEAR = set(updates.OF_GRADIENTS) | set(updates.NEEDS) - {updates.BEFORE}
+DEAR = set(updates.OF_GRADIENTS) | set(updates.OF_UNMIXING) | set(updates.NEEDS) - {updates.BEFORE}
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family({outputs.MERLIN: outputs.NEEDS["loss"]}, outputs.measure_merlin, salt=outputs.MERLIN_COPIES),
@@ -53,13 +53,14 @@ FAMILIES = [
     Family(text.PRESENCE_NEEDS, text.measure_presence),
 ]
 
-# The last four are measured elsewhere: on reference models (`adversary.shadow`), by `outputs.Probe`, and by objects
+# The last five are measured elsewhere: on reference models (`adversary.shadow`), by `outputs.Probe`, and by objects
 # that a sight keeps from round to round.
 NEEDS: dict[str, frozenset[Grant]] = {
     **{name: grants for family in FAMILIES for name, grants in family.needs.items()},
     **shadow.NEEDS,
     **outputs.ATTRIBUTE_NEEDS,
     **updates.NEEDS,
+    **updates.OF_UNMIXING,
     **searching.NEEDS,
 }
 

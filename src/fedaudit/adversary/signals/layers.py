@@ -221,10 +221,15 @@ class Shape:
 def normalisation(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     """z = weight * x_hat + bias, so a record's gradient is sum b x_hat and sum b over its positions."""
     names = [name for name in ("weight", "bias") if name in updates]
-    parts = [_of_norm(layer, call) for call in calls]
-    g = torch.cat([sum_calls(part[name] for part in parts) for name in names], dim=1)
+    g = vector(layer, calls, names)
     u = torch.cat([updates[name].flatten(1) for name in names], dim=1)
     return _square(g), g @ u.T
+
+
+def vector(layer: nn.Module, calls: Calls, names: Sequence[str]) -> Tensor:
+    """The gradients themselves, which are short: n x the parameters of these names, in this order."""
+    parts = [_of_norm(layer, call) for call in calls]
+    return torch.cat([sum_calls(part[name] for part in parts) for name in names], dim=1)
 
 
 def _of_norm(layer: nn.Module, call: Call) -> dict[str, Tensor]:

@@ -318,12 +318,20 @@ def together(found: Statistics) -> Tensor:
     return _over(found.inner.sum(1), found.norm2.sum(1)[:, None])
 
 
+def by_spread(found: Statistics, fitting: Tensor) -> Tensor:
+    """n x K: of all the layers, the product of each in units of its score's spread on the fitting rows. Without these
+    units a layer with large updates would drown the others."""
+    spread = scores(found)[fitting].std(0)
+    units = torch.where(spread > 0, spread, torch.ones_like(spread))
+    return _over((found.inner / units).sum(1), found.norm2.sum(1)[:, None])
+
+
 def _over(inner: Tensor, norm2: Tensor) -> Tensor:
     """0 where a gradient vanishes. NaN stays NaN: a model that diverged has no score."""
     return torch.where(norm2 == 0, inner.new_zeros(()), inner / norm2.clamp_min(torch.finfo(norm2.dtype).tiny).sqrt())
 
 
-def standardised(values: Tensor, fitting: Tensor) -> Tensor:
+def standardised(values: Tensor, fitting: Tensor | slice) -> Tensor:
     """One affine map for all rows, from those that were fitted on (along the first axis)."""
     some = values[fitting]
     spread = some.std(0)

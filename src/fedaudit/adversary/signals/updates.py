@@ -8,19 +8,20 @@ is no update, and so none of these signals.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
-from fedaudit.types import Bools, Floats, Grant, Records, State
+from fedaudit.stats import hash_order
+from fedaudit.types import Bools, Floats, Grant, Ints, Records, State
 
 if TYPE_CHECKING:
     import torch
 
-    from fedaudit.adversary.signals import ghost, matched
+    from fedaudit.adversary.signals import ghost, matched, unmix
 
 CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 
@@ -34,6 +35,8 @@ NEEDS: dict[str, frozenset[Grant]] = {
     PROJECTION: CONSECUTIVE,
     HESSIAN: frozenset({Grant.WEIGHTS}),
 }
+UNMIX, UNMIX_FIT = "unmix", "unmix-fit"
+OF_UNMIXING: dict[str, frozenset[Grant]] = dict.fromkeys((UNMIX, UNMIX_FIT), CONSECUTIVE)
 OF_GRADIENTS: dict[str, frozenset[Grant]] = {
     **dict.fromkeys(("gradient-cosine", "gradient-diff", "gradient-norm-all"), CONSECUTIVE),
     "peer-cosine": CONSECUTIVE | {Grant.UPDATE},
@@ -53,7 +56,7 @@ class FilterOptions:
 
     fit: its moments come from known non-members, or from all candidates without their labels.
     damping: what is added to a moment, in units of its mean eigenvalue.
-    layer: by name (None: the largest linear one).
+    layer: by name (None: the largest linear one; ALL: every layer, each by its own spread).
     adaptive: the parties train with Adam.
     """
 
@@ -61,6 +64,9 @@ class FilterOptions:
     damping: float = 0.1
     layer: str | None = None
     adaptive: bool = False
+
+
+ALL = "all"  # every layer
 
 
 class Filtering:
@@ -106,9 +112,8 @@ class Filtering:
             chosen = np.flatnonzero(known) if options.fit == "nonmembers" else np.arange(len(rows))
             self.layer = options.layer or matched.largest_linear(module)
             x, y, fitting = tensor(rows.x), tensor(rows.y), torch.from_numpy(chosen)
-            self.prepared = matched.prepare(
-                module, view.task.losses, x, y, fitting, options.damping, self.layer, options.adaptive
-            )
+            layer, adaptive = (None, False) if self.layer == ALL else (self.layer, options.adaptive)
+            self.prepared = matched.prepare(module, view.task.losses, x, y, fitting, options.damping, layer, adaptive)
         return self.prepared
 
     def _filtered(
@@ -119,8 +124,10 @@ class Filtering:
         module = view.task.fresh(matched.halfway(received, sent))
         prepared = self._prepare(module, view, rows, known)
         statistics = matched.statistics(prepared, module, _updates(module, received, [sent]))
-        scores = matched.standardised(matched.scores(statistics)[:, 0, 0], prepared.fitting)
-        strength = statistics.norm2[:, 0].sqrt()
+        every = self.layer == ALL
+        found = matched.by_spread(statistics, prepared.fitting) if every else matched.scores(statistics)[:, 0]
+        scores = matched.standardised(found[:, 0], prepared.fitting)
+        strength = statistics.norm2.sum(1).sqrt()
         return {
             signal: np.asarray(scores.numpy(), np.float64),
             STRENGTH[signal]: np.asarray(strength.numpy(), np.float64),
@@ -136,6 +143,90 @@ class Filtering:
         weight = f"{self.layer}.weight"
         update = tensor(np.asarray(received[weight] - view.weights[weight]))
         return np.asarray(matched.projection(module, tensor(rows.x), update, self.layer).numpy(), np.float64)
+
+
+# ------------------------------------------------------------------ all candidates at once
+
+
+@dataclass(frozen=True)
+class UnmixOptions:
+    """How the update is unmixed, before training.
+
+    layer: by name (ALL: every layer that is trained).
+    coverage: the candidates are dealt into groups of about this share, and each group is unmixed alone.
+    adaptive: the parties train with Adam.
+    """
+
+    _: KW_ONLY
+    damping: float = 1.0
+    ridge: float = 0.1
+    layer: str = ALL
+    sketch: int = 80
+    coverage: float = 1.0
+    adaptive: bool = False
+
+
+class Unmixing:
+    """The unmixing of one sight: what it prepares from the records serves every round."""
+
+    def __init__(self, options: UnmixOptions):
+        self.options = options
+        self.prepared: list[tuple[Ints, unmix.UnmixSetup]] | None = None
+
+    def measure(
+        self, names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+    ) -> dict[str, Floats]:
+        """`unmix-fit`: for all rows of a group alike, the share of the update that is explained, the relative error of
+        the solution, and the share of the rows that are in the group."""
+        from fedaudit.adversary.signals import matched, unmix
+
+        received = view.received
+        if received is None:
+            return {}
+        module = view.task.fresh(matched.halfway(received, view.weights))
+        update = {name: of[0] for name, of in _updates(module, received, [view.weights]).items()}
+        score, fit = np.zeros(len(rows)), np.zeros((len(rows), 3))
+        for mine, setup in self._prepare(module, view, rows):
+            found = unmix.unmix(setup, module, update)
+            score[mine] = matched.standardised(found.score, slice(None)).numpy()
+            fit[mine] = found.explained, found.error, len(mine) / len(rows)
+        values = {UNMIX: score, UNMIX_FIT: fit}
+        return {name: values[name] for name in names}
+
+    def _prepare(self, module: Any, view: View, rows: Records) -> list[tuple[Ints, unmix.UnmixSetup]]:
+        """Once for all rounds: the rows of a sight stay the same."""
+        from fedaudit.adversary.signals import unmix
+        from fedaudit.learn.tasks import tensor
+
+        if self.prepared is None:
+            options = self.options
+
+            def setup(some: Ints) -> unmix.UnmixSetup:
+                layer = None if options.layer == ALL else options.layer
+                x, y = tensor(rows.x[some]), tensor(rows.y[some])
+                return unmix.prepare(
+                    module,
+                    view.task.losses,
+                    x,
+                    y,
+                    damping=options.damping,
+                    ridge=options.ridge,
+                    sketch=options.sketch,
+                    layer=layer,
+                    adaptive=options.adaptive,
+                )
+
+            order = hash_order(rows.id, UNMIX)
+            groups = max(1, min(round(1 / options.coverage), len(rows) // 2))
+            if groups == 1:
+                whole = setup(np.arange(len(rows)))
+                if whole.numbers <= unmix.MOST:
+                    self.prepared = [(np.arange(len(rows)), whole)]
+                    return self.prepared
+                groups = -(-whole.numbers // unmix.MOST)
+            dealt = [np.sort(order[first::groups]) for first in range(groups)]
+            self.prepared = [(mine, setup(mine)) for mine in dealt if len(mine)]
+        return self.prepared
 
 
 def without_own(view: View, received: State) -> State | None:

@@ -13,7 +13,7 @@ gradient smaller than that detour; it is then formed, for a few records at a tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -189,7 +189,7 @@ class Positions:
 
     def statistics(self, by: Whitening, a2: Tensor | None = None) -> Sums:
         """|G|^2 and <G, W> of every record; `a2` are its a' A^-1 a where these are known (one position)."""
-        (n, positions, width), out = self.a.shape, self.b.shape[2]
+        (_, positions, width), out = self.a.shape, self.b.shape[2]
         w = by.update.to(self.a.dtype)
         if positions == 1:
             a, b = self.a[:, 0], self.b[:, 0]
@@ -199,8 +199,13 @@ class Positions:
         if _few(positions, width, out):
             norm2 = ((self.a @ by.inputs(self.a).mT) * (self.b @ by.outputs(self.b).mT)).sum((1, 2))
             return norm2, torch.stack([((self.a @ one.T) * self.b).sum((1, 2)) for one in w], dim=1)
-        parts = [_formed(self.b[some].mT @ self.a[some], by) for some in _some(n, width * out)]
+        parts = [_formed(g, by) for g in self.gradients()]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def gradients(self) -> Iterator[Tensor]:
+        """Of every record, out x width, for a few records at a time."""
+        for some in _some(len(self.a), self.a.shape[2] * self.b.shape[2]):
+            yield self.b[some].mT @ self.a[some]
 
 
 def _few(positions: int, width: int, out: int) -> bool:
@@ -245,6 +250,10 @@ class Linear:
     ) -> Sums:
         return self.positions(layer, calls, own).statistics(by, a2)
 
+    def gradients(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Iterator[Tensor]:
+        """Of every record, out x width, for a few records at a time."""
+        return self.positions(layer, calls, own).gradients()
+
 
 class Convolution(Linear):
     """A linear layer on patches. With many positions the gradient is formed, row by row of the kernel."""
@@ -258,22 +267,28 @@ class Convolution(Linear):
     def statistics(
         self, layer: nn.Module, calls: Calls, own: frozenset[str], by: Whitening, a2: Tensor | None = None
     ) -> Sums:
-        shape, in_two = _in_two_dimensions(layer, calls)
+        _, in_two = _in_two_dimensions(layer, calls)
         weight = layer.weight
         assert isinstance(weight, Tensor)
         out, width = len(weight), weight[0].numel()
         if _few(sum(c.b[0, 0].numel() for c in in_two), width, out):
             return super().statistics(layer, calls, own, by)
-        inputs = [(shape.padded(c.a), c.b) for c in in_two]
-        parts = []
+        parts = [_formed(g, by) for g in self.gradients(layer, calls, own)]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def gradients(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Iterator[Tensor]:
+        shape, calls = _in_two_dimensions(layer, calls)
+        weight = layer.weight
+        assert isinstance(weight, Tensor)
+        out, width = len(weight), weight[0].numel()
+        inputs = [(shape.padded(c.a), c.b) for c in calls]
         for some in _some(len(calls[0].a), out * width + shape.kernel[1] * inputs[0][0][0].numel()):
             rows = list(shape.gradients([(x[some], b[some]) for x, b in inputs]))
             by_row = torch.stack([row.reshape(len(row), out, shape.kernel[1], -1) for row in rows], dim=2)
             g = by_row.permute(0, 1, 4, 2, 3).flatten(2)  # channels, kernel: the order of the weight's entries
             if "bias" in own:
                 g = torch.cat([g, sum_calls(b[some].sum((2, 3)) for _, b in inputs)[..., None]], dim=2)
-            parts.append(_formed(g, by))
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+            yield g
 
 
 def _joined(calls: list[Tensor]) -> Tensor:

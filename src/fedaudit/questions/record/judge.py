@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.reductions import Regression
 from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
@@ -29,6 +30,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     banded = attack is case.primary(vantage)
     curves |= _over_rounds(case, attack, vantage, model) if banded else _thinned(case, attack, vantage, model)
     curves |= _distances(case, attack, sights)
+    unmixed = _regressions(attack, sights)
+    curves |= _explained(unmixed)
     pooled = _entry(case, attack, vantage, model, None, blocks)
     found = {**pooled.estimates, **case.beside(attack, sights)}
     pooled = replace(pooled, estimates=found, beside=_minus_primary(case, attack, vantage, model, blocks))
@@ -46,6 +49,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
             of_party = replace(of_party, estimates={**of_party.estimates, **without})
         results.append(of_party)
     told = tied(attack.name, blocks, case.fprs, vantage, model)
+    told += _covered(case, attack, vantage, model, unmixed)
     if attack is case.primary(vantage):
         told += _changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
     return Verdict(results, told)
@@ -186,6 +190,48 @@ def _distances(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[
         spent = np.cumsum([float(np.mean(asked[judged])) for asked in cost])
         found["queries"] = Curve(rounds, spent.tolist(), spent.tolist(), spent.tolist(), "counted: mean of a candidate")
     return found
+
+
+# ------------------------------------------------------------------ updates that are explained by candidates
+
+
+def _regressions(attack: BaseAttack, sights: Sequence[Sight]) -> dict[int, Regression]:
+    """By place among the sights."""
+    kept = {place: sight.reductions.get(attack.name) for place, sight in enumerate(sights)}
+    found = {place: reduction.regression() for place, reduction in kept.items() if reduction}
+    return {place: of for place, of in found.items() if of is not None and of.rounds}
+
+
+def _explained(unmixed: Mapping[int, Regression]) -> dict[str, Curve]:
+    by_round: dict[int, list[float]] = {}
+    for of in unmixed.values():
+        for round, value in zip(of.rounds, of.explained, strict=True):
+            by_round.setdefault(round, []).append(value)
+    if not by_round:
+        return {}
+    rounds = sorted(by_round)
+    mean = [float(np.mean(by_round[round])) for round in rounds]
+    how = "share of the update that the candidates' gradients make (R^2), mean over the models; no labels"
+    return {"explained": Curve([float(round) for round in rounds], mean, mean, mean, how)}
+
+
+def _covered(
+    case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, unmixed: Mapping[int, Regression]
+) -> list[Notice]:
+    """How many of the records that were trained on the attack had before it at a time: what an outsider lacks."""
+    if not unmixed:
+        return []
+    sights, game = case.outlooks.of(vantage, model), case.game
+    held = trained = 0.0
+    for place, of in unmixed.items():
+        sight = sights[place]
+        parties = game.parties if model == "global" else sorted(set(sight.party.tolist()))
+        trained += sum(game.size(party) for party in parties)
+        held += of.share * int((sight.role == Role.MEMBER.value).sum())
+    explained = [value for of in unmixed.values() for value in of.explained]
+    known = {"coverage": min(held / max(trained, 1.0), 1.0), "explained": float(np.mean(explained))}
+    error = max(of.error for of in unmixed.values())
+    return [notice("unmixed", vantage=vantage.value, model=model, attack=attack.name, error=error, **known)]
 
 
 def median(values: Floats, confidence: float) -> tuple[float | None, float | None, float | None]:

@@ -1,0 +1,501 @@
+"""Unmixing: which combination of the candidates' gradients makes this update?
+
+The matched filter looks for one record at a time and takes everybody else for noise of a known colour. Whoever audits a
+federation holds the others' records too. One ridge regression in every round explains the update by the gradients of
+all candidates together, so that a record is not taken for another one that resembles it:
+
+    u = F'c + rest          a = (K + ridge I)^-1 F u          K = F F' (one row of F for each candidate)
+
+1. `prepare` once: which layers, and which of them are sketched.
+2. Templates, in every round, at the model halfway between received and sent: a record's gradient in each layer, seen
+   through two maps, one for the layer's outputs and one for its inputs. Where the party uses Adam, a map divides by the
+   root mean square, as Adam did to the update. It then whitens with the damped second moments of all candidates,
+   because what the regression cannot explain has the colour of gradients, too. A wide layer whose weights are shared by
+   many positions is sketched: a random map, fixed once. An infinite damping whitens nothing, and an infinite ridge
+   looks for one record at a time: that is the matched filter.
+3. Every layer counts in units of its own update, so that what is left over is alike in all of them.
+4. The score is the coefficient over its standard error, if whether the *others* are in the sum is left open:
+   a_i / sqrt(h_i (1 - h_i)), with h_i the leverage of the record. It is the best linear detector of this record if the
+   others are in the sum or not as chance has it. Over the rounds, the mean.
+
+For a layer with one position K is exact and costs two small products: K_ij = (g_i.g_j)(h_i.h_j). Above `DIRECT`
+candidates nothing of their number squared is formed: conjugate gradients, with groups of candidates solved exactly as
+the preconditioner. These groups then give the leverages, and the relative error of the solution is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from fedaudit.adversary.signals import ghost, layers
+from fedaudit.adversary.signals.ghost import LayerPlan, Losses
+from fedaudit.adversary.signals.layers import Call, Calls
+from fedaudit.adversary.signals.matched import Limit
+from fedaudit.adversary.signals.whitening import Embedding, LayerRule, SecondMoment, rule_for
+from fedaudit.errors import FedauditError, suggest
+
+DIRECT = 2048  # candidates up to which the normal equations are solved directly, and the size of a group beyond that
+MOST = 2**28  # numbers in all templates together; more are not held in memory
+CLOSE, STEPS = 1e-3, 50  # conjugate gradients end at this relative error, or after so many steps
+SMALLEST = 0.01  # of the mean root mean square is added to each, so that no input that hardly occurs is blown up
+
+
+# ------------------------------------------------------------------ what does not change
+
+
+@dataclass(frozen=True)
+class UnmixSetup:
+    """`formed`: layers whose weights are shared by many positions, so that gradients are formed. `vectors`: layers
+    whose gradient is a short vector. The other fast ones have one position. What is not fast takes a backward pass a
+    record."""
+
+    x: Tensor
+    y: Tensor
+    losses: Losses
+    plan: LayerPlan
+    _: KW_ONLY
+    formed: Mapping[str, Limit]
+    vectors: frozenset[str]
+    damping: float
+    ridge: float
+    sketch: int
+    adaptive: bool
+    sizes: Mapping[str, int]  # layer -> numbers in a template that is formed
+
+    @property
+    def numbers(self) -> int:
+        """In all templates that are formed, together."""
+        return len(self.x) * sum(self.sizes.values())
+
+
+def prepare(
+    module: nn.Module,
+    losses: Losses,
+    x: Tensor,
+    y: Tensor,
+    *,
+    damping: float,
+    ridge: float,
+    sketch: int,
+    layer: str | None = None,
+    adaptive: bool = False,
+) -> UnmixSetup:
+    """`layer`: one by name; None: every layer that is trained. `sketch`: dimensions on each side above which a layer
+    with several positions is sketched. `adaptive`: the party trains with Adam."""
+    trained = ghost.trained_layers(module)
+    if layer is not None and layer not in trained:
+        raise FedauditError("unknown-layer", f"the model trains no layer {layer!r}", suggest(layer, trained))
+    chosen = trained if layer is None else {layer: trained[layer]}
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    few, labels = x[: ghost.FEW], y[: ghost.FEW]
+    formed, vectors, fast, sizes = dict[str, Limit](), set[str](), set[str](), dict[str, int]()
+    with ghost.evaluating(module):
+        examined = ghost.examine(module, chosen, few)
+        plan = replace(examined, fast=examined.fast & set(chosen))
+        calls = ghost.calls_of(module, losses, few, labels, plan)
+        for name in plan.fast:
+            own, part = _own(chosen[name]), module.get_submodule(name)
+            rule = rule_for(part, own)
+            if rule is None and isinstance(part, nn.Conv1d | nn.Conv2d):
+                continue  # grouped: no rule of its own
+            fast.add(name)
+            if rule is None:
+                vectors.add(name)
+                continue
+            at = rule.positions(part, calls[name], own)
+            positions, out, width = at.a.shape[1], at.b.shape[2], _width(part, at.a)
+            if positions > 1 or isinstance(rule, Embedding):
+                formed[name] = Limit.of(positions, max(out, at.a.shape[2]), len(x))
+                sizes[name] = min(out, sketch) * min(width, sketch)
+    plan = replace(plan, fast=frozenset(fast))
+    for name in plan.slow:
+        shapes = (module.get_parameter(full).flatten(1).shape if module.get_parameter(full).dim() > 1 else (1, 1)
+                  for full in plan.layers[name])  # fmt: skip
+        sizes[name] = sum(math.prod(shape) for shape in shapes)
+    return UnmixSetup(
+        x,
+        y,
+        losses,
+        plan,
+        formed=formed,
+        vectors=frozenset(vectors),
+        damping=damping,
+        ridge=ridge,
+        sketch=sketch,
+        adaptive=adaptive,
+        sizes=sizes,
+    )
+
+
+def _own(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(_last(name) for name in names)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _width(layer: nn.Module, a: Tensor) -> int:
+    return layer.num_embeddings if isinstance(layer, nn.Embedding) else a.shape[2]
+
+
+# ------------------------------------------------------------------ the two maps of a layer
+
+
+@dataclass(frozen=True)
+class Map:
+    """How one side of a layer is seen: a matrix for the templates, and one for the update, which Adam has divided
+    already."""
+
+    templates: Tensor  # k x dim
+    update: Tensor
+
+    @classmethod
+    def of(cls, moment: Tensor, setup: UnmixSetup, sketched: int | None) -> Map:
+        """`moment`: the second moment, dim x dim, or its diagonal. `sketched`: the seed, where the side is sketched."""
+        diagonal = moment if moment.dim() == 1 else moment.diagonal()
+        spread = diagonal.sqrt()
+        spread = spread + SMALLEST * spread.mean() if setup.adaptive else torch.ones_like(spread)
+        spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+        root = _root(moment / (spread.square() if moment.dim() == 1 else torch.outer(spread, spread)), setup.damping)
+        if sketched is not None and len(spread) > setup.sketch:
+            generator = torch.Generator().manual_seed(sketched)
+            random = torch.randn(setup.sketch, len(spread), generator=generator, dtype=torch.float64)
+            root = random / math.sqrt(setup.sketch) @ root
+        return cls(root / spread, root)
+
+
+def _root(moment: Tensor, damping: float) -> Tensor:
+    """An inverse root of a second moment, damped in units of its mean eigenvalue."""
+    dim = len(moment)
+    trace = float(moment.sum() if moment.dim() == 1 else moment.trace())
+    floor = damping * trace / dim
+    if not 0 < floor < torch.inf:
+        return torch.eye(dim, dtype=torch.float64)
+    if moment.dim() == 1:
+        return torch.diag((moment + floor).rsqrt())
+    factor = torch.linalg.cholesky(moment + floor * torch.eye(dim, dtype=torch.float64))
+    root: Tensor = torch.linalg.solve_triangular(factor, torch.eye(dim, dtype=torch.float64), upper=False)
+    return root
+
+
+def _moment(vectors: Tensor) -> Tensor:
+    found = SecondMoment.of(vectors)
+    if found.total is not None:
+        return found.total / found.count
+    assert found.vectors is not None
+    few = found.vectors.double()
+    return few.T @ few / found.count
+
+
+# ------------------------------------------------------------------ templates of one layer, for all candidates
+
+
+@dataclass(frozen=True)
+class Products:
+    """One position: the template is g h', and is never formed. `update`: out x width."""
+
+    g: Tensor
+    h: Tensor
+    update: Tensor
+
+    def gram(self, rows: Tensor | slice) -> Tensor:
+        g, h = self.g[rows], self.h[rows]
+        return (g @ g.T).double().mul_(h @ h.T)
+
+    def along(self, update: Tensor) -> Tensor:
+        return ((self.g @ update.to(self.g.dtype)) * self.h).sum(1).double()
+
+    def sum(self, coefficients: Tensor) -> Tensor:
+        """The combination of the templates."""
+        return (self.g * coefficients[:, None].to(self.g.dtype)).T @ self.h
+
+    def squares(self) -> Tensor:
+        return self.g.double().square().sum(1) * self.h.double().square().sum(1)
+
+
+@dataclass(frozen=True)
+class Formed:
+    """Templates that are there, n x D; `update`: D."""
+
+    f: Tensor
+    update: Tensor
+
+    def gram(self, rows: Tensor | slice) -> Tensor:
+        f = self.f[rows]
+        total = torch.zeros(len(f), len(f), dtype=torch.float64)
+        for part in torch.split(f, 2**12, dim=1):
+            total += part @ part.T
+        return total
+
+    def along(self, update: Tensor) -> Tensor:
+        return (self.f @ update.to(self.f.dtype)).double()
+
+    def sum(self, coefficients: Tensor) -> Tensor:
+        return coefficients.to(self.f.dtype) @ self.f
+
+    def squares(self) -> Tensor:
+        return torch.cat([part.double().square().sum(1) for part in torch.split(self.f, 512)])
+
+
+Templates = Products | Formed
+
+
+def templates(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> list[Templates]:
+    """Of every layer that moved. `updates`: parameter name -> received - sent."""
+    with ghost.evaluating(module):
+        return [of for of in _templates(setup, module, updates) if of.update.ne(0).any()]
+
+
+def _templates(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> Iterator[Templates]:
+    maps = _maps_of_formed(setup, module)
+    seen = _seen(setup, module, maps)
+    for name in (name for name in setup.plan.layers if name in setup.plan.fast):
+        names, layer = setup.plan.layers[name], module.get_submodule(name)
+        own = {_last(full): updates[full][None] for full in names}
+        if name in maps:
+            out, into = maps[name]
+            rule = _rule(layer, names)
+            u = out.update @ rule.update(own)[0].double() @ into.update.T
+            yield Formed(seen[name][0], u.flatten())
+        elif name in setup.vectors:
+            u = torch.cat([own[key].flatten(1) for key in ("weight", "bias") if key in own], dim=1)[0].double()
+            yield _of_vectors(setup, seen[name][0], u)
+        else:
+            g, h = seen[name]
+            out, into = (Map.of(_moment(v), setup, None) for v in (g, h))
+            u = out.update @ _rule(layer, names).update(own)[0].double() @ into.update.T
+            yield Products(g @ out.templates.T.to(g.dtype), h @ into.templates.T.to(h.dtype), u)
+    yield from _slowly(setup, module, updates)
+
+
+def _rule(layer: nn.Module, names: Sequence[str]) -> LayerRule:
+    rule = rule_for(layer, _own(names))
+    assert rule is not None
+    return rule
+
+
+def _of_vectors(setup: UnmixSetup, g: Tensor, update: Tensor) -> Products:
+    """A gradient that is a vector: one output gradient, and an input that is always 1."""
+    out = Map.of(_moment(g), setup, None)
+    return Products(g @ out.templates.T.to(g.dtype), g.new_ones(len(g), 1), (out.update @ update)[:, None])
+
+
+def _maps_of_formed(setup: UnmixSetup, module: nn.Module) -> dict[str, tuple[Map, Map]]:
+    """Before gradients can be formed, their maps must be known: from the moments of some of the records."""
+    if not setup.formed:
+        return {}
+    n, size = len(setup.x), ghost.rows_at_once(setup.x, setup.y)
+    most = max(limit.records for limit in setup.formed.values())
+    some = torch.linspace(0, n - 1, min(most, n)).round().long()  # spread evenly, none twice
+    plan = replace(setup.plan, fast=frozenset(setup.formed))
+
+    def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
+        rows = some[start : start + size]
+        return ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
+
+    parts = ghost.for_each(see, range(0, len(some), size), module, torch.get_num_threads())
+    found = {}
+    for seed, (name, limit) in enumerate(setup.formed.items()):
+        layer, names = module.get_submodule(name), setup.plan.layers[name]
+        at = [_rule(layer, names).positions(layer, part[name], _own(names)) for part in parts]
+        b = torch.cat([p.b[:, :: limit.every].flatten(0, 1) for p in at])
+        a = torch.cat([p.a[:, :: limit.every].flatten(0, 1) for p in at])
+        out = Map.of(_moment(b), setup, 2 * seed)
+        if isinstance(layer, nn.Embedding):
+            counts = torch.bincount(a.flatten().long(), minlength=layer.num_embeddings).double()
+            into = Map.of(counts / counts.sum(), setup, 2 * seed + 1)
+        else:
+            into = Map.of(_moment(a), setup, 2 * seed + 1)
+        found[name] = (out, into)
+    return found
+
+
+def _seen(setup: UnmixSetup, module: nn.Module, maps: Mapping[str, tuple[Map, Map]]) -> dict[str, tuple[Tensor, ...]]:
+    """One pass over all records: templates that are formed; output gradients and inputs of layers with one position;
+    and gradients that are vectors."""
+    size = ghost.rows_at_once(setup.x, setup.y)
+
+    def see(own: nn.Module, start: int) -> dict[str, tuple[Tensor, ...]]:
+        rows = slice(start, start + size)
+        calls = ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], setup.plan)
+        return {name: _of_calls(setup, own, name, calls[name], maps.get(name)) for name in setup.plan.fast}
+
+    starts = range(0, len(setup.x), size)
+    parts = ghost.for_each(see, starts, module, torch.get_num_threads()) if setup.plan.fast else []
+    return {
+        name: tuple(torch.cat(column) for column in zip(*(part[name] for part in parts), strict=True))
+        for name in setup.plan.fast
+    }
+
+
+def _of_calls(
+    setup: UnmixSetup, module: nn.Module, name: str, calls: Calls, maps: tuple[Map, Map] | None
+) -> tuple[Tensor, ...]:
+    layer, names = module.get_submodule(name), setup.plan.layers[name]
+    if name in setup.vectors:
+        return (layers.vector(layer, calls, [_last(full) for full in names]),)
+    rule = _rule(layer, names)
+    if maps is None:
+        at = rule.positions(layer, calls, _own(names))
+        return at.b[:, 0], at.a[:, 0]
+    out, into = (side.templates.to(calls[0].b.dtype) for side in maps)
+    return (_formed(layer, rule, calls, _own(names), out, into),)
+
+
+def _formed(layer: nn.Module, rule: LayerRule, calls: Calls, own: frozenset[str], out: Tensor, into: Tensor) -> Tensor:
+    """Of every record, its gradient between the two maps. Whichever is less work comes first: maps, or the sum over
+    positions."""
+    (wide, width), (high, height) = into.shape, out.shape
+    many = sum(c.b.shape[1:].numel() for c in calls) // height
+    first = many * (width * wide + height * high + wide * high)
+    last = many * width * height + height * width * wide + height * high * wide
+    if isinstance(rule, Embedding) or (first < last and isinstance(layer, nn.Linear)):
+        at = rule.positions(layer, calls, own)
+        a = into.T[at.a[..., 0].long()] if isinstance(rule, Embedding) else at.a @ into.T
+        return ((at.b @ out.T).mT @ a).flatten(1)
+    return torch.cat([(out @ (g @ into.T)).flatten(1) for g in rule.gradients(layer, calls, own)])
+
+
+def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> Iterator[Templates]:
+    """Parameters that no rule covers: every record's gradient by a backward pass of its own."""
+    names = [name for layer in setup.plan.slow for name in setup.plan.layers[layer]]
+    if not names:
+        return
+    every = list(ghost.naive(module, setup.losses, setup.x, setup.y, names))
+    for seed, name in enumerate(names):
+        g, u = torch.stack([one[name] for one in every]), updates[name].double()
+        if g.dim() == 2:
+            yield _of_vectors(setup, g, u)
+            continue
+        g, u = g.flatten(2), u.flatten(1)
+        outer, inner = (_moment(m.flatten(0, 1)) for m in (g.mT, g))
+        inner = inner / inner.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
+        out, into = Map.of(outer, setup, -2 * seed - 1), Map.of(inner, setup, -2 * seed - 2)
+        f = out.templates.to(g.dtype) @ (g @ into.templates.T.to(g.dtype))
+        yield Formed(f.flatten(1), (out.update @ u @ into.update.T).flatten())
+
+
+# ------------------------------------------------------------------ the regression
+
+
+@dataclass(frozen=True)
+class Unmixed:
+    """Of n candidates. `explained`: the share of the update that the combination makes (R^2, no labels needed).
+    `error`: of the solution, relative; 0 where it was solved directly."""
+
+    coefficient: Tensor
+    score: Tensor
+    explained: float
+    error: float
+
+
+def unmix(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> Unmixed:
+    """At the module's weights. `updates`: parameter name -> received - sent."""
+    return regression(templates(setup, module, updates), setup.ridge, len(setup.x))
+
+
+def regression(blocks: Sequence[Templates], ridge: float, n: int) -> Unmixed:
+    """`ridge`: in units of the mean square of a template."""
+    nothing = torch.zeros(n, dtype=torch.float64)
+    if not blocks:  # the update is zero
+        return Unmixed(nothing, nothing, 0.0, 0.0)
+    mixed = AllLayers(blocks)
+    diagonal = mixed.weighted(block.squares() for block in blocks)
+    if not bool(torch.isfinite(diagonal).all()):
+        lost = torch.full_like(nothing, torch.nan)
+        return Unmixed(lost, lost, math.nan, math.nan)
+    floor = ridge * float(diagonal.mean())
+    if floor == 0:  # no record has a gradient
+        return Unmixed(nothing, nothing, 0.0, 0.0)
+    target = mixed.weighted(block.along(block.update) for block in blocks)
+    groups = [SolvedGroup.of(mixed, rows, floor) for rows in _groups(n)]
+    a, error = (groups[0].solve(target), 0.0) if len(groups) == 1 else _iterated(mixed, groups, target, floor)
+    explained = float((2 * a @ target - a @ mixed.times(a)) / mixed.size)
+    rest = torch.cat([group.rest for group in groups])[_order(groups)].clamp(0, 1)  # 1 - h
+    leverage = 1 - rest
+    score = torch.where(leverage > 0, a / (leverage * rest).clamp_min(1e-300).sqrt(), nothing)
+    return Unmixed(a, score, explained, error)
+
+
+class AllLayers:
+    """The templates of all layers side by side, each layer in units of the root mean square of its update."""
+
+    def __init__(self, blocks: Sequence[Templates]):
+        self.blocks = blocks
+        self.weights = [block.update.numel() / float(block.update.square().sum()) for block in blocks]
+        self.size = float(sum(block.update.numel() for block in blocks))  # the square of the whole update
+
+    def weighted(self, values: Iterable[Tensor]) -> Tensor:
+        return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum(0)
+
+    def gram(self, rows: Tensor | slice) -> Tensor:
+        first, *others = zip(self.weights, self.blocks, strict=True)
+        total = first[1].gram(rows).mul_(first[0])
+        for weight, block in others:
+            total += block.gram(rows).mul_(weight)
+        return total
+
+    def times(self, coefficients: Tensor) -> Tensor:
+        """K a"""
+        return self.weighted(block.along(block.sum(coefficients)) for block in self.blocks)
+
+
+def _groups(n: int) -> list[Tensor]:
+    """Candidates dealt out evenly, one after the other."""
+    many = -(-n // DIRECT)
+    return [torch.arange(first, n, many) for first in range(many)]
+
+
+def _order(groups: Sequence[SolvedGroup]) -> Tensor:
+    return torch.cat([group.rows for group in groups]).argsort()
+
+
+@dataclass(frozen=True)
+class SolvedGroup:
+    """Some candidates, solved as if there were no others."""
+
+    rows: Tensor
+    factor: Tensor
+    rest: Tensor  # 1 - h: ridge times the diagonal of the inverse
+
+    @classmethod
+    def of(cls, mixed: AllLayers, rows: Tensor, floor: float) -> SolvedGroup:
+        gram = mixed.gram(rows)
+        gram.diagonal().add_(floor)
+        factor = torch.linalg.cholesky(gram)
+        return cls(rows, factor, floor * torch.cholesky_inverse(factor).diagonal())
+
+    def solve(self, target: Tensor) -> Tensor:
+        solved: Tensor = torch.cholesky_solve(target[self.rows][:, None], self.factor)[:, 0]
+        return solved
+
+
+def _iterated(mixed: AllLayers, groups: Sequence[SolvedGroup], target: Tensor, floor: float) -> tuple[Tensor, float]:
+    """Conjugate gradients; every group of candidates solved by itself is the preconditioner."""
+    order = _order(groups)
+
+    def approximately(of: Tensor) -> Tensor:
+        return torch.cat([group.solve(of) for group in groups])[order]
+
+    a = approximately(target)
+    left = target - mixed.times(a) - floor * a
+    size = float(target.norm()) or 1.0
+    z = approximately(left)
+    direction, rate = z, float(left @ z)
+    for _ in range(STEPS):
+        if float(left.norm()) <= CLOSE * size:
+            break
+        image = mixed.times(direction) + floor * direction
+        step = rate / float(direction @ image)
+        a, left = a + step * direction, left - step * image
+        z = approximately(left)
+        rate, former = float(left @ z), rate
+        direction = z + (rate / former) * direction
+    return a, float(left.norm()) / size
