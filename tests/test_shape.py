@@ -25,6 +25,10 @@ TORCH = {
 FLOWER = {
     ("integrations/flower/secagg.py", "message.content"),
     ("integrations/flower/secagg.py", "reply.content"),
+    # The guard stands in Flower's own connection, and names the messages that it sends itself.
+    ("integrations/flower/guard.py", "setattr(module, name, made)"),
+    ("integrations/flower/guard.py", "setattr(module, name, before)"),
+    ("integrations/flower/guard.py", "message.metadata.__dict__"),
 }
 
 # A new object takes over all that a module holds: `__init__` would make other parameters.

@@ -21,7 +21,7 @@ from tests.integrations.test_flower_example import environment as environment  #
 from tests.integrations.test_flower_example import free_port
 
 APP = Path(__file__).parent / "two_wards"
-CONNECTION = '[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+CONNECTION = '[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\n{trust}\n'
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -39,16 +39,31 @@ def answers(port: str) -> bool:
 
 
 class Deployment:
-    """Every process has a log in `folder`, and a group of its own, so that it is killed with its children."""
+    """Every process has a log in `folder`, and a group of its own, so that it is killed with its children.
 
-    def __init__(self, folder: Path, environment: dict[str, str]):
+    `certificates`: a folder with those of a server on this machine, if it is to be spoken to by TLS.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str], certificates: Path | None = None):
         self.folder, self.environment, self.port = folder, environment, free_port()
         self.started: list[subprocess.Popen[bytes]] = []
+        self.server: tuple[str, ...] = ("--insecure",)
+        self.client: tuple[str, ...] = ("--insecure",)
+        trust = "insecure = true"
+        if certificates is not None:
+            files = {"ca-certfile": "ca.pem", "certfile": "server.pem", "keyfile": "server.key"}
+            self.server = tuple(f"--ssl-{key}={certificates / name}" for key, name in files.items())
+            self.client = (f"--root-certificates={certificates / 'ca.pem'}",)
+            trust = f'root-certificates = "{certificates / "ca.pem"}"'
         (folder / "flwr-home").mkdir()
-        (folder / "flwr-home/config.toml").write_text(CONNECTION.format(port=self.port))
-        options = ("--insecure", "--port", self.port, "--disable-runtime-dependency-installation")
-        self.start("superlink", "flower-superlink", *options)
+        (folder / "flwr-home/config.toml").write_text(CONNECTION.format(port=self.port, trust=trust))
+        self.start_link()
+
+    def start_link(self) -> subprocess.Popen[bytes]:
+        options = ("--port", self.port, "--disable-runtime-dependency-installation")
+        made = self.start("superlink", "flower-superlink", *self.server, *options)
         wait_until(lambda: answers(self.port), "the SuperLink does not answer")
+        return made
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -58,10 +73,14 @@ class Deployment:
         self.started.append(made)
         return made
 
-    def start_node(self, number: int) -> subprocess.Popen[bytes]:
-        options = ("--insecure", "--superlink", f"127.0.0.1:{self.port}", "--port", free_port())
+    def start_node(self, number: int, *guard: str) -> subprocess.Popen[bytes]:
+        """`guard`: the command before that of the node."""
+        options = (*self.client, "--superlink", f"127.0.0.1:{self.port}", "--port", free_port())
         config = ("--node-config", f"partition-id={number} num-partitions=2")
-        return self.start(f"node-{number}", "flower-supernode", *options, *config)
+        return self.start(f"node-{number}", *guard, "flower-supernode", *options, *config)
+
+    def run(self, app: str, settings: str) -> subprocess.Popen[bytes]:
+        return self.start("run", "flwr", "run", app, "here", "--stream", "--run-config", settings)
 
     def close(self) -> None:
         for process in self.started:
@@ -91,7 +110,7 @@ def test_killed_nodes_that_come_back_are_who_they_were(tmp_path: Path, deploymen
     found.mkdir()
     shutil.copytree(APP, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
     nodes = [deployment.start_node(number) for number in (0, 1)]
-    run = deployment.start("run", "flwr", "run", "app", "here", "--stream", "--run-config", f'folder="{found}"')
+    run = deployment.run("app", f'folder="{found}"')
     wait_until((found / "restart").exists, "the third round does not begin")
     for number, node in enumerate(nodes):
         kill(node)

@@ -130,6 +130,25 @@ def import_(
     _finish(document, out)
 
 
+def guard(
+    site: Annotated[Path, typer.Argument(help="The site's own TOML file: its game, its model, its limits.")],
+    command: Annotated[list[str], typer.Argument(help="After --: flower-supernode and its options.")],
+) -> None:
+    """Start a SuperNode of Flower that lets nothing out which its site has not audited.
+
+    fedaudit guard site.toml -- flower-supernode --superlink HOST:PORT ...
+
+    The guard stands in the process of the node, where no code of an app runs: an app cannot switch it off. Without an
+    audit no update leaves, unless the file says unaudited = "send". docs/flower.md lists the keys.
+    """
+    try:
+        from fedaudit.integrations.flower.guard import run as run_guarded
+    except ModuleNotFoundError as error:
+        what = f"Flower is not installed ({error.name} is missing)"
+        raise FedauditError("no-flower", what, "pip install 'fedaudit[flower]'") from None
+    run_guarded(site, command)
+
+
 def _run(config: Any, out: Path, repeats: int, force: bool, engine: str = "local") -> None:
     from functools import partial
 

@@ -64,6 +64,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (auditing.run, "Train a federation and audit it round by round."),
     "audit": (auditing.audit, "Attack a recorded federation again, without training."),
     "import": (auditing.import_, "Audit a federation that was trained elsewhere."),
+    "guard": (auditing.guard, "Start a Flower node that sends nothing unaudited."),
     "report": (judging.report, "Write report.html again from results.json."),
     "evidence": (judging.evidence, "A pack that answers what regulators ask for."),
     "list": (preparing.list_, "List attacks, questions, data, defences, models."),

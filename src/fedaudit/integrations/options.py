@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -25,6 +26,7 @@ from fedaudit.files import refuse_foreign, refuse_links
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import Exchanged, Forward, TorchTask, answer, module_of, with_forward
+from fedaudit.privacy.statement import Promise
 from fedaudit.questions import every
 from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunInfo, Withheld, load
 from fedaudit.session.assemble import Request, assemble
@@ -114,16 +116,24 @@ def make_auditor(
 
 
 def audited(
-    model: Model, game: Game | Iterable[Game], *, out: str | Path, rounds: int, **options: Unpack[AuditOptions]
+    model: Model,
+    game: Game | Iterable[Game],
+    *,
+    out: str | Path,
+    rounds: int,
+    promises: tuple[Promise, ...] = (),
+    **options: Unpack[AuditOptions],
 ) -> Session:
-    """A session that audits a whole federation, of which these are the parties' games, and records it in `out`."""
+    """A session that audits a whole federation, of which these are the parties' games, and records it in `out`.
+    `promises`: what the host claims about its noise."""
     with in_python():
         games: Any = game if isinstance(game, Iterable) else [game]
         whole = game if isinstance(game, Game) else joined(*games)
         asked = checked(rounds, **options)
         auditor = make_auditor(model, whole, asked, options.get("forward"), options.get("exchanged"))
         strict, vocabulary = options.get("strict", False), options.get("vocabulary", ())
-        return open_session(Path(out), auditor, asked.audit.keep, strict, vocabulary)
+        kept = asked.audit.keep
+        return open_session(Path(out), auditor, kept, strict=strict, vocabulary=vocabulary, promises=promises)
 
 
 def open_session(
@@ -132,12 +142,13 @@ def open_session(
     keep: str = "snapshots",
     strict: bool = False,
     vocabulary: Sequence[str] = (),
+    promises: tuple[Promise, ...] = (),
 ) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there, or where `_looked_at_again` says."""
     _make_room(out)
     refuse_foreign(out, [RUN, JOURNAL])
-    about = About.foreign(out.name, auditor, vocabulary) if auditor else None
+    about = replace(About.foreign(out.name, auditor, vocabulary), promises=promises) if auditor else None
     known = about.manifest(auditor, keep) if about and auditor else {"keep": keep, "config": {}}
     asked = {"vantages": [vantage.value for vantage in auditor.settings.vantages]} if auditor else {}
     again = _looked_at_again(out, {"attacks": known["attacks"], **asked}) if auditor else None

@@ -229,7 +229,7 @@ class Watch:
         about = About.foreign(self.party, auditor, vocabulary)
         self.session = Session(auditor, None, about, strict=strict, listen=report_into(out))
         assert auditor.task is not None
-        self._like, self._base = auditor.task.initial(0), auditor.task.base
+        self.like, self._base = auditor.task.initial(0), auditor.task.base
         self.written = 0  # the round after which results were last written
 
     @property
@@ -241,7 +241,7 @@ class Watch:
 
     def matched(self, given: State, where: str) -> State:
         """A state from elsewhere, as the audited model's."""
-        return matched(given, self._like, where, self._base)
+        return matched(given, self.like, where, self._base)
 
     # ------------------------------------------------------------------ from round to round
 

@@ -719,6 +719,7 @@ FAULTS: dict[str, Wording] = {
     "results-unwritten": "the results could not be written: {why}",
     "record-without-end": "the record has no end: {why}",
     "results-not-passed-on": "the results could not be passed on: {why}",
+    "claim-unwritten": "round {round}: what the host claims about its noise could not be written: {why}",
     "lack-unwritten": "the note that there are no results could not be written: {why}",
     "restart-unknown": "it is not known whether the server was restarted: {why}",
     "broadcast-missing": "round {round}: the broadcast is missing: {why}",

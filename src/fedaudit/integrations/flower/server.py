@@ -15,10 +15,13 @@ from typing import Any, Unpack
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Result, Strategy
+from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 
+from fedaudit.integrations.claims import write_claim
 from fedaudit.integrations.options import AuditOptions, Model, audited, open_session
 from fedaudit.integrations.recorder import Recorder, Reply
+from fedaudit.privacy.statement import Process, Promise
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Moment, State, notice, once
 
@@ -45,7 +48,7 @@ def record_strategy(
     use does not stop the training: log and report say from the first round on that nothing is audited. The other
     arguments are those of `AuditOptions`.
     """
-    opened = partial(audited, model, game, out=out, rounds=rounds, **options)
+    opened = partial(audited, model, game, out=out, rounds=rounds, promises=promises_of(strategy), **options)
     return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=options.get("strict", False))
 
 
@@ -111,6 +114,9 @@ class RecordedStrategy(Strategy):
             for banner in (one for one in banners if one not in self.session.notes):
                 self.session.note(banner)
         arrays, metrics = self.strategy.aggregate_train(server_round, messages)
+        if self.out is not None and (claim := claim_of(self.strategy)):
+            with self.session.guard("claim-unwritten", round=when.round):
+                write_claim(self.out, claim, when.round)
         if seen is not None:
             made = None if arrays is None else dict(arrays.items())
             self.recorder.record(when, self._broadcast, self._asked, seen, made, elapsed)
@@ -154,6 +160,51 @@ class RecordedStrategy(Strategy):
         metrics = {key: value for record in message.content.metric_records.values() for key, value in record.items()}
         examples, seconds = (metrics.get(key) for key in (EXAMPLES, EPOCH_SECONDS))
         return Reply(node, self._party(message), models=records, examples=examples, epoch_seconds=seconds)
+
+
+def private(strategy: Any) -> DifferentialPrivacyFixedClippingBase | None:
+    """Flower's own wrapper with an accountant, somewhere in this strategy. Without one it claims no epsilon."""
+    while strategy is not None and not isinstance(strategy, DifferentialPrivacyFixedClippingBase):
+        strategy = getattr(strategy, "strategy", None)
+    return strategy if strategy is not None and strategy.accountant is not None else None
+
+
+def claim_of(strategy: Strategy) -> dict[str, Any] | None:
+    """What the wrapper's accountant has counted so far."""
+    wrapper = private(strategy)
+    spent = wrapper.privacy_spent() if wrapper else None
+    if wrapper is None or spent is None or not spent.num_releases:
+        return None
+    return {
+        "epsilon": spent.epsilon,
+        "delta": spent.delta,
+        "clip": wrapper.clipping_norm,
+        "noise": wrapper.noise_multiplier,
+        "where": "aggregate",
+        "unit": "user",
+        "adjacency": "add-remove",  # the only one that the wrapper accounts for
+        "rounds": spent.num_releases,
+        "parties": wrapper.num_sampled_clients,
+        "denominator": float(wrapper.num_sampled_clients),
+        "clipped": "server" if isinstance(wrapper, DifferentialPrivacyServerSideFixedClipping) else "party",
+    }
+
+
+def promises_of(strategy: Strategy) -> tuple[Promise, ...]:
+    """The same for the report, which has epsilon for every round by an accountant of its own."""
+    wrapper = private(strategy)
+    if wrapper is None or wrapper.accountant is None:
+        return ()
+    process, asked = Process("user", wrapper.noise_multiplier, 1, "full"), wrapper.accountant.config
+    who = "whoever sees the models that the server releases"
+    promise = Promise(
+        defence=type(wrapper).__name__,
+        process=process,
+        delta=asked.target_delta,
+        units=asked.population_size,
+        against=who,
+    )
+    return (promise,)
 
 
 def as_state(arrays: Mapping[str, Array]) -> State:

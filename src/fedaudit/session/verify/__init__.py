@@ -24,6 +24,7 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.evidence import (
     BY_EXAMPLES,
     CONSTANT,
+    HOST_CLAIM,
     ROUNDING,
     Claim,
     Declared,
@@ -105,6 +106,8 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
                 else:
                     yield entry.branch, found
 
+    if declared is None and (path / HOST_CLAIM).is_file():
+        declared = path / HOST_CLAIM
     claims = [read_claim(declared, done)] if declared else _own_claims(store, path, done)
     found = []
     for claim in claims:

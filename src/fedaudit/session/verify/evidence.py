@@ -21,6 +21,8 @@ from fedaudit.privacy.accounting import epsilon
 from fedaudit.privacy.statement import Group, PerPerson, Process, Promise, Sampler, Statement
 from fedaudit.types import Floats, Records, Round, State, Trained, Unit
 
+HOST_CLAIM = "claim.toml"  # beside a trace: what the host of a training claims about it
+
 # Where the noise is added: to gradients inside the party, to the update as it leaves, or to the sum at the server.
 Where = Literal["gradient", "update", "aggregate"]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

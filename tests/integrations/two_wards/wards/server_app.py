@@ -10,6 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from fedaudit.integrations.flower import trace_strategy
+from fedaudit.words import line
 from tests.integrations.flower_world import initial
 
 app = ServerApp()
@@ -51,5 +52,5 @@ def main(grid: Grid, context: Context) -> None:
     recorded.start(
         grid=grid, initial_arrays=initial(), num_rounds=int(str(context.run_config["num-server-rounds"])), timeout=600
     )
-    told = {"asked": strategy.asked, "came": strategy.came, "gaps": list(recorded.session.gaps)}
+    told = {"asked": strategy.asked, "came": strategy.came, "gaps": [line(gap) for gap in recorded.session.gaps]}
     (folder / "seen.json").write_text(json.dumps(told))

@@ -1,0 +1,160 @@
+"""A SuperLink and three SuperNodes over TLS, as processes. Two nodes have a guard, and the app of the third a mod."""
+
+import datetime
+import ipaddress
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedaudit.data.game_file import save_game
+from fedaudit.integrations.flower.guard import FAILED
+from fedaudit.integrations.party import WITHHELD
+from fedaudit.results import document as results
+from fedaudit.trace.store import Store
+from tests.integrations.test_flower_example import environment as environment  # ends all that was started, by its id
+from tests.integrations.test_flower_nodes import Deployment, kill, wait_until
+from tests.integrations.worlds import part
+
+APP = Path(__file__).parent / "three_wards"
+SECRET = "the-records-of-south"  # as the app has it
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+
+def write_certificates(folder: Path) -> Path:
+    """An authority of our own, and a server on this machine that it knows."""
+    folder.mkdir()
+    now = datetime.datetime.now(datetime.UTC)
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "server")}
+    names = {name: x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in keys}
+    for name, key in keys.items():
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(names[name])
+            .issuer_name(names["ca"])
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
+        )
+        if name == "server":
+            hosts = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+            made = made.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+        signed = made.sign(keys["ca"], hashes.SHA256())
+        (folder / f"{name}.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        (folder / f"{name}.key").write_bytes(key.private_bytes(*plain))
+    return folder
+
+
+class Wards:
+    """The three nodes, the app, and a folder for what is found."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]):
+        self.folder, self.found = folder, folder / "found"
+        self.found.mkdir()
+        shutil.copytree(APP, folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+        self.deployment = Deployment(folder, environment, write_certificates(folder / "certificates"))
+        self.sites = {}
+        for party in ("north", "south"):
+            site = folder / f"site-{party}"
+            site.mkdir()
+            save_game(part(party)[1], site / "game.npz")
+            (site / "site.toml").write_text(
+                'game = "game.npz"\nmodel = "tests.integrations.worlds:net"\nrounds = 4\nout = "audits"\n'
+                'attacks = ["loss"]\nsecagg = true\n'
+            )
+            self.sites[party] = site
+        self.nodes = [self.start_node(number) for number in range(3)]
+
+    def start_node(self, number: int) -> Any:
+        guard = () if number == 2 else ("fedaudit", "guard", str(list(self.sites.values())[number] / "site.toml"), "--")
+        return self.deployment.start_node(number, *guard)
+
+    def run(self, more: str) -> Any:
+        return self.deployment.run("app", f'folder="{self.found}" {more}')
+
+    def rounds(self) -> list[Any]:
+        path = self.found / "came.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def audit(self, party: str) -> Any:
+        return results.load(self.sites[party] / "audits" / party)
+
+
+@pytest.fixture
+def wards(tmp_path: Path, environment: dict[str, str]) -> Iterator[Wards]:
+    made = Wards(tmp_path, environment | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"})
+    yield made
+    made.deployment.close()
+
+
+def ended(run: Any, wards: Wards) -> None:
+    wait_until(lambda: run.poll() is not None, f"the run does not end: {wards.deployment.logs()[-4000:]}")
+
+
+@pytest.mark.evidence
+def test_an_app_that_will_not_be_audited_sends_nothing_through_a_guarded_node(wards: Wards) -> None:
+    """Round by round it sends records in place of a model, after changing all of fedaudit that it can reach, hides them
+    in metrics, and writes them into an error."""
+    ended(wards.run('num-server-rounds=3 hostile="patch hide raise"'), wards)
+    refusals = [f"{WITHHELD} [parameter-names]", f"{WITHHELD} [too-much-beside]", FAILED]
+    assert [round for round, _ in wards.rounds()] == [1, 2, 3], wards.deployment.logs()[-6000:]
+    seen = set()
+    for (_, came), refusal in zip(wards.rounds(), refusals, strict=True):
+        # A machine that is too busy loses nodes, as Flower says itself, and their apps.
+        said = {one for one in came if isinstance(one, str) and not one.startswith("Error: Node Unavailable")}
+        assert said <= {refusal, FAILED}, came
+        assert sum(not isinstance(one, str) for one in came) <= 2
+        seen |= said
+    assert seen & {*refusals[:2]}, wards.rounds()
+    hidden = np.frombuffer(SECRET.encode(), np.uint8).astype(np.float32).tobytes()
+    for path in wards.found.rglob("*"):
+        if path.is_file():
+            assert SECRET.encode() not in path.read_bytes(), path
+            assert hidden not in path.read_bytes(), path
+    assert wards.audit("north").run.withheld == ()
+    assert all(len(entry.parties) <= 2 for entry in Store.read(wards.found / "server").entries())
+
+
+@pytest.mark.evidence
+def test_nodes_and_the_superlink_fail_and_the_audit_says_what_is_missing(wards: Wards) -> None:
+    run = wards.run("num-server-rounds=4 slow=5")
+    wait_until(lambda: len(wards.rounds()) >= 1, "no round ends")
+    kill(wards.nodes[0])
+    wards.nodes[0] = wards.start_node(0)
+    wait_until(lambda: len(wards.rounds()) >= 2, "the run does not go on without a node")
+    kill(wards.deployment.started[0])  # the SuperLink, and the ServerApp with it
+    run.kill()
+    seen = len(wards.rounds())
+    wards.deployment.start_link()
+    ended(wards.run("num-server-rounds=2"), wards)
+    entries = Store.read(wards.found / "server").entries()
+    assert len(entries) == seen + 2, wards.deployment.logs()[-6000:]
+    assert [entry.round for entry in entries] == list(range(1, seen + 3))
+    for party in ("north", "south"):
+        assert wards.audit(party).run.rounds >= 1
+
+
+@pytest.mark.evidence
+def test_under_secagg_a_guard_audits_the_sum(wards: Wards) -> None:
+    ended(wards.run("num-server-rounds=2 secagg=true"), wards)
+    for party in ("north", "south"):
+        found = wards.audit(party)
+        assert found.run.rounds == 2, wards.deployment.logs()[-6000:]
+        assert {one.model for one in found.results} == {"global"}
+    assert results.load(wards.found / "server").run.rounds == 2
