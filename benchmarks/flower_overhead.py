@@ -61,22 +61,33 @@ class Ready(FedAvg):
         return next(self.made), None
 
 
+class Ward:
+    """One of the parties: its records and game, a model as it arrives and as it leaves, and an epoch to compare."""
+
+    def __init__(self) -> None:
+        baskets = load(Options(name="baskets"))
+        self.rng = np.random.default_rng(0)
+        order = self.rng.permutation(len(baskets.records))
+        mine = baskets.records.take(order[: len(baskets.records) // PARTIES])
+        self.members, self.game = set_aside(mine.x, mine.y, subject=mine.subject)
+        self.task = build_task("mlp", baskets.input_shape, baskets.classes, {})
+        self.start = self.task.initial(0)
+        self.trained = self.task.train(self.start, self.members, Training(epochs=1), self.rng).state
+
+    def epoch(self) -> None:
+        self.task.train(self.start, self.members, Training(epochs=1), self.rng)
+
+
+def moved(state: State, step: int) -> State:
+    """Another model every time, as in every round."""
+    return {name: value + np.float32(1e-6 * step) for name, value in state.items()}
+
+
 def run() -> dict[str, Any]:
     logging.getLogger("flwr").setLevel(logging.ERROR)
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    baskets = load(Options(name="baskets"))
-    rng = np.random.default_rng(0)
-    mine = baskets.records.take(rng.permutation(len(baskets.records))[: len(baskets.records) // PARTIES])
-    members, game = set_aside(mine.x, mine.y, subject=mine.subject)
-    task = build_task("mlp", baskets.input_shape, baskets.classes, {})
-    start = task.initial(0)
-    training = Training(epochs=1)
-    trained = task.train(start, members, training, rng)
-
-    def moved(state: State, step: int) -> State:
-        """Another model every time, as in every round."""
-        return {name: value + np.float32(1e-6 * step) for name, value in state.items()}
-
+    ward = Ward()
+    members, game, task, start = ward.members, ward.game, ward.task, ward.start
     numbers = itertools.count(1)
 
     def party(audit: PartyAudit, context: Context) -> None:
@@ -85,26 +96,21 @@ def run() -> dict[str, Any]:
         content = RecordDict({"arrays": arrays(moved(start, step)), "config": config})
         message = Message(content, dst_node_id=1, message_type="train")
         metrics = MetricRecord({"num-examples": len(members)})
-        reply = Message(
-            RecordDict({"arrays": arrays(moved(trained.state, step)), "metrics": metrics}), reply_to=message
-        )
+        reply = Message(RecordDict({"arrays": arrays(moved(ward.trained, step)), "metrics": metrics}), reply_to=message)
         audit(message, context, lambda *_: reply)
         assert UNAUDITED not in context.state, context.state[UNAUDITED]
-
-    def epoch() -> None:
-        task.train(start, members, training, rng)
 
     def per_record(attacks: Sequence[str] | None) -> Case:
         audit = PartyAudit(task, lambda _: game, rounds=1000, attacks=attacks)
         context = Context(1, 1, {}, RecordDict(), {})
         with tempfile.TemporaryDirectory() as home, patch.dict("os.environ", FLWR_HOME=home):  # its memory is new
-            case = interleaved(partial(party, audit, context), epoch, PARTY_GOAL)
+            case = interleaved(partial(party, audit, context), ward.epoch, PARTY_GOAL)
         return replace(case, ratio=case.ratio * len(members) / len(game.candidates))
 
     defaults = [name for name in DEFAULTS["record"] if made(name).vantage is None]
     before = [name for name in defaults if name not in ADDED]
     with tempfile.TemporaryDirectory() as folder:
-        server = _server(Path(folder), start, trained.state, task, members, moved)
+        server = _server(Path(folder), ward)
     detail = {
         "audited": len(game.candidates),
         "trained": len(members),
@@ -114,8 +120,8 @@ def run() -> dict[str, Any]:
     return verdict("flower-overhead", "lower", {"party": per_record(None), **server}, **detail)
 
 
-def _server(folder: Path, start: State, sent: State, task: Any, members: Any, moved: Any) -> dict[str, Case]:
-    rng = np.random.default_rng(1)
+def _server(folder: Path, ward: Ward) -> dict[str, Case]:
+    start, sent, members = ward.start, ward.trained, ward.members
     made = (arrays(moved(start, step)) for step in itertools.count(1))
     strategy = trace_strategy(Ready(made), out=folder)
     grid: Any = None  # `Ready` asks nobody
@@ -143,7 +149,7 @@ def _server(folder: Path, start: State, sent: State, task: Any, members: Any, mo
 
     def whole_round() -> None:
         for _ in range(PARTIES):
-            task.train(start, members, Training(epochs=1), rng)
+            ward.epoch()
         FedAvg().aggregate_train(1, prepared[1][1])
 
     pairs = []

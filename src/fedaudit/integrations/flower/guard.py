@@ -92,7 +92,7 @@ def read_site(path: Path) -> GuardFile:
 
 
 @dataclass(frozen=True)
-class Held:
+class Unanswered:
     """A message that an app was asked to answer, and what is in it, as far as that could be read."""
 
     message: Message
@@ -114,12 +114,12 @@ class Guard:
         )
         as_task(site.model, self.game)  # a model that cannot be made is told before the node starts
         self.shelves: dict[int, OwnShelf] = {}  # by run
-        self.held: dict[str, Held] = {}  # by message
+        self.held: dict[str, Unanswered] = {}  # by message
 
     # ------------------------------------------------------------------ one message and its reply
 
     def arrive(self, message: Message, content: Message | None) -> None:
-        self.held[message.metadata.message_id] = Held(message, content, time.perf_counter())
+        self.held[message.metadata.message_id] = Unanswered(message, content, time.perf_counter())
 
     def leave(self, asked: str, read: Callable[[], Message]) -> Error | None:
         """What is sent in place of a reply; None if it may leave. `asked`: which message it answers; `read` makes a
@@ -134,7 +134,7 @@ class Guard:
             told = error.code if isinstance(error, FedauditError) else "fault"
             return Error(ErrorCode.MOD_FAILED_PRECONDITION, str(Refused(told)))
 
-    def _refusal(self, held: Held, message: Message | None, reply: Message) -> Error | None:
+    def _refusal(self, held: Unanswered, message: Message | None, reply: Message) -> Error | None:
         if reply.has_error():
             return Error(reply.error.code, FAILED)
         if message is None:
