@@ -6,6 +6,7 @@ processor time. In bytes: by how much a result grows on the wire, the memory tha
 server stores of a round, against the models in it.
 """
 
+import copy
 import itertools
 import tempfile
 import time
@@ -26,6 +27,7 @@ from nvflare.app_common.abstract.model import make_model_learnable
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.fuel.utils import fobs
+from torch import nn
 
 from benchmarks.flower_overhead import PARTIES, PARTY_GOAL, SERVER_GOAL, TIMES, Ward, moved
 from benchmarks.measuring import Case, interleaved, verdict
@@ -35,13 +37,13 @@ from fedaudit.integrations.nvflare import PartyFilter, ServerRecorder
 from fedaudit.integrations.party import UNAUDITED
 from fedaudit.types import State, Trained
 
-NAME = "benchmarks.nvflare_overhead:task"
+NAME = "benchmarks.nvflare_overhead:model"
 ward: Ward
 
 
-def task() -> Any:
-    """The model, as the filter's arguments name it."""
-    return ward.task
+def model() -> nn.Module:
+    """As the filter's arguments name it."""
+    return copy.deepcopy(ward.task._module)
 
 
 def context(folder: Path, **props: Any) -> FLContext:
@@ -87,6 +89,11 @@ def run() -> dict[str, Any]:
     return verdict("nvflare-overhead", "lower", {"party": party, **server}, **detail)
 
 
+def _around(result: Shareable) -> int:
+    """What travels beside the arrays, in bytes. These are the same before and after."""
+    return len(fobs.dumps({**result, "DXO": {**result["DXO"], "data": sorted(result["DXO"]["data"])}}))
+
+
 def _party(folder: Path) -> tuple[Case, int]:
     filters = [PartyFilter(NAME, "game.npz"), PartyFilter(NAME, "game.npz")]
     for one, chain in zip(filters, (FilterChainType.TASK_DATA_CHAIN, FilterChainType.TASK_RESULT_CHAIN), strict=True):
@@ -101,7 +108,7 @@ def _party(folder: Path) -> tuple[Case, int]:
         left = filters[1].process(result, fl_ctx)
         assert filters[1]._shelf.values(UNAUDITED) is None, filters[1]._shelf.values(UNAUDITED)
         if step == 1:
-            grown.append(len(fobs.dumps(left)) - len(fobs.dumps(shareable(moved(ward.trained, step), step))))
+            grown.append(_around(left) - _around(shareable(moved(ward.trained, step), step)))
 
     case = interleaved(audit, ward.epoch, PARTY_GOAL)
     return replace(case, ratio=case.ratio * len(ward.members) / len(ward.game.candidates)), grown[0]
