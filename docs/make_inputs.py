@@ -31,9 +31,10 @@ from fedaudit.questions.update import UpdateSection
 from fedaudit.questions.update.inputs import PART, records_beside, words_beside
 from fedaudit.questions.update.parts import CannotTell, Known, OneUpdate
 from fedaudit.stats import clopper_pearson
-from fedaudit.types import Dataset, Plan, Records
+from fedaudit.types import Dataset, Plan, Records, State
 
 PARTIES, OUTSIDERS = 4, 500
+MODELS: dict[tuple[Any, ...], State] = {}  # by data, rounds, hidden layers and seed: cells share them
 
 
 def of_data(name: str, folder: Path) -> Dataset | None:
@@ -75,9 +76,11 @@ def one_run(data: Dataset, cell: dict[str, Any], seed: int) -> dict[str, Any]:
         mine = Records(x, mine.y, mine.id)
     how = Training("sgd", 0.1)
     trainers = [Trainer(f"p{k}", part, how) for k, part in enumerate(parts)]
-    model = task.initial(seed)
-    for made in federate(task, trainers, [Plan(tuple(t.name for t in trainers))] * cell["round"], seed):
-        model = made.aggregate
+    key = (data.name, cell["round"], tuple(hidden), seed)
+    if key not in MODELS:
+        made = federate(task, trainers, [Plan(tuple(t.name for t in trainers))] * cell["round"], seed)
+        MODELS[key] = [task.initial(seed), *(round.aggregate for round in made)][-1]
+    model = MODELS[key]
     steps = {"optimizer": "sgd", "lr": 0.1, "epochs": 1, "batch_size": b} | cell.get("training", {})
     sent = task.train(model, mine, Training(**steps), rng).state
     update = OneUpdate(received=model, sent=sent, task=task, examples=b)
@@ -116,10 +119,10 @@ def cells() -> list[tuple[dict[str, Any], int]]:
     return found
 
 
-def runs(folder: Path, out: Path) -> None:
+def runs(folder: Path, out: Path, names: list[str]) -> None:
     known: dict[str, Dataset | None] = {}
     with out.open("a") as file:
-        for cell, seeds in cells():
+        for cell, seeds in (one for one in cells() if not names or one[0]["data"] in names):
             if cell["data"] not in known:
                 known[cell["data"]] = of_data(cell["data"], folder)
             data = known[cell["data"]]
@@ -221,12 +224,13 @@ def main() -> None:
     parser.add_argument("what", choices=["runs", "words", "table"])
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("inputs.jsonl"))
+    parser.add_argument("--only", nargs="*", default=[], help="these data sets")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.what == "table":
         table(asked.out)
     elif asked.what == "runs":
-        runs(asked.data, asked.out)
+        runs(asked.data, asked.out, asked.only)
     else:
         with asked.out.open("a") as file:
             for many in (1, 2, 4, 8, 12):
