@@ -31,20 +31,23 @@ It needs arrays alone: `layers_of` collects them from a torch task.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table
-from fedaudit.types import Bools, Estimate, Floats, Notice, State, warning
+from fedaudit.types import Bools, Estimate, Floats, Ints, Notice, State, warning
 
 if TYPE_CHECKING:
     from fedaudit.questions.update import UpdateSection
 
-RECORDS = 300  # of its own that a party asks the model about
-UNITS = 768  # of a layer that are compared with each other
+RECORDS = 200  # of its own that a party asks the model about
+UNITS = 192  # of a layer that are looked at
 SAME = 0.98  # cosine, without its sign
 SELDOM = 0.02  # of the records
 TINY = 1e-12
@@ -104,7 +107,7 @@ def figures_of(layer: SeenLayer) -> dict[Figure, float]:
         return {"outsized": largest / max(float(usual), TINY * largest, TINY)} if len(rows) > 1 else {}
     if len(layer.weight) < FEWEST:
         return {}
-    some = np.linspace(0, len(layer.weight) - 1, min(UNITS, len(layer.weight))).astype(int)
+    some = _drawn(layer)
     weight, bias = np.asarray(layer.weight[some], np.float32), layer.bias[some]
     paired = _paired(weight)
     if layer.following is not None and len(layer.following) >= FEWEST:
@@ -116,6 +119,15 @@ def figures_of(layer: SeenLayer) -> dict[Figure, float]:
         if layer.first:  # behind it, units of honest models follow each other as well
             found["nested"] = _nested(fires)
     return found
+
+
+def _drawn(layer: SeenLayer) -> Ints:
+    """Some of its units. Which, nobody knows who does not have the party's records: else the others could be
+    prepared."""
+    if len(layer.weight) <= UNITS:
+        return np.arange(len(layer.weight))
+    secret = zlib.crc32(np.ascontiguousarray(layer.inputs).tobytes()) if layer.inputs is not None else 0
+    return np.sort(np.random.default_rng(secret).choice(len(layer.weight), UNITS, replace=False))
 
 
 def _paired(rows: Any) -> Bools:
@@ -134,8 +146,8 @@ def _nested(fires: Bools) -> float:
         return 0.0
     both, size = some.T @ some, some.sum(axis=0)
     inside = both >= np.minimum(size[:, None], size) - 0.5
-    pairs = np.triu(np.ones(inside.shape, bool), 1)
-    return float(inside[pairs].mean())
+    units = len(inside)
+    return float((np.count_nonzero(inside) - units) / (units * (units - 1)))  # every pair twice, none with itself
 
 
 def _rare(fires: Bools) -> float:
@@ -206,12 +218,16 @@ def _weights(value: Any) -> bool:
 
 def _sums(value: Any) -> Floats:
     """The same signs for every array of this size, in every round."""
-    flat = np.asarray(value, np.float64).ravel()
-    signs = np.unpackbits(np.frombuffer(np.random.default_rng(flat.size).bytes(flat.size // 8 + 1), np.uint8))
-    signed = np.where(signs[: flat.size] == 1, flat, -flat)
-    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
-    padded[: flat.size] = signed
-    return np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
+    flat = np.asarray(value).ravel()
+    signed = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
+    np.multiply(flat, _signs(flat.size), out=signed[: flat.size])
+    return np.asarray(signed.reshape(-1, BUCKETS).sum(axis=0))
+
+
+@lru_cache(maxsize=32)
+def _signs(size: int) -> NDArray[np.int8]:
+    bits = np.frombuffer(np.random.default_rng(size).bytes(size // 8 + 1), np.uint8)
+    return np.asarray(2 * np.unpackbits(bits)[:size].astype(np.int8) - 1)
 
 
 def _sudden(figure: Figure, now: Mapping[str, Floats], earlier: Mapping[str, Floats], limit: float) -> list[Alarm]:
@@ -241,35 +257,36 @@ def layers_of(task: Any, state: State, x: Any) -> list[SeenLayer]:
     module = getattr(task, "architecture", None)
     if module is None:
         return []
-    import torch
     from torch import nn
 
-    from fedaudit.learn.tasks import tensor
+    named = {layer: name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    entered: dict[nn.Linear, list[Any]] = {}  # in the order of the pass, a part for each batch
 
-    model = task.fresh(state).eval()
-    seen: list[tuple[str, Any, Any]] = []
-    named = {layer: name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
-
-    def remember(layer: Any, inputs: tuple[Any, ...], _: Any) -> None:
-        seen.append((named[layer], layer, inputs[0]))
+    def remember(layer: nn.Linear, inputs: tuple[Any, ...], _: Any) -> None:
+        entered.setdefault(layer, []).append(inputs[0].reshape(-1, inputs[0].shape[-1])[: 4 * RECORDS].numpy())
 
     hooks = [layer.register_forward_hook(remember) for layer in named]
     try:
-        with torch.inference_mode():
-            model(tensor(np.asarray(x)[:RECORDS]))
+        task.outputs(state, np.asarray(x)[:RECORDS])
     finally:
         for hook in hooks:
             hook.remove()
+    passed = list(entered)
+    weights = [layer.weight.detach().numpy().copy() for layer in passed]  # the module is scratch space
     found = []
-    for place, (name, layer, inputs) in enumerate(seen):
-        behind = seen[place + 1][1].weight if place + 1 < len(seen) else None
-        weight = layer.weight.detach().numpy()
-        follows = behind is not None and behind.shape[1] == len(weight)
-        bias = np.zeros(len(weight), weight.dtype) if layer.bias is None else layer.bias.detach().numpy()
-        rows = inputs.reshape(-1, inputs.shape[-1])[: 4 * RECORDS].numpy()
-        following = behind.detach().numpy() if follows and behind is not None else None
-        ends = {"first": place == 0, "last": place == len(seen) - 1}
-        found.append(SeenLayer(name, weight, bias, inputs=rows, following=following, **ends))
+    for place, (layer, weight) in enumerate(zip(passed, weights, strict=True)):
+        behind = weights[place + 1] if place + 1 < len(passed) else None
+        found.append(
+            SeenLayer(
+                named[layer],
+                weight,
+                np.zeros(len(weight)) if layer.bias is None else layer.bias.detach().numpy().copy(),
+                inputs=np.concatenate(entered[layer]),
+                following=behind if behind is not None and behind.shape[1] == len(weight) else None,
+                first=place == 0,
+                last=place == len(passed) - 1,
+            )
+        )
     return found
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fedaudit.questions import Ground
     from fedaudit.questions.update import UpdateSection
 
-OUTSIDERS = 500  # that say how often units are off
+OUTSIDERS = 500  # that say which values there are, and how often units are off
 RIGHT = 0.01  # of a column's spread
 # What was looked for and not found is a result. Of the rest, nothing can be told.
 LOOKED = ("", "not-found")
@@ -100,10 +100,10 @@ def read_off(
     layer: recovery.MovedLayer, outsiders: Records, rng: np.random.Generator, records: int
 ) -> recovery.Recovered:
     """Both ways; what gives more records. All of a batch, or else those that moved a unit alone."""
-    x = outsiders.x.reshape(len(outsiders), -1).astype(np.float64)
+    x = outsiders.x[:OUTSIDERS].reshape(min(OUTSIDERS, len(outsiders)), -1).astype(np.float64)
     domain = recovery.Domain.of(x)
     alone = recovery.by_ratio(layer, domain)
-    whole = recovery.by_rank(layer, domain, x[:OUTSIDERS], rng, records=records)
+    whole = recovery.by_rank(layer, domain, x, rng, records=records)
     return alone if len(alone) > len(whole) else whole
 
 

@@ -113,10 +113,11 @@ class Domain:
 
     @classmethod
     def of(cls, x: Floats) -> Domain:
-        """Where all columns have the same two values, as bits have, these are the levels of every column: a value that
-        no outsider has may still be there."""
-        whole = np.unique(x)
-        found = [whole] * x.shape[1] if len(whole) <= 2 else [np.unique(column) for column in x.T]
+        """Of bits, 0 and 1 are the levels of every column: one that no outsider has may still be there."""
+        if ((x == 0) | (x == 1)).all():
+            columns = x.shape[1]
+            return cls(np.tile([0.0, 1.0], (columns, 1)), np.ones(columns), np.ones(columns, bool))
+        found = [np.unique(column) for column in x.T]
         discrete = np.array([len(values) <= min(LEVELS, max(2, len(x) // 10)) for values in found])
         most = max((len(values) for values, few in zip(found, discrete, strict=True) if few), default=0)
         levels, gap = np.full((x.shape[1], most), np.nan), np.ones(x.shape[1])
@@ -129,6 +130,9 @@ class Domain:
     def checks(self) -> bool:
         """Can it tell a record from a mixture of several? If every column is discrete."""
         return bool(self.discrete.all())
+
+    def only(self, columns: Ints) -> Domain:
+        return Domain(self.levels[columns], self.gap[columns], self.discrete[columns])
 
     def snapped(self, rows: Floats) -> tuple[Floats, Bools]:
         """The rows with each discrete column on its nearest level, and which rows lay on one in all of these."""
@@ -176,7 +180,7 @@ def factors(layer: MovedLayer, rng: np.random.Generator) -> Factors:
     """A singular value counts where rounding of the weights could not have made it. If more than MOST do, the move has
     more directions than were looked at."""
     whole = np.column_stack([layer.moved, layer.moved_bias])
-    weights = np.column_stack([layer.weight, layer.bias]).astype(np.float32)
+    weights = layer.weight[:: max(1, len(layer.weight) // 64)].astype(np.float32)  # some units say how large they are
     coarse = float(np.sqrt(np.mean(np.square(np.spacing(np.abs(weights)).astype(np.float64))) / 12))
     units, inputs = whole.shape
     seen = min(MOST + SPARE, units, inputs)
@@ -190,6 +194,7 @@ def factors(layer: MovedLayer, rng: np.random.Generator) -> Factors:
 # ------------------------------------------------------------------ one record alone in a unit
 
 COARSE = 3e-3  # of a unit's move that may be rounding
+GLANCE = 32  # columns that are looked at first
 
 
 def by_ratio(layer: MovedLayer, domain: Domain) -> Recovered:
@@ -202,7 +207,10 @@ def by_ratio(layer: MovedLayer, domain: Domain) -> Recovered:
         return _none(inputs, "unmoved")
     if not domain.checks:
         return _none(inputs, "no-check")
-    rows, on = domain.snapped(layer.moved[usable] / layer.moved_bias[usable, None])
+    ratios = layer.moved[usable] / layer.moved_bias[usable, None]
+    some = np.linspace(0, inputs - 1, min(GLANCE, inputs)).astype(int)
+    ratios = ratios[domain.only(some).snapped(ratios[:, some])[1]]  # a few columns rule most of them out
+    rows, on = domain.snapped(ratios)
     kept = np.unique(rows[on], axis=0)
     return Recovered(kept, "ratio") if len(kept) else _none(inputs, "not-found")
 
