@@ -29,6 +29,8 @@ soak: $(STAMP)
 	$(BIN)/python -m tests.fuzz.soak | tee build/soak.log
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m '' -o faulthandler_timeout=3600 --junitxml build/tests.xml
 	$(BIN)/python -m docs.make_trust build/soak.log build/tests.xml
+	$(BIN)/python -m docs.make_scale run day stream
+	$(BIN)/python -m docs.make_scale page
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -89,8 +89,12 @@ class Load:
     marks: tuple[int, ...] = (EARLY,)
 
 
-def stream(load: Load) -> dict[str, Any]:
-    """Peak memory in MB and processor seconds."""
+Mark = tuple[int, float, float, float]  # a round, the memory now and at its peak in MB, processor seconds so far
+
+
+def stream(load: Load, marks: list[Mark] | None = None) -> dict[str, Any]:
+    """Peak memory in MB and processor seconds. `marks`: where they are noted, for a long run that may be cut off."""
+    marks = [] if marks is None else marks
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(load.records, load.inputs)).astype(np.float32), rng.integers(0, CLASSES, load.records)
     rows = dataset("stream", x, y).records
@@ -102,7 +106,7 @@ def stream(load: Load) -> dict[str, Any]:
     settings = Settings((Vantage.CLIENT, Vantage.SERVER), forward[: load.attacks], planned)
     task = Linear(load.inputs)
     auditor = Auditor(task, split, settings)
-    before, began, marks = resident(), time.process_time(), []
+    before, began = resident(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         model = task.initial(0)
         with Store.create(Path(folder), {"keep": "signals"}) as store:

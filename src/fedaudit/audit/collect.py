@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.attacks.base import BaseAttack, Gather
 from fedaudit.adversary.shadow import Banks
 from fedaudit.adversary.signals import Family, measure, of_variant, searching, updates, variants
-from fedaudit.adversary.vantage import View
+from fedaudit.adversary.vantage import GRANTS, View
 from fedaudit.audit.costs import ROWS, Ledger, keeping, timed
 from fedaudit.audit.patience import HANGS, TooLongError, failure, patience
 from fedaudit.audit.settings import Settings, own_records, reference_half
@@ -25,6 +25,7 @@ from fedaudit.types import (
     Bools,
     Floats,
     Game,
+    Grant,
     Ints,
     Measured,
     ModelKind,
@@ -58,8 +59,10 @@ class Sight:
         settings: Settings,
         task: Task | None,
         lasting: bool = True,
+        losses: updates.Losses | None = None,
     ):
-        """`lasting`: this sight sees every round. If not, it asks only the last model, when a score is needed."""
+        """`lasting`: this sight sees every round. If not, it asks only the last model, when a score is needed.
+        `losses`: what all sights know of the model that was asked last."""
         self.model, self.index, self.candidates = model, index, game.candidates
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
@@ -75,7 +78,9 @@ class Sight:
         self.later = {attack.name for attack in attacks if attack.deferred or not lasting}
         self.first, self.of_first = game.first, game.of_first()[index]
         signals = self.signals(attacks)
-        self.filters = {v: updates.Filtering(settings.filter_of(v)) for v in variants(signals, updates.NEEDS)}
+        self.losses = losses or updates.Losses()
+        filters = variants(signals, updates.NEEDS)
+        self.filters = {v: updates.Filtering(settings.filter_of(v), self.losses) for v in filters}
         searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
         self.usual_own = settings.search.own
         taught = {attack.own or self.usual_own for attack in attacks if "own" in attack.fitted_on}
@@ -140,6 +145,8 @@ class Sight:
             rows = self.rows
         found = Attempt(view, rows, self.reference[self.owner], self.families, spent)
         found.measure(sorted(set(signals)))
+        if self.model == "global" and "loss" in found.values and Grant.WEIGHTS in GRANTS[view.vantage, "global"]:
+            self.losses.tell(view.weights, rows, found.values["loss"])  # the next round starts from it
         self._ask_references(found, signals, view, rows)
         return Measured(
             rows.id,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
+from fedaudit.adversary.signals.updates import Losses
 from fedaudit.adversary.vantage import View, look, view
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.costs import SHADOW_MODEL, timed
@@ -69,6 +70,7 @@ class Outlooks:
             for party in self._parties(model):
                 attacks = wanted.setdefault(self.key(vantage, model, party), [])
                 attacks += [attack for attack in settings.on(vantage, model) if attack not in attacks]
+        self.losses = Losses()
         wanted.setdefault(None, [])  # always, to measure the accuracy of the released model
         self.sights = {key: self._sight(key, attacks) for key, attacks in wanted.items()}
         self.own = self._own()
@@ -103,6 +105,7 @@ class Outlooks:
             settings=self.settings,
             task=self.task,
             lasting=lasting,
+            losses=self.losses,
         )
 
     def _own(self) -> Sight | None:

@@ -6,10 +6,14 @@ import torch
 from torch import nn
 
 from fedaudit.adversary.signals import ghost, matched
+from fedaudit.adversary.signals.updates import Losses
 from fedaudit.learn.tasks import Training, build_task
-from fedaudit.types import Records
+from fedaudit.session.prepare import prepare
+from fedaudit.session.run import rounds
+from fedaudit.types import Floats, Records, State, Task
 from tests.adversary.signals.test_ghost import Then, losses
 from tests.adversary.signals.test_matched import DAMPING, slow_inverse
+from tests.worlds import config
 
 
 def test_the_loss_under_a_model_received_is_that_of_the_model() -> None:
@@ -66,3 +70,35 @@ def test_inverse_hessian_adds_loss_and_curvature_weighted_gradient() -> None:
         return (values - values[fitting].mean()) / values[fitting].std()
 
     assert torch.allclose(matched.inverse_hessian(prepared, module), -(z(loss) + z(size)), rtol=1e-8)
+
+
+def test_what_a_round_starts_from_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The global model was asked about all records in the round before: the same bits as if it were asked again."""
+    prepared, asked, loss = prepare(config(audit={"attacks": ["round-gain"]})), list[int](), matched.loss
+
+    def counted(task: Task, state: State, rows: Records) -> Floats:
+        asked.append(len(rows))
+        return loss(task, state, rows)
+
+    monkeypatch.setattr(matched, "loss", counted)
+    sights = prepared.auditor.outlooks.sights
+    for round in rounds(prepared):
+        seen = prepared.auditor.observe(round)
+        assert seen is not None
+        for key, measured in seen.of.items():
+            again = loss(prepared.task, round.broadcast, sights[key].rows)
+            assert np.array_equal(measured.values["loss-before"], again), (round.index, key)
+    everybody = len(prepared.game.candidates)
+    assert [many for many in asked if many == everybody] == [everybody]  # in the first round
+    assert len(asked) == 1 + 2 * 5  # and every party's own records
+
+
+def test_a_model_that_was_changed_in_place_is_another() -> None:
+    rows = prepare(config()).game.candidates.rows
+    state, losses = {"w": np.ones(3)}, Losses()
+    assert losses.of(state, rows) is None
+    losses.tell(state, rows, np.arange(2.0))
+    assert losses.of({"w": np.ones(3)}, rows) is not None
+    assert losses.of(state, rows.take(np.arange(2))) is None
+    state["w"][1] = 2.0
+    assert losses.of(state, rows) is None

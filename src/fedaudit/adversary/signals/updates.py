@@ -16,6 +16,7 @@ import numpy as np
 from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.stats import hash_order
+from fedaudit.trace.segments import digest
 from fedaudit.types import Bools, Floats, Grant, Ints, Records, State
 
 if TYPE_CHECKING:
@@ -69,11 +70,28 @@ class FilterOptions:
 ALL = "all"  # every layer
 
 
+class Losses:
+    """The losses under the global model that was asked last: the next round starts from it, or, where a party watches
+    its own rounds, this one. Where it was asked about the same records, it need not be asked again."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, Records, Floats] | None = None
+
+    def tell(self, state: State, rows: Records, losses: Floats) -> None:
+        self._last = digest(state), rows, losses
+
+    def of(self, state: State, rows: Records) -> Floats | None:
+        """None where they are not known. Models are told apart by their bits: a caller may change one in place."""
+        if self._last is None or self._last[1] is not rows or self._last[0] != digest(state):
+            return None
+        return self._last[2]
+
+
 class Filtering:
     """The filter of one sight: what it prepares from the records serves every round."""
 
-    def __init__(self, options: FilterOptions):
-        self.options = options
+    def __init__(self, options: FilterOptions, losses: Losses | None = None):
+        self.options, self.losses = options, losses or Losses()
         self.prepared: matched.MatchedSetup | None = None
         self.layer: str | None = None  # the one that is looked at
 
@@ -91,7 +109,8 @@ class Filtering:
         if received is None:
             return found
         if BEFORE in wanted:
-            found[BEFORE] = matched.loss(view.task, received, rows)
+            losses = self.losses.of(received, rows)
+            found[BEFORE] = matched.loss(view.task, received, rows) if losses is None else losses
         if FILTER in wanted:
             found |= self._filtered(FILTER, view, rows, known, received, view.weights)
         if PEER in wanted and (others := without_own(view, received)) is not None:
