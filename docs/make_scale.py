@@ -4,8 +4,8 @@
     python -m docs.make_scale page            writes docs/scale.md from docs/scale.json
 
 Seconds are those of one core's processor time, so that what else a machine does counts little. The model is one layer
-in plain numpy (`benchmarks.stream_memory`), because the audit's own work is measured; its seconds per record of a real
-model come from one round of a ResNet-20. `stream` and `day` are long: `make soak` runs them.
+in plain numpy (`benchmarks.stream_memory`), because the audit's own work is measured; what a
+real model takes is said in epochs of its training. `stream` and `day` are long: `make soak` runs them.
 """
 
 import json
@@ -26,8 +26,7 @@ SERIES: dict[str, list[tuple[float, dict[str, Any]]]] = {
     "records": [(n, {**STEADY, "records": n, "parties": 4}) for n in (3_000, 10_000, 30_000, 100_000)],
     "parties": [(n, {**STEADY, "records": 10_000, "parties": n}) for n in (2, 8, 32, 100)],
     "parameters": [(10 * n, {**STEADY, "records": 3_000, "parties": 4, "inputs": n}) for n in (10, 100, 1_000, 4_000)],
-    "attacks": [(n, {**STEADY, "records": 10_000, "parties": 4, "attacks": n}) for n in (1, 3, 7, 14)],
-    "rounds": [(n, {"records": 600, "parties": 2, "rounds": n, "attacks": 6}) for n in (50, 200, 800)],
+    "attacks": [(n, {**STEADY, "records": 10_000, "parties": 4, "attacks": n}) for n in (1, 6, 14)],
 }
 WIDE: dict[str, Any] = {"records": 100_000, "parties": 100, "rounds": 1_000, "marks": [1, 5, *range(10, 1001, 10)]}
 DAY: dict[str, Any] = {"records": 400, "parties": 2, "rounds": 20_000, "attacks": 6}
@@ -81,43 +80,8 @@ def report() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def hospital() -> dict[str, Any]:
-    """One round of a ResNet-20 on pictures of 32 x 32: seconds of one core per record, training and audit."""
-    import torch
-
-    from benchmarks.ghost import train, updates
-    from benchmarks.matched import of_a_round, prepare, records
-    from fedaudit.adversary.signals import matched
-    from fedaudit.adversary.signals.updates import statistics
-    from fedaudit.learn.tasks import build_task
-
-    torch.set_num_threads(1)
-    n, task = 256, build_task("resnet20", (3, 32, 32), 100, {})
-    rows, state = records((3, 32, 32), n), task.initial(0)
-    sent = updates(task, state, rows, 1)[0]
-    module = task.fresh(state)
-    update = {name: torch.from_numpy(state[name] - sent[name])[None] for name, _ in module.named_parameters()}
-    prepared = prepare(task, state, rows, matched.largest_linear(module))
-    parts = {
-        "epoch": lambda: train(task, state, rows),
-        "outputs": lambda: task.last_layer(state, rows.x),
-        "gradients": lambda: statistics(task, state, [sent], rows),
-        "filter": lambda: of_a_round(task, state, prepared, update),
-    }
-    seconds = {}
-    for name, part in parts.items():
-        part()
-        taken = []
-        for _ in range(3):
-            began = time.process_time()
-            part()
-            taken.append((time.process_time() - began) / n)
-        seconds[name] = sorted(taken)[1]
-    return {"records": n, "parameters": sum(p.numel() for p in module.parameters()), **seconds}
-
-
 def cells() -> dict[str, Any]:
-    single = {"million": lambda: alone(MILLION), "report": report, "hospital": hospital}
+    single = {"million": lambda: alone(MILLION), "report": report}
     of_series = {f"{name} {x:g}": (lambda load=load: alone(load)) for name, xs in SERIES.items() for x, load in xs}
     return {**of_series, **single, "day": lambda: in_pieces(DAY), "stream": lambda: in_pieces(WIDE)}
 
@@ -135,13 +99,14 @@ def measure(names: list[str]) -> None:
 # ------------------------------------------------------------------ the page
 
 
-def exponent(x: list[float], y: list[float]) -> tuple[float, float]:
+def exponent(x: list[float], y: list[float]) -> str:
     """The slope of log y over log x by least squares, and its standard error."""
     a, b = np.log(x), np.log(y)
     slope, start = np.polyfit(a, b, 1)
+    if len(a) < 3:
+        return f"{slope:.2f} (two points)"
     rest = b - slope * a - start
-    spread = np.sqrt(np.sum(rest**2) / max(len(a) - 2, 1) / np.sum((a - a.mean()) ** 2))
-    return float(slope), float(spread)
+    return f"{slope:.2f} ± {np.sqrt(np.sum(rest**2) / (len(a) - 2) / np.sum((a - a.mean()) ** 2)):.2f}"
 
 
 def steady(one: dict[str, Any]) -> float:
@@ -150,148 +115,163 @@ def steady(one: dict[str, Any]) -> float:
     return float((late - early) / (last - first))
 
 
-def of_series(found: dict[str, Any], name: str) -> list[tuple[float, dict[str, Any]]]:
+def series(found: dict[str, Any], name: str) -> list[tuple[float, dict[str, Any]]]:
     return [(x, found[f"{name} {x:g}"]) for x, _ in SERIES[name] if f"{name} {x:g}" in found]
 
 
-def table(found: dict[str, Any]) -> str:
+def exponents(found: dict[str, Any]) -> str:
     rows = ["| in | from | to | seconds a round | exponent | seconds to judge | exponent | memory, MB | exponent |"]
     rows.append("|---" * 9 + "|")
     for name in SERIES:
-        seen = of_series(found, name)
+        seen = series(found, name)
         x = [at for at, _ in seen]
-        whole = name == "rounds"
-        parts = [[one["streaming"] if whole else steady(one) for _, one in seen], [one["judging"] for _, one in seen]]
-        parts.append([one["end"] - one["before"] for _, one in seen])
-        cells = []
-        for y, digits in zip(parts, (3, 1, 0), strict=True):
-            slope, error = exponent(x, y)
-            cells += [f"{y[0]:.{digits}f} to {y[-1]:.{digits}f}", f"{slope:.2f} ± {error:.2f}"]
-        rows.append(f"| {name} | {x[0]:,.0f} | {x[-1]:,.0f} | " + " | ".join(cells) + " |")
+        if len(x) > 1:
+            measured = [steady(one) for _, one in seen], [one["judging"] for _, one in seen]
+            cells = []
+            for y, digits in zip((*measured, [one["end"] - one["before"] for _, one in seen]), (3, 1, 0), strict=True):
+                cells += [f"{y[0]:.{digits}f} to {y[-1]:.{digits}f}", exponent(x, y)]
+            rows.append(f"| {name} | {x[0]:,.0f} | {x[-1]:,.0f} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
 
-def flat(one: dict[str, Any]) -> str:
-    """Memory over the rounds, at some of the marks."""
+def over_rounds(one: dict[str, Any]) -> str:
+    rows = ["| after round | memory, MB | peak, MB | seconds so far |", "|---|---|---|---|"]
     marks = one["marks"]
     chosen = sorted({round(i) for i in np.linspace(0, len(marks) - 1, min(8, len(marks)))})
-    rows = ["| after round | memory, MB | peak, MB | seconds so far |", "|---|---|---|---|"]
     rows += [f"| {r:,} | {now:.0f} | {peak:.0f} | {s:.0f} |" for r, now, peak, s in (marks[i] for i in chosen)]
     return "\n".join(rows)
 
 
+def wide(found: dict[str, Any]) -> str:
+    one = found["stream"]
+    a_round = steady({"marks": one["marks"][1:]})
+    return WIDE_TEXT.format(
+        a_round=a_round, minutes=1_000 * a_round / 60, table=over_rounds(one), cut=_cut(one, WIDE["rounds"])
+    )
+
+
+def day(found: dict[str, Any]) -> str:
+    one = found["day"]
+    settled = [mark for mark in one["marks"] if mark[0] >= 100]
+    took = [mark[3] - one["marks"][0][3] for mark in settled]
+    return DAY_TEXT.format(
+        milliseconds=1_000 * steady({"marks": settled}),
+        exponent=exponent([mark[0] - one["marks"][0][0] for mark in settled], took),
+        kilobytes=1_000 * (settled[-1][1] - settled[0][1]) / (settled[-1][0] - settled[0][0]),
+        table=over_rounds(one),
+        cut=_cut(one, DAY["rounds"]),
+    )
+
+
+def _cut(one: dict[str, Any], planned: int) -> str:
+    reached = one["marks"][-1][0]
+    cut = f"\nThe run was cut off after {reached:,} of {planned:,} rounds, because the machine was shared;\n"
+    return "" if reached >= planned else f"{cut}what is said of more rounds is extrapolated.\n"
+
+
+def million(found: dict[str, Any]) -> str:
+    one = found["million"]
+    return MILLION_TEXT.format(a_round=steady(one), judging=one["judging"], peak=one["end"])
+
+
+def phones(found: dict[str, Any]) -> str:
+    (few, first), *_, (many, last) = series(found, "parties")
+    each, judged = (1e6 * (of(last) - of(first)) / (many - few) for of in (steady, lambda one: one["judging"]))
+    return PHONES_TEXT.format(minutes=each / 60, hours=judged / 3600, terabytes=1e6 * 4 * RESNET_20 / 1e12)
+
+
+def hospital(found: dict[str, Any]) -> str:
+    ratio = sum(EPOCHS.values())
+    forward = 2 / 0.3 * EPOCHS["outputs"]
+    return HOSPITAL_TEXT.format(**EPOCHS, ratio=ratio, forward=forward, whole=2 / 0.3 * ratio)
+
+
+# Of a round of ResNet-20, in epochs over the same records: docs/decisions/0002-speed.md
+RESNET_20 = 278_324  # parameters
+EPOCHS = {"outputs": 0.29, "gradients": 0.95, "filter": 0.22}
+SECTIONS = {
+    "stream": wide, "million": million, "day": day, "report": lambda found: REPORT_TEXT.format(**found["report"]),
+    "parties 100": lambda found: hospital(found) + "\n" + phones(found),
+}  # fmt: skip
+
+
 def page() -> None:
     found = json.loads(KEPT.read_text())
-    wide, day, million, many, cell = (found[name] for name in ("stream", "day", "million", "report", "hospital"))
-    a_round = (wide["marks"][-1][3] - wide["marks"][1][3]) / (wide["marks"][-1][0] - wide["marks"][1][0])
-    reached, of_day = wide["marks"][-1][0], day["marks"][-1][0]
-    e = cell["epoch"]
-    passes = cell["outputs"] + cell["gradients"] + cell["filter"]
-    ratio, site, sites, planned = passes / e, 20_000, 10, 100
-    seen = 2 * sites * site * passes * planned  # global models, and the local one of each site
-    largest = of_series(found, "records")[-1]
-    kilobytes = 1_000 * (largest[1]["end"] - largest[1]["marks"][0][1]) / largest[0]
-    few, most = of_series(found, "parties")[0], of_series(found, "parties")[-1]
-    each = (steady(most[1]) - steady(few[1])) / (most[0] - few[0])
-    text = TEXT.format(
-        table=table(found), wide=flat(wide), day=flat(day), a_round=a_round, reached=reached, of_day=of_day,
-        thousand=1_000 * a_round / 60, left="" if reached >= 1_000 else LEFT.format(reached=reached),
-        day_left="" if of_day >= 20_000 else DAY_LEFT.format(reached=of_day), day_round=1_000 * steady(day),
-        million=steady(million), million_mb=million["end"], million_judging=million["judging"], **{
-            f"many_{key}": value for key, value in many.items()
-        },
-        milliseconds=1_000 * e, ratio=ratio, outputs=cell["outputs"] / e, gradients=cell["gradients"] / e,
-        filter=cell["filter"] / e, training=sites * site * 0.3 * e * planned / 3600, hours=seen / 3600,
-        forward=2 * sites * site * cell["outputs"] * planned / 3600, parameters=cell["parameters"],
-        kilobytes=kilobytes, phones=1_000_000 * each / 3600,
-    )  # fmt: skip
-    PAGE.write_text(text)
+    parts = [HEAD.format(table=exponents(found)), *(of(found) for name, of in SECTIONS.items() if name in found)]
+    missing = [name for name in cells() if name not in found]
+    if missing:
+        parts.append(f"## Not measured yet\n\n`python -m docs.make_scale run` measures: {', '.join(missing)}.\n")
+    PAGE.write_text("\n".join(parts))
 
 
-LEFT = """
-The run of 1,000 rounds was cut off after {reached}, because the machine was shared with other work; what is said of
-more is extrapolated from these.
-"""
-DAY_LEFT = """
-The run was cut off after {reached:,} rounds, for the same reason.
-"""
-TEXT = """# How an audit grows
+HEAD = """# How an audit grows
 
-Made by `python -m docs.make_scale`; the figures themselves are in `scale.json`. Seconds are processor time of one
-core (of two, with 24 GB, shared with other work). The model is one layer in plain numpy with 80 parameters, unless
-another number is given, so that the audit is measured and not the model: signals, attacks, bands over rounds, the
-trace on disk (`keep = "signals"`). Attacks are those that read outputs, 14 at most. Memory is the peak of the
-process, less what it held before the first round; about 270 MB of it are libraries that are loaded when they are
-first needed.
+Made by `python -m docs.make_scale`; the figures themselves are in `scale.json`. Seconds are processor time of one core
+(of two, with 24 GB, shared with other work). The model is one layer in plain numpy with 80 parameters, unless another
+number is given, so that the audit is measured and not the model: signals, attacks, bands over rounds, the trace on disk
+(`keep = "signals"`). Attacks are those that read outputs, 6 unless another number is given. Memory is the peak of the
+process, less what it held before the first round; about 270 MB of it are libraries that are loaded when they are first
+needed.
 
 ## Exponents
 
-Each row varies one size and holds the others. The exponent is the slope of a least-squares line through the
-logarithms, with its standard error: 0 is constant, 1 linear. Fixed costs count at these sizes, so that an exponent
-below 1 may only say that they do; read it together with the values at both ends. For rounds, the seconds are those of
-all rounds together.
+Each row varies one size and holds the others. The exponent is the slope of a least-squares line through the logarithms,
+with its standard error: 0 is constant, 1 linear. Fixed costs count at these sizes, so that an exponent below 1 may only
+say that they do; read it together with the values at both ends.
 
 {table}
 
-What grows, and why:
-
 - **records**: signals, scores and sums hold a few numbers for each record.
 - **parties**: the same records in more parties take more calls: a small forward pass and a block of scores for each.
-- **rounds**: a round costs the same however many came before. Up to 500 planned rounds, the primary attack is judged
-  after each; of more, after some 500. (Before, what a band keeps grew with the square of the rounds.)
-- **parameters**: one forward pass. With a real model this is nearly all of the time (see below).
+- **parameters**: one forward pass. With a real model this is nearly all of the time.
 - **attacks**: an attack adds a running sum in a round, and statistics at the end.
+- **rounds**: a round costs the same however many came before (below). Up to 500 planned rounds, the primary attack is
+  judged after each; of more, after some 500. Before, what a band keeps grew with the square of the rounds.
+"""
+WIDE_TEXT = """## 100,000 records in 100 parties
 
-## 100,000 records in 100 parties
+Global and local models, 14 attacks, 1,000 planned rounds: {a_round:.2f} s a round, which makes {minutes:.0f} minutes
+for 1,000 rounds, with the signals of every round stored. The limit is 2 GB:
 
-Global and local models, 14 attacks, 1,000 planned rounds: {a_round:.2f} s a round, which makes {thousand:.0f} minutes
-for 1,000 rounds, with the signals of every round stored. Memory stays far below 2 GB and does not grow after the first
-rounds:
+{table}
+{cut}"""
+MILLION_TEXT = """## A million records
 
-{wide}
-{left}
-## A million records
+Three attacks, four parties: {a_round:.1f} s a round, {judging:.0f} s to judge, peak {peak:.0f} MB.
+"""
+DAY_TEXT = """## A day of short rounds
 
-Three attacks that read outputs, four parties: {million:.1f} s a round, {million_judging:.0f} s to judge, peak
-{million_mb:.0f} MB.
+400 records, two parties, 20,000 planned rounds: {milliseconds:.1f} ms a round. From the hundredth round on, the time of
+all rounds grows with the exponent {exponent}. Memory grows by {kilobytes:.1f} kB a round: a writer knows of every round
+what its journal says, so that one that is delivered twice is recognised.
 
-## A day of short rounds
+{table}
+{cut}"""
+REPORT_TEXT = """## 100 parties and 15 attacks in one report
 
-400 records, two parties, 6 attacks, 20,000 planned rounds: {day_round:.0f} ms a round.
+{attacks} attacks (`blind` is one of them) on the models of 100 parties give {entries:,} results. results.json has
+{results:.1f} MB, the page {page:.1f} MB; `fedaudit report` makes it in {rendering:.0f} s.
+"""
+HOSPITAL_TEXT = """## Read out: a consortium of ten hospitals
 
-{day}
-{day_left}
-## 100 parties and 15 attacks in one report
+Ten sites with 20,000 pictures of 32 x 32 each, ResNet-20, one local epoch a round on 30 % of the records. By the
+benchmarks, a forward pass with the last layer's gradient takes {outputs} of a training epoch over the same records, all
+gradients {gradients}, the matched filter on one layer {filter}: together {ratio:.2f}. Every record is looked at under
+the global model and under that of its own site, in every round, and only 30 % are trained on. So attacks that read
+outputs take {forward:.1f} times as long as the training, and all default attacks {whole:.1f} times. A site that audits
+itself has a tenth of this. It is linear in the candidates: with 2,000 a site it takes as long as the training or less,
+and intervals are about three times as wide. The audit's own work beside the model (above) is seconds a round.
+"""
+PHONES_TEXT = """## Read out: a million phones
 
-{many_attacks} attacks (`blind` is one of them) on the models of 100 parties give {many_entries:,} results.
-results.json has {many_results:.1f} MB, the page {many_page:.1f} MB; `fedaudit report` makes it in
-{many_rendering:.0f} s.
-
-## Read out: a consortium of ten hospitals
-
-Ten sites with 20,000 pictures of 32 x 32 each, ResNet-20 ({parameters:,} parameters), 100 rounds of one local epoch
-on 30 % of the records. Measured on 256 records, on one core: a training epoch takes {milliseconds:.1f} ms a record.
-In units of that, a forward pass with the last layer's gradient takes {outputs:.2f}, all gradients {gradients:.2f},
-the matched filter on one layer {filter:.2f}: together {ratio:.2f}. Every record is looked at under the global model
-and under that of its own site, in every round:
-
-| | hours of one core |
-|---|---|
-| training | {training:.0f} |
-| audit, attacks that read outputs | {forward:.0f} |
-| audit with gradients and matched filter | {hours:.0f} |
-
-A site that audits itself has a tenth of this. Training looks at 30 % of the records and the audit at all of them,
-twice: hence the factor. It is linear in the candidates: with 2,000 a site it costs a tenth, and intervals are about
-three times as wide.
-
-## Read out: a million phones
-
-A server that looks at every phone's own model needs about {phones:.0f} hours of one core a round for the audit's own
-work alone ({kilobytes:.1f} kB for each record, and one block of scores for each phone), before any model is run.
-**That is not feasible.** Feasible are: the global models alone (`vantages = ["client"]`), whose cost does not depend
-on the number of parties; a sample of phones as the parties of the game; canaries, whose cost does not depend on the
-number of records. Behind secure aggregation there is nothing else to look at anyway."""
+A server that looks at every phone's own model needs {minutes:.0f} minutes of one core a round for the audit's own
+work with tiny models, and {hours:.0f} hours to judge at the end, if both stay linear in the parties. What rules it
+out are the models: a round's updates of a ResNet-20 from a million phones are {terabytes:.1f} TB, and an audit
+holds those of one round in memory. **Not feasible.** Feasible are: the global models alone (`vantages =
+["client"]`), whose cost does not depend on the number of parties; a sample of phones as the parties of the game;
+canaries, whose cost does not depend on the number of records. Behind secure aggregation there is nothing else to
+look at anyway.
+"""
 
 
 def main() -> None:
