@@ -30,8 +30,8 @@ from fedaudit.adversary.signals import options_of, variants
 from fedaudit.adversary.signals.boundary import Box, Points, Rays, any_starts, search
 from fedaudit.adversary.signals.searching import DEEPFOOL, DISTANCE, SearchOptions, inputs_are, width
 from fedaudit.adversary.signals.searching import NEEDS as OF_LABELS
+from fedaudit.adversary.signals.updates import ALL, OF_UNMIXING, UNMIX, FilterOptions, UnmixOptions
 from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
-from fedaudit.adversary.signals.updates import OF_UNMIXING, UNMIX, FilterOptions, UnmixOptions
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.outlooks import PLACES, Shadow
@@ -359,13 +359,15 @@ def weights_per_member(task: Task, game: Game, layer: str | None, by_coins: bool
 
 
 def filtered_weights(task: Task, layer: str | None) -> int:
-    """How many weights the layer has that the matched filter looks at; 0 where there is none."""
+    """How many weights the layer has that the matched filter looks at, or all layers that it looks at; 0 where there is
+    none."""
     from fedaudit.adversary.signals.matched import largest_linear, rules
 
     module = getattr(task, "architecture", None)
     if module is None or not rules(module):
         return 0
-    return int(module.get_submodule(layer or largest_linear(module)).weight.numel())
+    looked_at = rules(module) if layer == ALL else [layer or largest_linear(module)]
+    return sum(int(module.get_submodule(name).weight.numel()) for name in looked_at)
 
 
 def filter_share(task: Task, layer: str | None) -> float:

@@ -44,6 +44,15 @@ def test_it_finds_what_was_trained_on_and_says_how_much_it_knew() -> None:
     assert told["unmix+coverage=0.25", "local"].data["coverage"] == pytest.approx(0.25, abs=0.01)
 
 
+def test_a_filter_over_all_layers_may_be_asked_for_by_the_section_too() -> None:
+    asked = {"attacks": ["matched-filter", "projres", "inverse-hessian"], "matched": {"layer": "all"}}
+    prepared = prepare(config(federation=FEDERATION, model={"hidden": [8]}, audit=asked))
+    assert prepared.settings.filter_share > 0.9  # all but the biases
+    audit = watch(prepared)
+    assert audit.failed == {}
+    assert pooled(audit)["matched-filter", "local"].layer == "all"
+
+
 def test_nothing_is_found_where_nothing_was_trained_on() -> None:
     asked = {"attacks": ["unmix", "unmix+coverage=0.5", "matched-filter+layer=all"]}
     audit = watch(null_world(config(federation={"rounds": 3}, audit=asked)))

@@ -159,9 +159,10 @@ class Filtering:
         module = view.task.fresh(received)
         self._prepare(module, view, rows, known)
         assert self.layer is not None
-        weight = f"{self.layer}.weight"
+        layer = matched.largest_linear(module) if self.layer == ALL else self.layer  # it looks at one
+        weight = f"{layer}.weight"
         update = tensor(np.asarray(received[weight] - view.weights[weight]))
-        return np.asarray(matched.projection(module, tensor(rows.x), update, self.layer).numpy(), np.float64)
+        return np.asarray(matched.projection(module, tensor(rows.x), update, layer).numpy(), np.float64)
 
 
 # ------------------------------------------------------------------ all candidates at once
