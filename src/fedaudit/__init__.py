@@ -28,6 +28,7 @@ _HOME = {
     "Vantage": "types",
     "auc": "stats",
     "load_config": "config.schema",
+    "open": "report.opened",
     "record": "integrations.loop",
     "set_aside": "data.set_aside",
     "tpr_at_fpr": "stats",

@@ -223,7 +223,8 @@ def test_compare_puts_like_beside_like_and_pairs_the_records(runs: Path, tmp_pat
     page = (tmp_path / "compared.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "bare minus decay" in page
-    assert page.count('<p class="sideways">') == page.count("<table>") == 1 + len(found["alike"])
+    assert page.count("<table>") == 2 + len(found["alike"]), "the runs, and the data of the chart"
+    assert page.count('<p class="sideways">') == page.count("<table>") + page.count("<figure>")
     assert "<script" not in page
 
 

@@ -67,6 +67,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "guard": (auditing.guard, "Start a Flower node that sends nothing unaudited."),
     "report": (judging.report, "Write report.html again from results.json."),
     "evidence": (judging.evidence, "A pack that answers what regulators ask for."),
+    "table": (judging.table, "Attacks and runs in one table, with means over seeds."),
     "list": (preparing.list_, "List attacks, questions, data, defences, models."),
     "score": (judging.score, "The statistics alone, on scores of your own."),
     "init": (preparing.init, "Write a configuration with every key explained."),

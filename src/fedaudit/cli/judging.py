@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from fedaudit.cli.options import AsJson, Set, as_json, in_a_folder, printed_as_json, write_file
-from fedaudit.cli.terminal import ABSENT, console, number, progress, say, say_scores, show, write_report
-from fedaudit.errors import DEGRADED, FedauditError
+from fedaudit.cli.terminal import ABSENT, aligned, console, number, progress, say, say_scores, show, write_report
+from fedaudit.errors import DEGRADED, FedauditError, suggest
 
 if TYPE_CHECKING:
     from fedaudit.results.compare import ComparedRun, Comparison
@@ -23,22 +23,41 @@ def report(
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave out exposed records, names and paths: report-redacted.html.")
     ] = False,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Two printed pages: the verdict, a chart, what an assessment asks.")
+    ] = False,
+    format_: Annotated[
+        str, typer.Option("--format", help="html, md, json, junit or csv: report.html, .md, .json, .xml or .csv.")
+    ] = "html",
 ) -> None:
     """Write report.html again from results.json. Needs no training and no torch.
 
     For a study, the report shows risk by factor and accuracy against risk, from its cells. For advice, advice.html is
     written from advice.json.
     """
+    from fedaudit.report.formats import FORMATS
     from fedaudit.results import document as results
     from fedaudit.results.redaction import redacted
     from fedaudit.trace.journal import unchecked
 
+    if format_ not in ("html", *FORMATS):
+        what = f"there is no report as {format_!r}"
+        raise FedauditError("unknown-format", what, suggest(format_, ("html", *FORMATS)))
+    if summary and format_ != "html":
+        raise FedauditError("bad-value", "--summary is a page", "Leave out --format, or --summary.")
     if of_many := _of_many(run_dir):
         console.print(f"Report: {escape(str(of_many))}")
         return
     document = results.load(run_dir).noting(*unchecked(results.results_file(run_dir)))
     document, name = (redacted(document), results.REDACTED) if redact else (document, results.REPORT)
-    written = write_report(document, run_dir if run_dir.is_dir() else run_dir.parent, name)
+    folder = run_dir if run_dir.is_dir() else run_dir.parent
+    if format_ != "html":
+        plain, make = FORMATS[format_]
+        path = folder / (plain.replace("report", "report-redacted") if redact else plain)
+        write_file(path, make(document))
+        console.print(f"Report: {escape(str(path))}")
+        return
+    written = write_report(document, folder, name.replace(".html", "-summary.html") if summary else name, summary)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)
@@ -63,6 +82,41 @@ def evidence(
 
     for path in write_pack(run_dir, out, redact=redact, auditor=auditor, key=sign):
         console.print(escape(str(path)))
+
+
+def table(
+    run_dirs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    measure: Annotated[
+        list[str] | None, typer.Option(help="A figure, such as auc or tpr@0.01; repeatable (default: both).")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write it to this CSV file.", callback=in_a_folder)] = None,
+) -> None:
+    """Attacks and runs in one table. Of runs that differ in their seed alone, the mean over them.
+
+    The interval of a mean includes how much training runs differ. A run that is the only one of its configuration keeps
+    its own interval.
+    """
+    from fedaudit.report.values import clean
+    from fedaudit.results import document as results
+    from fedaudit.results.table import as_csv, rows
+    from fedaudit.stats.wording import full_text
+
+    runs: dict[str, results.Document] = {}
+    for folder in run_dirs:
+        name = folder.resolve().name
+        runs[name if name not in runs else str(folder)] = results.load(folder)
+    found = rows(runs, measure or ())
+    if not found:
+        what = f"no attack of these runs has {' or '.join(measure or ['a figure'])}"
+        raise FedauditError("unknown-metric", what, "Try --measure auc.")
+    cells = [("attack", "seen by", "measure", "configuration", "runs", "value")]
+    for row in found:
+        place = f"{row.vantage}, {row.model}"
+        said = full_text(row.estimate.name, row.estimate)
+        cells.append((clean(row.attack), place, row.estimate.name, clean(row.configuration), str(row.runs), said))
+    for line in aligned(cells):
+        show(line)
+    write_file(csv, as_csv(found))
 
 
 def _of_many(folder: Path) -> Path | None:

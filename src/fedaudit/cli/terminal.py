@@ -62,12 +62,12 @@ console = Inert()
 errors = Inert(stderr=True)
 
 
-def write_report(document: "Document", directory: Path, name: str = "report.html") -> Path | None:
+def write_report(document: "Document", directory: Path, name: str = "report.html", brief: bool = False) -> Path | None:
     """Writes the report. If that fails, it says so; the results are already on disk."""
     try:
         from fedaudit.report.html import write
 
-        write(document, directory / name)
+        write(document, directory / name, brief)
     except Exception as error:
         errors.print(
             f"[yellow]The report could not be rendered ({escape(repr(error))}); the numbers are not affected.[/yellow]"

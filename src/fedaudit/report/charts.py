@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from fedaudit.privacy.statement import Statement
 from fedaudit.questions import of_membership
 from fedaudit.report import figures, words
 from fedaudit.report.figures import PlottedSeries, Point
@@ -14,6 +15,7 @@ from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding, adversary
 from fedaudit.results.document import PartyInfo
+from fedaudit.stats.strongest import allowed
 from fedaudit.stats.wording import (
     NONE,
     count,
@@ -86,7 +88,8 @@ def _legend(series: Sequence[PlottedSeries], chance: str) -> list[tuple[str, str
     return [*shown, ("chance", chance)]
 
 
-def roc(found: Sequence[Finding]) -> Figure | None:
+def roc(found: Sequence[Finding], claim: Statement | None = None) -> Figure | None:
+    """With a claim of differential privacy, the most that it allows anybody is drawn as well."""
     drawn = [(line, s) for line in named(found) if (s := _series(line, "tpr@", "FPR")) is not None]
     series = [s for _, s in drawn]
     if not series:
@@ -99,6 +102,7 @@ def roc(found: Sequence[Finding]) -> Figure | None:
     )
     y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(ends) < floor)
     names = ", ".join(f"{s.name} ({of.finding.attack}, {of.finding.model} models)" for of, s in drawn)
+    series += _promised(claim, floor)
     svg = figures.lines(
         "Share of members picked out against share of outsiders wrongly accused, both on log scales",
         f"One line per vantage with its interval: {names}. The diagonal is chance.",
@@ -107,6 +111,18 @@ def roc(found: Sequence[Finding]) -> Figure | None:
     method = _method(found[:1], "roc")
     caption = f"{names}. The far left matters most: hardly any accusation is wrong there. Band: {method}."
     return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
+
+
+def _promised(claim: Statement | None, floor: float) -> list[PlottedSeries]:
+    """The largest TPR that the claimed epsilon lets any test reach at each FPR."""
+    if claim is None or claim.binding is None or math.isinf(claim.binding):
+        return []
+    epsilon = f"epsilon {claim.binding:.3g}{' of a person' if claim.per_person else ''}"
+    xs = [floor ** (1 - i / 60) for i in range(61)]
+    most = [allowed(claim.binding, claim.delta, x) for x in xs]
+    tips = [f"FPR {share(x)} · allowed by {epsilon}: {share(y)}" for x, y in zip(xs, most, strict=True)]
+    none = [None] * len(xs)
+    return [PlottedSeries(f"the most that {epsilon} allows", "claim", x=xs, value=most, low=none, high=none, tips=tips)]
 
 
 def _method(found: Sequence[Finding], key: str) -> str:

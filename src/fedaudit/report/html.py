@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,9 +19,11 @@ from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
 
-def render(document: Document) -> str:
-    """The report of one audit. Strings from outside are cleaned here and escaped by the template engine."""
-    return page("template.html", **_view(cleaned(document)))
+def render(document: Document, brief: bool = False) -> str:
+    """The report of one audit. Strings from outside are cleaned here and escaped by the template engine. `brief`: two
+    printed pages, with the verdict, one chart, and what an assessment asks."""
+    results = cleaned(document)
+    return page("template.html", brief=brief, **(_brief(results) if brief else _view(results)))
 
 
 def page(template: str, **view: Any) -> str:
@@ -31,9 +34,9 @@ def page(template: str, **view: Any) -> str:
     )  # fmt: skip
 
 
-def write(document: Document, path: Path) -> None:
+def write(document: Document, path: Path, brief: bool = False) -> None:
     """Writes the report to a file, atomically: a reader sees the old page or the new one."""
-    write_atomically(path, render(document))
+    write_atomically(path, render(document, brief))
 
 
 def _view(results: Results) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def _view(results: Results) -> dict[str, Any]:
         "matrix": sections.matrix(results, name),
         "beside": sections.beside(results, name),
         "glossary": sections.glossary(results),
-        "roc": charts.roc(drawn),
+        "roc": charts.roc(drawn, results.run.guarantee),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*charts.side_by_side(results, drawn, name), *charts.spread(results, drawn, name)],
         "heat": charts.heat(results, name),
@@ -66,6 +69,23 @@ def _view(results: Results) -> dict[str, Any]:
         "warnings": words.warnings(results),
         "notices": sections.other_notices(results),
     }
+
+
+# What the summary leaves to the report: by the name of the view, what stands there instead.
+LEFT_OUT: dict[str, Any] = {
+    **dict.fromkeys(("adversaries", "rounds", "parties", "heat", "sections", "notices", "limits"), ()),
+    **dict.fromkeys(("matrix", "beside", "glossary", "recipe"), None),
+}
+
+
+def _brief(results: Results) -> dict[str, Any]:
+    """The headlines without their details; of what would help, the first three."""
+    view = _view(results) | LEFT_OUT
+    bare = [
+        (who, replace(found, headline=replace(found.headline, details=())), tiles)
+        for who, found, tiles in view["findings"]
+    ]
+    return view | {"findings": bare, "helps": view["helps"][:3]}
 
 
 def _policy(style: str, script: str) -> str:

@@ -32,9 +32,13 @@ STAR = "A star: no other run is better in both accuracy and risk. Intervals are 
 
 def comparison_page(found: Comparison) -> str:
     """Names come from outside; the template engine escapes them."""
+    chart = _risks(found)
     return page(
         "comparison.html",
         runs=found.rows,
+        facts=[("Runs", count(len(found.rows))), ("Measure", described(found.risk).title)],
+        verdict=_settled(found),
+        charts=[chart] if chart else [],
         overview=Table(RUNS, [_run_cells(row) for row in found.rows], STAR),
         alike=[
             (f"{like.attack}, {like.vantage}, {like.model} models", _beside(found, like))
@@ -42,6 +46,52 @@ def comparison_page(found: Comparison) -> str:
         ],
         notes=found.notes,
     )
+
+
+def _settled(found: Comparison) -> list[str]:
+    """Which run is safer than which, by the differences that are certain; never by two intervals side by side."""
+    beaten: dict[tuple[str, str], list[Difference]] = {}
+    for gap in found.differences:
+        if gap.safer:
+            worse = gap.second if gap.safer == gap.first else gap.first
+            beaten.setdefault((gap.safer, worse), []).append(gap)
+    told = []
+    for (better, worse), gaps in beaten.items():
+        if (worse, better) in beaten:
+            told.append(f"{better} is safer than {worse} by one figure, and the other way round by another.")
+            continue
+        most = max(gaps, key=lambda gap: min(abs(gap.low), abs(gap.high)))
+        by = f"{described(most.metric).title} of {most.attack}, {most.vantage}, {most.model} models"
+        told.append(f"{better} is safer than {worse}: {by} differs by {in_points(most.metric, most)}.")
+    best = [row.run for row in found.rows if row.best and row.accuracy and row.risk]
+    if not told:
+        told.append("It is not settled which of these runs is safer.")
+    if best:
+        told.append(f"No other run is better in both accuracy and risk than {' or '.join(best)}.")
+    return list(dict.fromkeys(told))
+
+
+def _risks(found: Comparison) -> Figure | None:
+    """The risk of each run, by vantage."""
+    rows, cells, legend = [], [], {}
+    for row in found.rows:
+        points = []
+        for vantage, span in row.risks.items():
+            who = adversary(vantage)
+            legend[who.colour] = who.title
+            said = f"{row.run} · {who.title}: {span.text()}"
+            points.append(Point(row.run, who.colour, x=span.value, y=None, low=span.low, high=span.high, tip=said))
+            cells.append([row.run, who.title, span.text()])
+        if points:
+            rows.append((row.run, points))
+    if len(rows) < 2:
+        return None
+    x = value_axis([point for _, points in rows for point in points], found.risk)
+    title = "What each run gives away"
+    svg = figures.intervals(title, "A dot with its interval per vantage.", rows, x, fpr_of(found.risk) or 0.5)
+    caption = "Each interval is about its own run. Whether two runs differ is said above, from the records in common."
+    table = Table(("run", "seen by", described(found.risk).title), cells)
+    return Figure(svg, [*legend.items(), ("chance", "chance")], caption, table, title)
 
 
 def _beside(found: Comparison, like: Like) -> Table:

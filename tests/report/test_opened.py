@@ -1,0 +1,215 @@
+"""A run in Python: data frames and figures say what results.json says, and the notebook of the docs runs."""
+
+import csv
+import json
+import re
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedaudit
+from fedaudit.errors import FedauditError
+from fedaudit.report import opened
+from fedaudit.report.opened import OpenedRun
+from fedaudit.results.document import Document, save
+from fedaudit.results.table import as_csv, rows
+from fedaudit.session.run import run as trained
+from fedaudit.stats import over_runs
+from fedaudit.stats.strongest import allowed
+from tests import worlds
+from tests.command import fedaudit as command
+from tests.report import builder
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+pandas = pytest.importorskip("pandas")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("notebook")
+    config = worlds.config(
+        data={"name": "breast-cancer"}, federation={"rounds": 3}, audit={"attacks": ["loss", "fta-loss"]}
+    )
+    trained(config, found / "runs" / "my", worlds.silent, tell=lambda _: None)
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> OpenedRun:
+    found = fedaudit.open(folder / "runs" / "my")
+    assert isinstance(found, OpenedRun)
+    return found
+
+
+def test_every_figure_is_a_row(run: OpenedRun) -> None:
+    frame = run.to_pandas()
+    expected = [
+        (e.attack, e.vantage, e.party, name, one.value, one.low)
+        for e in run.document.results
+        for name, one in e.estimates.items()
+    ]
+    got = frame[["attack", "vantage", "party", "measure", "value", "low"]].astype(object)
+    assert [
+        tuple(None if pandas.isna(cell) else cell for cell in row) for row in got.itertuples(index=False)
+    ] == expected
+
+
+def test_curves_are_rows_too(run: OpenedRun) -> None:
+    frame = run.rounds
+    first = next(e for e in run.document.results if "auc" in e.curves)
+    mine = frame[(frame["attack"] == first.attack) & (frame["model"] == first.model) & (frame["measure"] == "auc")]
+    mine = mine[mine["vantage"] == first.vantage]
+    assert mine["round"].tolist() == list(first.curves["auc"].x)
+    assert mine["value"].tolist() == list(first.curves["auc"].value)
+    assert "roc" not in set(frame["measure"])
+    assert len(run.roc) == sum(len(e.curves["roc"].x) for e in run.document.results if "roc" in e.curves)
+
+
+def test_scores_are_those_of_the_file(run: OpenedRun) -> None:
+    frame = run.scores
+    assert {"id", "role", "attack", "score"} <= set(frame.columns)
+    entry = next(e for e in run.document.results if e.attack == "loss" and e.vantage == "client" and e.party is None)
+    mine = frame[(frame["attack"] == "loss") & (frame["model"] == "global") & ~frame["reference"]]
+    members, outsiders = (mine[mine["role"] == role]["score"].to_numpy() for role in ("member", "evaluation"))
+    beaten = np.mean(members[:, None] > outsiders) + np.mean(members[:, None] == outsiders) / 2
+    assert entry.estimates["auc"].value == pytest.approx(beaten)
+
+
+def test_results_that_were_passed_on_have_no_scores(tmp_path: Path) -> None:
+    save(builder.read(builder.results()), tmp_path)
+    with pytest.raises(FedauditError, match=r"no scores\.parquet"):
+        _ = fedaudit.open(tmp_path).scores
+
+
+def test_in_a_notebook_hostile_names_do_no_harm(tmp_path: Path) -> None:
+    plain = builder.results()
+    plain["run"]["name"] = "<script>alert(1)</script>"
+    save(builder.read(plain), tmp_path)
+    shown = fedaudit.open(tmp_path)._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert fedaudit.open(tmp_path).verdict[0][:40] in shown
+
+
+def test_figures_draw_what_the_results_hold(run: OpenedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot = _plot()
+    ax = run.plot_rounds("auc")
+    first = next(iter(run._lines()))[0].finding.curves["auc"]
+    assert np.array_equal(np.asarray(ax.lines[0].get_ydata()), np.asarray(first.value, float))
+    assert len(ax.collections) == len(run._lines()), "a band for each line"
+    roc = run.plot_roc()
+    assert (roc.get_xscale(), roc.get_yscale()) == ("log", "log")
+    assert all(np.asarray(line.get_ydata()).min() >= opened.FLOOR for line in roc.lines), (
+        "zero has no place on a log scale"
+    )
+    plot.close("all")
+    with pytest.raises(FedauditError, match=r"no result of this run has 'tpr@0.5'.*auc"):
+        run.plot_rounds("tpr@0.5")
+    plot.close("all")
+
+
+def test_the_most_that_a_claim_allows_is_drawn(tmp_path: Path) -> None:
+    plot = _plot()
+    document = builder.read(builder.results())
+    claim = document.run.guarantee
+    assert claim is not None
+    assert claim.binding is not None
+    save(document, tmp_path)
+    line = fedaudit.open(tmp_path).plot_roc().lines[-1]
+    xs, ys = np.asarray(line.get_xdata()), np.asarray(line.get_ydata())
+    assert ys.tolist() == [max(allowed(claim.binding, claim.delta, x), opened.FLOOR) for x in xs.tolist()]
+    plot.close("all")
+
+
+def test_without_the_package_it_says_what_to_install(run: OpenedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(FedauditError, match=r"fedaudit\[notebook\]"):
+        run.to_pandas()
+
+
+def test_the_notebook_runs(folder: Path) -> None:
+    plot = _plot()
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 6
+    assert not any(cell["outputs"] for cell in cells), "stored without its outputs"
+    known: dict[str, Any] = {}
+    with chdir(folder):
+        for cell in cells:
+            exec(cell["source"], known)
+    plot.close("all")
+    assert (folder / "roc.pdf").read_bytes().startswith(b"%PDF")
+
+
+def _plot() -> Any:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plot
+
+    return plot
+
+
+# ------------------------------------------------------------------ attacks and runs in one table
+
+
+def seeded(seed: int, shift: float, defences: tuple[dict[str, str], ...] = ()) -> Document:
+    plain = builder.results()
+    plain["run"]["config"] = {"federation": {"seed": seed}, "defences": list(defences)}
+    for entry in plain["results"]:
+        auc = entry["estimates"]["auc"]
+        if auc["value"] is not None:
+            for end in ("value", "low", "high"):
+                auc[end] = min(auc[end] + shift, 1.0)
+    return builder.read(plain)
+
+
+def test_of_runs_that_differ_in_their_seed_the_mean_is_shown() -> None:
+    runs = {"a": seeded(0, 0.0), "b": seeded(1, 0.02), "c": seeded(0, 0.1, ({"name": "dp-sgd"},))}
+    found = rows(runs, ["auc"])
+    assert {(row.configuration, row.runs) for row in found} == {("a", 2), ("c", 1)}
+    for row in found:
+        names = ("a", "b") if row.configuration == "a" else ("c",)
+        place = row.attack, row.vantage, row.model, None
+        each = [
+            e.estimates["auc"]
+            for n in names
+            for e in runs[n].results
+            if (e.attack, e.vantage, e.model, e.party) == place
+        ]
+        expected = each[0] if len(each) == 1 else over_runs(each)
+        assert (row.estimate.value, row.estimate.low, row.estimate.high) == (
+            expected.value,
+            expected.low,
+            expected.high,
+        )
+        assert (row.smallest, row.largest) == (min(e.value or 0 for e in each), max(e.value or 0 for e in each))
+
+
+def test_the_table_as_a_file_reads_back(tmp_path: Path) -> None:
+    for name, document in {"one": seeded(0, 0.0), "two": seeded(1, 0.02)}.items():
+        (tmp_path / name).mkdir()
+        save(document, tmp_path / name)
+    done = command("table", "one", "two", "--csv", "table.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    read = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert {line["runs"] for line in read} == {"2"}
+    assert {line["measure"] for line in read} == {"auc", "tpr@0.01"}
+    assert all(float(line["low"]) <= float(line["value"]) <= float(line["high"]) for line in read if line["value"])
+    assert re.search(r"^fta-\S+ +client, global +auc +one +2 ", done.stdout, re.MULTILINE)
+
+
+def test_what_looks_like_a_formula_is_inert_in_a_table() -> None:
+    plain = builder.results()
+    plain["results"][0]["attack"] = "=cmd()"
+    text = as_csv(rows({"-run": builder.read(plain)}, ["auc"]))
+    assert "\n=" not in text
+    assert ",-run" not in text
+
+
+def test_a_figure_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    save(seeded(0, 0.0), tmp_path)
+    done = command("table", str(tmp_path), "--measure", "tpr@0.3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no attack of these runs has tpr@0.3" in done.stderr
