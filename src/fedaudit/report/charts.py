@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from fedaudit.privacy.statement import Statement
 from fedaudit.questions import of_membership
 from fedaudit.report import figures, words
 from fedaudit.report.figures import PlottedSeries, Point
@@ -88,8 +87,8 @@ def _legend(series: Sequence[PlottedSeries], chance: str) -> list[tuple[str, str
     return [*shown, ("chance", chance)]
 
 
-def roc(found: Sequence[Finding], claim: Statement | None = None) -> Figure | None:
-    """With a claim of differential privacy, the most that it allows anybody is drawn as well."""
+def roc(found: Sequence[Finding], results: Results | None = None) -> Figure | None:
+    """Where results have a claim of differential privacy, the most that it allows is drawn as well."""
     drawn = [(line, s) for line in named(found) if (s := _series(line, "tpr@", "FPR")) is not None]
     series = [s for _, s in drawn]
     if not series:
@@ -102,7 +101,7 @@ def roc(found: Sequence[Finding], claim: Statement | None = None) -> Figure | No
     )
     y = figures.log_axis(floor, 1, "members picked out (TPR)", percent=True, clamped=min(ends) < floor)
     names = ", ".join(f"{s.name} ({of.finding.attack}, {of.finding.model} models)" for of, s in drawn)
-    series += _promised(claim, floor)
+    series += _promised(results, floor)
     svg = figures.lines(
         "Share of members picked out against share of outsiders wrongly accused, both on log scales",
         f"One line per vantage with its interval: {names}. The diagonal is chance.",
@@ -113,8 +112,9 @@ def roc(found: Sequence[Finding], claim: Statement | None = None) -> Figure | No
     return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
 
 
-def _promised(claim: Statement | None, floor: float) -> list[PlottedSeries]:
+def _promised(results: Results | None, floor: float) -> list[PlottedSeries]:
     """The largest TPR that the claimed epsilon lets any test reach at each FPR."""
+    claim = results.run.guarantee if results else None
     if claim is None or claim.binding is None or math.isinf(claim.binding):
         return []
     epsilon = f"epsilon {claim.binding:.3g}{' of a person' if claim.per_person else ''}"

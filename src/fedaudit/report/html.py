@@ -56,7 +56,7 @@ def _view(results: Results) -> dict[str, Any]:
         "matrix": sections.matrix(results, name),
         "beside": sections.beside(results, name),
         "glossary": sections.glossary(results),
-        "roc": charts.roc(drawn, results.run.guarantee),
+        "roc": charts.roc(drawn, results),
         "rounds": charts.over_rounds(drawn, name),
         "parties": [*charts.side_by_side(results, drawn, name), *charts.spread(results, drawn, name)],
         "heat": charts.heat(results, name),
