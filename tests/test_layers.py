@@ -163,6 +163,7 @@ def test_public_names() -> None:
         "Vantage",
         "auc",
         "load_config",
+        "open",
         "record",
         "set_aside",
         "tpr_at_fpr",
