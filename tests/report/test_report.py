@@ -27,7 +27,8 @@ from tests.report.builder import Json, quotable, read
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m\u202egnp"
 SECTIONS = (
     "verdict", "adversary", "attacks", "roc", "rounds", "parties", "exposed", "blind", "cost", "utility", "repeats",
-    "guarantee", "helps", "limits", "reproduce", "notes",
+    "guarantee", "helps", "answers",
+    "limits", "reproduce", "notes",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -87,7 +88,7 @@ def test_a_whole_audit_shows_every_section_in_order() -> None:
 
 def test_the_smallest_audit_shows_only_what_it_has() -> None:
     built = page(builder.minimal())
-    assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "helps", "limits")
+    assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "helps", "answers", "limits")
     links = {given["href"] for tag, given in built.tags if tag == "a" and given.get("href")}
     assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#helps", "#limits"}
 
@@ -122,7 +123,7 @@ def test_curves_parties_and_blind_go_with_their_results() -> None:
 
 def test_empty_results_still_make_an_honest_page() -> None:
     built = page({"schema": 1, "run": builder.bare_run(), "headlines": [], "results": []})
-    assert tuple(built.text) == ("verdict", "limits")
+    assert tuple(built.text) == ("verdict", "answers", "limits")
     assert "No attack has a result" in built.text["verdict"]
 
 
