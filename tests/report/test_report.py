@@ -90,7 +90,7 @@ def test_the_smallest_audit_shows_only_what_it_has() -> None:
     built = page(builder.minimal())
     assert tuple(built.text) == ("verdict", "adversary", "attacks", "cost", "helps", "answers", "limits")
     links = {given["href"] for tag, given in built.tags if tag == "a" and given.get("href")}
-    assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#helps", "#limits"}
+    assert links == {"#verdict", "#adversary", "#attacks", "#cost", "#helps", "#answers", "#limits"}
 
 
 @pytest.mark.parametrize(
