@@ -1,5 +1,6 @@
 """What one update says by itself: against the truth, in every way of training, and never a false list."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import save_file
 from torch import nn
 
 from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
 from fedaudit.questions import every
-from fedaudit.questions.update import UpdateSection
+from fedaudit.questions.update import UpdateSection, labels, leaves
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table
 from fedaudit.questions.update.presence import PART, InputLayer, _without_data
 from fedaudit.report.html import render
@@ -24,6 +26,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.types import Records, State
 from fedaudit.words import words
+from tests.command import fedaudit
 from tests.worlds import config, silent
 
 WIDE, CLASSES = 120, 5
@@ -214,6 +217,45 @@ def test_words_are_rows_of_an_embedding() -> None:
     assert np.array_equal(np.flatnonzero(~table["update-absent"]), np.unique(x))
 
 
+def test_batch_norm_on_the_input_forgets_what_nobody_has() -> None:
+    of = TorchTask(lambda: net(nn.BatchNorm1d(WIDE)), CLASSES)
+    mine, how, start = people(40, 2), WAYS["adam"], of.initial(0)
+    for _ in range(2):
+        sent = trained(mine, how, start, of)
+        table = looked(sent, mine, how, start, of)
+        assert np.array_equal(table["update-absent"], truly_absent(mine))
+        start = trained(people(400, 5), how, start, of)
+
+
+def test_a_word_for_padding_is_not_called_absent_and_a_model_that_stands_still_says_nothing() -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(20, 8, padding_idx=0), nn.Linear(8, 20)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.head(self.embedding(x))
+
+    x = np.random.default_rng(0).integers(0, 12, (20, 6))
+    mine, of = Records(x, x, np.arange(20).astype(str)), TorchTask(Padded, 20)
+    start = of.initial(0)
+    sent = of.train(start, mine, Training(batch_size=8), np.random.default_rng(0)).state
+    known = Known(outsiders=mine, classes=20)
+    table = PART.look(OneUpdate(received=start, sent=sent, task=of, examples=20), known, UpdateSection())
+    assert np.array_equal(np.flatnonzero(table["update-absent"]), np.arange(12, 20))
+    with pytest.raises(CannotTell, match="nothing-moved"):
+        PART.look(OneUpdate(received=start, sent=start, task=of, examples=20), known, UpdateSection())
+
+
+def test_a_narrow_layer_that_some_records_do_not_reach_gives_no_exact_list() -> None:
+    def narrow() -> nn.Module:
+        return nn.Sequential(nn.Linear(WIDE, 3), nn.ReLU(), nn.Linear(3, CLASSES))
+
+    of, mine, how = TorchTask(narrow, CLASSES), people(40, 2), WAYS["adam"]
+    start = of.initial(0)
+    assert looked(trained(mine, how, start, of), mine, how, start, of)["update-at-most"].all()
+
+
 def test_the_optimiser_without_data_is_torchs_own() -> None:
     start = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
     weight = nn.Parameter(tensor(start.copy()))
@@ -286,3 +328,86 @@ def test_a_recorded_run_is_judged_again_to_the_same_figures(finished: Path, tmp_
     again = replay(finished, [], tmp_path / "again", silent)
     both = [[r.estimates for r in d.results if r.question == "update"] for d in (load(finished), again)]
     assert both[0] == both[1]
+
+
+# ------------------------------------------------------------------ labels
+
+
+def test_one_plain_step_tells_how_many_records_each_class_has() -> None:
+    how = Training("sgd", 0.1, batch_size=10**6)
+    for start in (task().initial(0), later()):
+        seen = []
+        for seed in (2, 3, 4):
+            mine = people(60, seed)
+            update = OneUpdate(received=start, sent=trained(mine, how, start, task()), task=task(), examples=60)
+            known = Known(outsiders=people(600, 9), classes=CLASSES, training=how.__dict__)
+            table = labels.PART.look(update, known, UpdateSection())
+            seen.append(BesideTruth(party=str(seed), round=1, vantage="server", table=table, members=mine))
+        found = labels.PART.judge(seen, Known(), 0.95)
+        assert found["label-error"].value is not None
+        assert found["label-error"].value <= 0.1
+        assert (found["label-error"].high or 1) < (found["label-error-blind"].value or 0)
+        assert (found["label-interval"].high or 0) >= 0.95
+
+
+def test_after_several_steps_labels_are_counted_on_request_only() -> None:
+    mine, start, how = people(60, 2), task().initial(0), WAYS["adam"]
+    lopsided = mine.take(np.flatnonzero(mine.y != 0))
+    sent = trained(lopsided, how, start, task())
+    update = OneUpdate(received=start, sent=sent, task=task(), examples=len(lopsided))
+    known = Known(outsiders=people(600, 9), classes=CLASSES, training=how.__dict__)
+    with pytest.raises(CannotTell, match="several-steps"):
+        labels.PART.look(update, known, UpdateSection())
+    table = labels.PART.look(update, known, UpdateSection(simulate=True))
+    seen = [BesideTruth(party="a", round=1, vantage="server", table=table, members=lopsided)]
+    found = labels.PART.judge(seen, known, 0.95)
+    assert (found["label-error"].value or 0) < (found["label-error-blind"].value or 0)
+    assert (found["label-interval"].high or 0) >= 0.95
+
+
+def test_counts_are_the_nearest_that_sum_to_the_records() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        guess = rng.normal(20, 20, 6)
+        found = labels.nearest_counts(guess, 100)
+        assert found.sum() == pytest.approx(100)
+        assert (found >= 0).all()
+        for _ in range(200):  # nothing else of that sum is nearer
+            other = rng.dirichlet(np.ones(6)) * 100
+            assert np.linalg.norm(found - guess) <= np.linalg.norm(other - guess) + 1e-9
+        assert np.array_equal(labels.nearest_counts(guess, 7) % 1, np.zeros(6))
+
+
+# ------------------------------------------------------------------ what else leaves
+
+
+def test_counters_means_and_zeros_are_listed() -> None:
+    of = TorchTask(
+        lambda: nn.Sequential(nn.Linear(WIDE, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, CLASSES)), CLASSES
+    )
+    mine, start = people(40, 2), of.initial(0)
+    sent = trained(mine, WAYS["adam"], start, of)
+    update = OneUpdate(received=start, sent=sent, task=of, examples=40, parties=("a",), metrics=("loss",))
+    table = leaves.PART.look(update, Known(), UpdateSection())
+    found = dict(zip(table["leaves-what"].tolist(), table["leaves-value"].tolist(), strict=True))
+    assert found["steps"] == 3
+    assert found["means"] == 16
+    assert found["examples"] == 40
+    assert {"who", "metrics", "zeros"} <= {*found}
+
+
+# ------------------------------------------------------------------ two checkpoints
+
+
+def test_two_checkpoints_are_looked_at_without_a_run(tmp_path: Path) -> None:
+    mine, start, how = people(40, 2), task().initial(0), WAYS["adam"]
+    sent = trained(mine, how, start, task())
+    np.savez(tmp_path / "before.npz", allow_pickle=False, **dict(start))
+    save_file({name: value.copy() for name, value in sent.items()}, tmp_path / "sent.safetensors")
+    (tmp_path / "names.txt").write_text("\n".join(f"code {j}" for j in range(WIDE)))
+    files = ["sent.safetensors", "--before", "before.npz", "--names", "names.txt", "--out", "found.json"]
+    done = fedaudit("look", *files, cwd=tmp_path)
+    assert done.returncode == 0
+    absent = [f"code {j}" for j in np.flatnonzero(truly_absent(mine))]
+    assert json.loads((tmp_path / "found.json").read_text())["absent"] == absent
+    assert absent[0] in done.stdout

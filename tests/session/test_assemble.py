@@ -60,8 +60,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def comparable(settings: Settings) -> Settings:
-    """Only whoever trains the parties can train references like them."""
-    return replace(settings, references=None)
+    """Only whoever trains the parties can train references like them, and asks about updates unasked."""
+    asked = {name: one for name, one in settings.asked.items() if name != "update"}
+    return replace(settings, references=None, asked=asked)
 
 
 def close(session: Session) -> None:

@@ -118,7 +118,6 @@ class Auditor:
             planned=self.settings.rounds,
             outsiders=self.game.outsiders,
             training=self.settings.training,
-            columns=self.game.candidates.columns,
         )
         for observer in self.observers.values():
             of |= observer.measure(shown)

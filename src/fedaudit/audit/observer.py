@@ -64,7 +64,6 @@ class Shown:
     planned: int = 1  # rounds
     outsiders: Records | None = None  # that nobody trained on
     training: Mapping[str, Any] = field(default_factory=dict)  # the fields of `learn.tasks.Training`, where known
-    columns: tuple[str, ...] = ()  # what those of the records are called
 
     def views(self, vantage: Vantage, model: ModelKind) -> Iterator[View]:
         return look(vantage, model, self.round, self.task, self.serve, self.parties)

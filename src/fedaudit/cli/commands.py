@@ -75,6 +75,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "plan": (preparing.plan, "Before training: what an audit of this size can show."),
     "hand-over": (judging.hand_over, "At a site: scores without names for the consortium."),
     "merge": (judging.merge, "One verdict from what several sites handed over."),
+    "look": (judging.look, "What two checkpoints say by themselves."),
     "verify": (judging.verify, "Is a claim of differential privacy kept?"),
     "compare": (judging.compare, "Compare several runs."),
     "study": (auditing.study, "Audit every combination of a grid of settings."),

@@ -218,6 +218,34 @@ def merge(
         raise typer.Exit(DEGRADED)
 
 
+def look(
+    update: Annotated[Path, typer.Argument(help="What a party sent: its model, as safetensors or npz.")],
+    before: Annotated[Path, typer.Option(help="The model that it had received.")],
+    names: Annotated[
+        Path | None, typer.Option(help="A text file: what each column of the input is called, one a line.")
+    ] = None,
+    out: AsJson = None,
+) -> None:
+    """What does one update say by itself? Read off two checkpoints, without a run, a model or any record.
+
+    It is assumed that the first matrix of the file takes the input as it is, without dropout or noise before it; in a
+    run, fedaudit asks the model. How often such lists are right: `fedaudit run`, section "What one update says by
+    itself".
+    """
+    from fedaudit.integrations.checkpoints import read
+    from fedaudit.questions.update.look import looked
+    from fedaudit.words import words
+
+    for path in (update, before, *((names,) if names else ())):
+        if not path.is_file():
+            raise FedauditError("no-file", f"there is no file {path}", "Check the path.")
+    columns = tuple(names.read_text(encoding="utf-8").splitlines()) if names else ()
+    found = looked(read(before, torch=False), read(update, torch=False), columns)
+    for told in found.told:
+        console.print(escape(words(told)))
+    write_file(out, as_json(found.plain(columns)))
+
+
 def verify(
     path: Annotated[Path, typer.Argument(help="A configuration, or a folder with a recorded run.")],
     claim: Annotated[

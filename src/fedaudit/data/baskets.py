@@ -11,7 +11,7 @@ import importlib.util
 import io
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -329,4 +329,5 @@ def load(_: DataOptions) -> Dataset:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     baskets = load_cached(Path(home) / "fedaudit")
     attributes = {name: baskets.demographics[:, i].astype(np.int64) for i, name in enumerate(DEMOGRAPHICS)}
-    return dataset("baskets", baskets.x, baskets.y, id=baskets.id, subject=baskets.household, attributes=attributes)
+    found = dataset("baskets", baskets.x, baskets.y, id=baskets.id, subject=baskets.household, attributes=attributes)
+    return replace(found, columns=tuple(baskets.features.tolist()))

@@ -208,7 +208,9 @@ def adult(options: AdultOptions) -> Dataset:
     wide = [np.eye(len(names[name]))[codes[name]] for name in CATEGORICAL if name != "sex"]
     x = np.column_stack([standardised(numeric), sex, *wide])
     found = dataset(options.name, x, y, attributes={"sex": sex})
-    return replace(found, values={**found.values, "sex": tuple(names["sex"])})
+    values = [f"{name} = {value}" for name in CATEGORICAL if name != "sex" for value in names[name]]
+    columns = (*NUMERIC, "sex", *values)
+    return replace(found, values={**found.values, "sex": tuple(names["sex"])}, columns=columns)
 
 
 Adult = tuple[NDArray[Any], dict[str, Ints], dict[str, list[str]], NDArray[Any]]

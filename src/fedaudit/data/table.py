@@ -103,7 +103,8 @@ def load(options: TableOptions) -> Dataset:
         regression=options.task == "regression",
     )
     values = {**found.values, **{name: texts for name, (texts, _) in coded.items()}}
-    return replace(found, notices=tuple(notices), values=values)
+    called = [name for each, feature in used.items() for name in _called(each, features[each], feature)]
+    return replace(found, notices=tuple(notices), values=values, columns=tuple(called))
 
 
 def _labelled(options: TableOptions, label: Column) -> Bools:
@@ -178,6 +179,12 @@ class _Feature:
     filled: int = 0  # cells that were empty
     commas: bool = False  # were they read as decimal points?
     numbered: bool = False  # does every row have another whole number?
+
+
+def _called(name: str, column: Column, feature: _Feature) -> list[str]:
+    """What the features that a column became are called."""
+    several = feature.values.shape[1] > 1
+    return [f"{name} = {value or '(empty)'}" for value in column.coded[0]] if several else [name]
 
 
 def _notices(file: str, features: Mapping[str, _Feature]) -> list[Notice]:

@@ -232,6 +232,9 @@ def read(path: Path, torch: bool) -> State:
             "checkpoint-size", f"{path} is larger than 16 GiB", "Remove it from the folder.", exit_code=REFUSED
         )
     try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
         return numpy_state(_torch(path) if path.suffix in TORCH and torch else _safetensors(path))
     except FedauditError:
         raise

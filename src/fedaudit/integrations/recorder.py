@@ -39,6 +39,7 @@ class Reply:
     is_change: bool = False  # what came is to be added to the broadcast
     examples: object = None
     epoch_seconds: object = None
+    metrics: tuple[str, ...] = ()  # the names of other figures that came with it
 
 
 class Recorder:
@@ -166,7 +167,7 @@ class Recorder:
                 self.session.gap(gap("party-twice", **data))
             return
         seconds = max(_number(reply.epoch_seconds, elapsed), 1e-9)
-        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds)
+        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics)
 
     def _check_name(self, name: str) -> None:
         """An audit finds a party's records by its name: a reply under another one is attacked by nobody."""

@@ -211,6 +211,12 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
     asked = {question.name for entry in results.results if (question := of(entry))}
     untried = "" if "attribute" in asked else " and attribute"
+    exact = any(name.startswith("exact-") for entry in results.results for name in entry.estimates)
+    rebuilt = (
+        "Gradient inversion by optimisation (a trace with snapshots has what tools for it read)"
+        if exact
+        else "Reconstruction of records and gradient inversion"
+    )
     attacks = {e.attack for e in words.pooled(results)}
     elsewhere = (
         "is a different question, which `source` answers party by party."
@@ -238,8 +244,8 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         ),
         (
             "Not tested",
-            f"Reconstruction of records and gradient inversion; property{untried} inference; several parties, or a "
-            f"party and the server, working together; {active}.",
+            f"{rebuilt}; property{untried} inference; several parties, or a party and the server, working together; "
+            f"{active}.",
         ),
     ]
     if absent:

@@ -73,6 +73,7 @@ class Panel:
     caption: str = ""  # of the picture
     text: str = ""
     folded: Sequence[tuple[str, Table]] = ()
+    sentences: Sequence[str] = ()  # right after the lead
 
 
 @dataclass(frozen=True)

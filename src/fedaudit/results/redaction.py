@@ -24,7 +24,7 @@ from fedaudit.stats.strongest import RANK, Heard, strongest
 from fedaudit.stats.wording import main_tpr
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.types import AuditResult, Grant, Headline, Notice, Tone, Vantage, notice, warning
-from fedaudit.words import CANNOT, EPSILONS, LINES, OF_ATTRIBUTE, READERS, WORDS, words
+from fedaudit.words import CANNOT, EPSILONS, LEAVES, LINES, OF_ATTRIBUTE, READERS, WORDS, words
 from fedaudit.words.headlines import Scene, worded
 
 LEFT_OUT = "(left out)"
@@ -361,6 +361,7 @@ def _own_words() -> frozenset[str]:
         *OF_ATTRIBUTE,
         *EPSILONS,
         *CANNOT,
+        *LEAVES,
         *Grant,
         *Vantage,
         *SHARES,

@@ -87,6 +87,7 @@ class Dataset:
     vocabulary: tuple[str, ...] = ()  # of text, where it is known: what each token stands for
     # What the numbers of an attribute, or of the classes (under "label"), stand for, where they had been others.
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()  # what each column of x is called, where that is known
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -100,6 +101,7 @@ class Trained:
     state: State
     examples: int
     epoch_seconds: float
+    metrics: tuple[str, ...] = ()  # the names of figures that came with it
 
 
 class PlainModel(Protocol):
@@ -256,7 +258,6 @@ class Candidates:
     at: Mapping[Moment, Bools] = field(default_factory=dict)
     # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
     held_by: Mapping[str, Bools] | None = None
-    columns: tuple[str, ...] = ()  # what each column of the rows, or each token in them, is called, where it is known
 
     def __len__(self) -> int:
         return len(self.id)

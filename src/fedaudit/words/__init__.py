@@ -436,11 +436,13 @@ WHO_READS = {"server": "the server", "secagg-server": "whoever adds up the updat
 
 # What cannot be told of an update, and why, by its code.
 _VALUES, _WHOLE, _WORDS = "Which values nobody has", "Whole records", "Words"
+_CLASSES = "How many records each class has"
 CANNOT = {
     "no-matrix": (_VALUES, "the model has no weights that the input is multiplied by"),
     "model-unknown": (_VALUES, "how the model takes its input is not known"),
     "input-changed": (_VALUES, "the input is changed before it meets weights that belong to its columns"),
     "tied": (_VALUES, "the weights on the input are used elsewhere in the model, too"),
+    "nothing-moved": (_VALUES, "no weight on the input moved at all"),
     "frozen": (_VALUES, "the weights on the input are not trained"),
     "thinned": (_VALUES, "entries of the update were left out, so that a weight that stands still says nothing"),
     "nothing-stands-still": (_VALUES, "noise, or something like it, moved every weight on the input"),
@@ -459,10 +461,30 @@ CANNOT = {
     "inputs-no-gap": (_WORDS, "what words made of the layer's move is not to be told from what else moved it"),
     "inputs-all-near": (_WORDS, "nearly every word would fit"),
     "incoming-layers": ("Whether the model was prepared", "it has no dense layers that could be looked at"),
+    "classes-unknown": (_CLASSES, "the model, the records of outsiders or the number of records is not known"),
+    "no-classes": (_CLASSES, "a record has no single class"),
+    "no-bias": (_CLASSES, "the last layer has no bias"),
+    "bias-still": (_CLASSES, "the last bias did not move"),
+    "several-steps": (
+        _CLASSES,
+        "it made several steps, or Adam's; set [audit.questions.update] simulate = true to train parties of outsiders",
+    ),
+    "nothing-else": ("What else leaves", "nothing came with it"),
+}
+
+LEAVES = {
+    "who": "which parties took part",
+    "examples": "how many records stand behind each update (num-examples)",
+    "metrics": "figures that the parties report, such as their own loss",
+    "steps": "how many steps were made (BatchNorm's counter)",
+    "means": "means of what each layer saw (BatchNorm's running statistics)",
+    "zeros": "which weights no record of the party moved (the pattern of zeros)",
 }
 
 
 def _whose_update(party: str | None, round: int, vantage: str) -> str:
+    if not vantage:  # two checkpoints, of which nothing more is known
+        return "From this update, whoever has it can read"
     whose = "the sum" if party is None else f"{party}'s update"
     return f"From {whose} of round {round}, {WHO_READS.get(vantage, vantage)} can read"
 
@@ -488,7 +510,7 @@ def _presence(
     shown: Mapping[str, Any],
 ) -> str:
     what, names = "word" if tokens else "value", shown.get("exposed", {})
-    here = "there" if party else "in the federation"
+    here = "there" if party or not vantage else "in the federation"
     if absent:
         which = f"{_named(names.get('absent', ()), absent, what)} of {of}"
         said = f"that at most {which} are absent {here}" if at_most else f"that nobody {here} has {which}"
@@ -502,6 +524,30 @@ def _presence(
         if linked:
             said += f" ({linked} of these can be linked to another of the same record)"
     return f"{_whose_update(party, round, vantage)} {said}."
+
+
+def _labels(
+    party: str | None,
+    round: int,
+    vantage: str,
+    records: int,
+    classes: int,
+    missing: int,
+    within: float,
+    shown: Mapping[str, Any],
+) -> str:
+    largest = [f"about {count:.0f} of class {label}" for label, count in shown.get("exposed", {}).get("counts", ())]
+    said = f"how many of {records} records have each of {classes} classes, give or take {within:.1f} on average"
+    said += f" ({', '.join(largest)})" if largest else ""
+    said += f", and that {missing} of the classes do not occur" if missing else ""
+    return f"{_whose_update(party, round, vantage)} {said}."
+
+
+def _leaves(vantage: str, summed: bool, what: Sequence[str]) -> str:
+    if not vantage:
+        return f"Beside it, it says {'; '.join(LEAVES[each] for each in what)}."
+    beside = "the sum" if summed else "each update"
+    return f"Beside {beside}, {WHO_READS.get(vantage, vantage)} sees {'; '.join(LEAVES[each] for each in what)}."
 
 
 def _cannot_tell(why: str, updates: int) -> str:
@@ -551,6 +597,17 @@ QUESTIONS: dict[str, Wording] = {
         "simulation by authority of whoever started the run. It says nothing about the honest rounds."
     ),
     "update-presence": _presence,
+    "update-none-absent": lambda vantage: (
+        f"{WHO_READS.get(vantage, 'Whoever has it').capitalize()} can read of no value that nobody has it, or one "
+        "record alone: every column of the input moved."
+    ),
+    "update-labels": _labels,
+    "update-leaves": _leaves,
+    "update-simulates": (
+        "Labels are counted by training parties of outsiders: about {epochs} local trainings for each update that is "
+        "looked at."
+    ),
+    "update-unseen": "update: seen from {vantage}, no update was seen in the rounds that it looks at.",
     "update-cannot-tell": _cannot_tell,
     "update-nothing": "update: seen from {vantage}, there is nothing to find in these rounds, and so no figure.",
     "source": _source,

@@ -159,7 +159,14 @@ class RecordedStrategy(Strategy):
         records = tuple(dict(record.items()) for record in message.content.array_records.values())
         metrics = {key: value for record in message.content.metric_records.values() for key, value in record.items()}
         examples, seconds = (metrics.get(key) for key in (EXAMPLES, EPOCH_SECONDS))
-        return Reply(node, self._party(message), models=records, examples=examples, epoch_seconds=seconds)
+        return Reply(
+            node,
+            self._party(message),
+            models=records,
+            examples=examples,
+            epoch_seconds=seconds,
+            metrics=tuple(sorted({*metrics} - {EXAMPLES, EPOCH_SECONDS})),
+        )
 
 
 def private(strategy: Any) -> DifferentialPrivacyFixedClippingBase | None:

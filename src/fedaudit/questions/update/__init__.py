@@ -24,32 +24,34 @@ The question has parts, each a module of this room that holds a `PART` (`parts.U
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from fedaudit.config.section import Count, Positive, Section
-from fedaudit.questions import Metric, Planting, Question
-from fedaudit.types import Grant, Plan
+from fedaudit.questions import Ground, Metric, Planting, Preparation, Question
+from fedaudit.types import Grant, Plan, notice
 
 if TYPE_CHECKING:
-    from fedaudit.audit.observer import Asked, Observer
+    from fedaudit.audit.observer import Observer
     from fedaudit.defences.shared import Defence
     from fedaudit.learn.tasks import TorchTask
-    from fedaudit.questions import Ground
+    from fedaudit.questions.update.watch import AskedOfUpdates
     from fedaudit.report.shapes import PageSection
     from fedaudit.report.values import Results
 
-PARTS = ("presence", "inputs", "incoming")  # modules of this room
+PARTS = ("presence", "inputs", "labels", "leaves", "incoming")  # modules of this room
+TRAININGS = 45  # of parties of outsiders, at most, by which the labels of one update are counted
 
 
 def _found(name: str, what: str) -> tuple[Metric, ...]:
     """A list of values against the truth: how much of both is the same, and how often it is right and complete."""
     return (
-        Metric(name, f"{what}, of those listed or true", "share"),
-        Metric(f"{name}-precision", f"{what}, of those listed", "share"),
-        Metric(f"{name}-recall", f"{what}, of those that are true", "share"),
-        Metric(f"{name}-blind", f"{what}, guessed from outsiders alone", "share", gated=False),
+        Metric(name, f"{what}: rightly listed, of those listed or true", "share"),
+        Metric(f"{name}-precision", f"{what}: right, of those listed", "share"),
+        Metric(f"{name}-recall", f"{what}: listed, of all there are", "share"),
+        Metric(f"{name}-blind", f"{what}: guessed from outsiders", "share", gated=False),
     )
 
 
@@ -61,6 +63,11 @@ class UpdateSection(Section):
     )
     names: bool = Field(
         False, description="write down which values were read off; false: how many, because the list is itself a leak"
+    )
+    simulate: bool = Field(
+        False,
+        description=f"count labels after several steps by training parties of outsiders, about {TRAININGS} local "
+        "trainings for each update that is looked at",
     )
     quantum: Positive | None = Field(
         None, description="the step to which secure aggregation rounds weights, where it does"
@@ -78,24 +85,54 @@ class Update(Question):
     unit = "update"
     how = "Ask it by a section [audit.questions.update]."
     keys = UpdateSection
-    main = ("presence", "singletons")
     metrics = (
-        *_found("presence", "values that nobody has, read off rightly"),
-        *_found("singletons", "values that one record has, read off rightly"),
-        *_found("twins", "pairs of values of the same records, read off rightly"),
-        *_found("exact-inputs", "whole records, read off rightly"),
-        *_found("exact-words", "words of the records, read off rightly"),
+        *_found("presence", "values that nobody has"),
+        *_found("singletons", "values that one record has"),
+        *_found("twins", "pairs of values of the same records"),
+        *_found("exact-inputs", "whole records"),
+        *_found("exact-words", "words of the records"),
+        Metric("label-error", "records counted under a wrong class", "share", worse="lower"),
+        Metric("label-error-blind", "the same, by the classes of outsiders", "share", worse="lower", gated=False),
+        Metric("label-auc", "AUC of whether a party has a class", chance=0.5),
+        Metric("label-auc-blind", "the same, by the classes of outsiders", chance=0.5, gated=False),
+        Metric("label-interval", "counts of classes inside their interval", "share", worse="neither", gated=False),
     )
-    shown = frozenset({"update-presence", "update-cannot-tell", "update-inputs", "update-incoming", "update-tampered"})
+    shown = frozenset(
+        {
+            "update-presence",
+            "update-none-absent",
+            "update-inputs",
+            "update-labels",
+            "update-leaves",
+            "update-incoming",
+            "update-tampered",
+            "update-cannot-tell",
+        }
+    )
     needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
 
     def options(self, given: Mapping[str, Any]) -> UpdateSection:
         return UpdateSection.model_validate(given)
 
-    def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked:
+    def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> AskedOfUpdates:
         from fedaudit.questions.update.watch import AskedOfUpdates
 
         return AskedOfUpdates(names={self.name: self.about}, needs=self.needs, options=self.options(given))
+
+    def prepare(self, ground: Ground) -> Preparation | None:
+        """Asked by its section; or by nobody, where no attacks are named and some vantage sees updates."""
+        audit = ground.config.audit
+        given = (audit.questions or {}).get(self.name)
+        if given is None and (audit.attacks is not None or audit.adversary is not None):
+            return None
+        asked = self.ask([], given or {})
+        from fedaudit.adversary.vantage import MODELS
+
+        if given is None and not any(asked.can_be_seen(vantage, MODELS[vantage]) for vantage in audit.vantages):
+            return None
+        names = ground.dataset.vocabulary or ground.dataset.columns
+        told = [notice("update-simulates", epochs=TRAININGS)] if asked.options.simulate else []
+        return Preparation(replace(asked, columns=tuple(names)), told)
 
     def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:
         from fedaudit.questions.update.tampering import planted

@@ -28,8 +28,9 @@ from fedaudit.questions.update.parts import (
     Table,
     compared,
     most_probable,
+    some_of,
 )
-from fedaudit.questions.update.presence import entry_of, known_outsiders
+from fedaudit.questions.update.presence import entry_of
 from fedaudit.types import Estimate, Floats, Ints, Notice, Records, State, notice
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ VALUES = ("value", "v_proj", "v", "w_v", "wv")  # what linear layers of attentio
 
 class Inputs:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = known_outsiders(known)
+        outsiders = some_of(known)
         if outsiders is None or update.task is None:
             raise CannotTell("inputs-entry")
         if outsiders.x.dtype.kind in "iu":
@@ -74,7 +75,7 @@ class Inputs:
         }
 
     def judge(self, seen: Sequence[BesideTruth], known: Known, confidence: float) -> Mapping[str, Estimate]:
-        outsiders = known_outsiders(known)
+        outsiders = some_of(known)
         if outsiders is None:
             return {}
         found: dict[str, Estimate] = {}

@@ -27,7 +27,7 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
         raise FedauditError("update-part", f"{name}: {why}", "The other questions are not affected.")
     known = Known(
         outsiders=case.game.outsiders,
-        columns=case.game.candidates.columns,
+        columns=watch.asked.columns,
         seed=case.settings.seed,
         training=case.settings.training,
     )
@@ -52,9 +52,9 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
         by_round = {r: [one for one in able if one.round == r] for r in sorted({one.round for one in able})}
         curves |= _over_rounds({r: part.judge(some, known, confidence) for r, some in by_round.items()})
         first = [one for one in able if one.round == able[0].round]
-        told += [said for one in first[:SAID] if (said := part.say(one, known, options))]
+        told += once(said for one in first[:SAID] if (said := part.say(one, known, options)))
     if not looked:
-        raise FedauditError("question-blind", "no update was seen in these rounds", "Name others in its `rounds`.")
+        return Verdict(notices=[notice("update-unseen", vantage=vantage.value)])
     seconds = sum(spent for key, spent in watch.seconds.items() if SeenFrom.of(key).vantage == vantage.value)
     results = [
         case.result(

@@ -17,6 +17,13 @@ LEAD = (
     "asked for ([audit.questions.update] names = true): the list is itself a leak."
 )
 BLIND = "-blind"
+LISTS = {
+    "presence": "nobody has it",
+    "singletons": "one record has it",
+    "twins": "the same bearers",
+    "exact-inputs": "whole records",
+    "exact-words": "words",
+}
 
 
 def sections(results: Results) -> Sequence[PageSection]:
@@ -25,19 +32,37 @@ def sections(results: Results) -> Sequence[PageSection]:
     entries = [entry for entry in results.results if entry.question == QUESTION.name and entry.party is None]
     if not sentences and not entries:
         return []
-    tables = [("", Table(("what can be read",), [[said] for said in sentences]))] if sentences else []
-    tables += [("", _figures(entry)) for entry in entries]
+    tables = [("", table) for entry in entries for table in (_lists(entry), _others(entry)) if table.rows]
     folded = [("All figures, with counts and methods", every_estimate(entries))] if entries else []
-    return [PageSection("update", TITLE, "One update", [Panel(LEAD, tables=tables, folded=folded)], first=True)]
+    panel = Panel(LEAD, sentences=sentences, tables=tables, folded=folded)
+    return [PageSection("update", TITLE, "One update", [panel], first=True)]
 
 
-def _figures(entry: AuditResult) -> Table:
-    """Each figure beside the same of the guess."""
+def _lists(entry: AuditResult) -> Table:
+    """What was listed against what is true, and the same of the guess."""
+    ends = ("-precision", "-recall", "", BLIND)
+    names = [name.removesuffix(ends[0]) for name in entry.estimates if name.endswith(ends[0])]
+    rows = [[LISTS.get(name, name), *(_shown(entry, f"{name}{end}") for end in ends)] for name in names]
+    head = ("right, of those listed", "listed, of all there are", "both at once", "guessed from outsiders")
+    return Table((_who(entry), *head), rows)
+
+
+def _others(entry: AuditResult) -> Table:
+    """Figures that stand beside a guess and are no lists."""
+    names = [name.removesuffix(BLIND) for name in entry.estimates if name.endswith(BLIND)]
     titles = {metric.name: metric.title for metric in QUESTION.metrics}
-    rows = []
-    for name, estimate in entry.estimates.items():
-        if not name.endswith(BLIND):
-            guess = entry.estimates.get(f"{name}{BLIND}")
-            shown = full_text(f"{name}{BLIND}", guess) if guess else NONE
-            rows.append([titles.get(name, name), full_text(name, estimate), shown])
-    return Table((f"{adversary(entry.vantage).title}, all parties", "read off", "guessed from outsiders"), rows)
+    rows = [
+        [titles.get(name, name), _shown(entry, name), _shown(entry, f"{name}{BLIND}")]
+        for name in names
+        if f"{name}-precision" not in entry.estimates
+    ]
+    return Table((_who(entry), "read off", "guessed from outsiders"), rows)
+
+
+def _shown(entry: AuditResult, name: str) -> str:
+    found = entry.estimates.get(name)
+    return full_text(name, found) if found else NONE
+
+
+def _who(entry: AuditResult) -> str:
+    return f"{adversary(entry.vantage).title}, all parties"

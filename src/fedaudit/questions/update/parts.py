@@ -42,6 +42,7 @@ class OneUpdate:
     examples: int = 0
     parties: tuple[str, ...] = ("",)
     round: int = 1
+    metrics: tuple[str, ...] = ()  # the names of figures that came with it
 
     @property
     def summed(self) -> bool:
@@ -86,6 +87,25 @@ class UpdatePart(Protocol):
     def say(self, one: BesideTruth, known: Known, options: UpdateSection) -> Notice | None:
         """What a data owner is told of one update."""
         ...
+
+
+OUTSIDERS = 2000  # that are looked at, at most
+
+
+def some_of(known: Known) -> Records | None:
+    """The outsiders, or some of them, the same every time: enough to know what is usual."""
+    if known.outsiders is None or len(known.outsiders) <= OUTSIDERS:
+        return known.outsiders
+    chosen = np.random.default_rng(known.seed).choice(len(known.outsiders), OUTSIDERS, replace=False)
+    return known.outsiders.take(np.sort(chosen))
+
+
+def steps_of(update: OneUpdate, known: Known) -> tuple[int, ...]:
+    """How many steps were made; where it is not known, up to a hundred. Of a sum it is not."""
+    epochs, batch = known.training.get("epochs"), known.training.get("batch_size")
+    if update.examples and epochs and batch and (not update.summed or update.examples <= batch):
+        return (int(epochs) * -(-update.examples // int(batch)),)
+    return tuple(range(1, 101))
 
 
 def parts() -> dict[str, UpdatePart]:

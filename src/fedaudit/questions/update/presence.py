@@ -8,6 +8,7 @@ loss says of z. Where no record has x_j, nothing moves it but what moves every w
 3. shrunk by a factor that many columns share (weight decay);
 4. moved as the optimiser moves a weight that has no gradient but its own decay;
 5. moved with the bias, where the input is standardised, so that "nobody has it" is a constant other than 0.
+Where BatchNorm stands first, its running means stand in: one that only forgets belongs to a column of zeros.
 
 The first rule that some column obeys is the rule of this training. Words are rows of an embedding. Nothing is told
 where the input is changed before the layer (dropout, noise, LayerNorm), and nothing where entries of the update were
@@ -38,13 +39,14 @@ from fedaudit.questions.update.parts import (
     Table,
     compared,
     most_probable,
+    some_of,
+    steps_of,
 )
 from fedaudit.types import Bools, Estimate, Floats, Ints, Notice, Records, State, notice
 
 if TYPE_CHECKING:
     from fedaudit.questions.update import UpdateSection
 
-OUTSIDERS = 2000  # that are looked at, at most
 TRIED = 8  # outsiders that show where the input goes
 FEW_ABSENT = 3.0  # expected absent values below which an empty list says that none is absent
 ROUNDING = 4  # units in the last place, in a mean of several parties
@@ -52,7 +54,8 @@ SHRUNK = 2e-6  # of the largest weight: how well a common factor must fit
 HOLES_BIAS, HOLES_LAST = 0.005, 0.03  # of units, of weights: above these, entries were left out
 FEW_ODD = 2  # units: in a mean, single steps of Adam may cancel each other
 STANDARDISED = 1e-2
-BEARERS, DRAWS = 12, 400  # most bearers that are told apart, and draws for each
+SILENT = 1e-3  # of outsiders: above this, some members may have moved no weight at all
+BEARERS, DRAWS = 12, 200  # most bearers that are told apart, and draws for each
 ALIKE = 1e-3  # of the longer of two columns
 PAIRED = 3000  # columns among which pairs are looked for, at most
 
@@ -71,6 +74,8 @@ class InputLayer:
     last: tuple[Floats, Floats] | None  # the last layer's weights, if it is another
     ulp: Floats  # the distance between two numbers of the precision that was sent, at each weight
     relu: bool = False  # whether units that are off for a record get nothing from it
+    padding: int | None = None  # a word that is never trained
+    left: float | None = None  # these are running means: what is left of one after the round, where nothing came
 
     def has(self, x: NDArray[Any], base: Floats) -> Bools:
         """Which records have which values."""
@@ -85,30 +90,40 @@ class InputLayer:
 def entry_of(update: OneUpdate, outsiders: Records | None) -> InputLayer:
     """Where the model takes its input, by asking it; with arrays alone, the first matrix is taken for it."""
     names = [name for name, value in update.sent.items() if value.ndim == 2 and value.dtype.kind == "f"]
-    words = relu = False
-    if update.task is None:
-        first = names[0] if names else ""
-    else:
-        first, words, relu = asked(update.task, update.received, outsiders)
+    taken = asked(update.task, update.received, outsiders) if update.task is not None else Taken("".join(names[:1]))
+    if taken.momentum is not None:
+        return _statistics(update, taken)
+    first = taken.name
     if first not in update.sent or first not in update.received or update.sent[first].ndim != 2:
         raise CannotTell("no-matrix")
     beside = first.removesuffix("weight") + "bias"
-    bias = _both(update, beside) if beside in update.sent and not words else None
+    bias = _both(update, beside) if beside in update.sent and not taken.words else None
     last = names[-1] if names and names[-1] != first else None
     before, after = _both(update, first)
     sent = update.sent[first]
     ulp = np.spacing(np.maximum(np.abs(before), np.abs(after)).astype(sent.dtype)).astype(np.float64)
-    if words:
+    if taken.words:
         before, after, ulp = before.T, after.T, ulp.T
     return InputLayer(
-        words=words,
+        words=taken.words,
         before=before,
         after=after,
         bias=bias,
         last=_both(update, last) if last else None,
         ulp=ulp,
-        relu=relu,
+        relu=taken.relu,
+        padding=taken.padding,
     )
+
+
+def _statistics(update: OneUpdate, taken: Taken) -> InputLayer:
+    """BatchNorm on the input: after so many steps, a column that is 0 in all records has this much of its old mean."""
+    assert taken.momentum is not None
+    steps = update.sent[f"{taken.name}num_batches_tracked"] - update.received[f"{taken.name}num_batches_tracked"]
+    before, after = (each[None] for each in _both(update, f"{taken.name}running_mean"))
+    left = float((1 - taken.momentum) ** float(steps))
+    nothing = np.zeros_like(before)
+    return InputLayer(words=False, before=before, after=after, bias=None, last=None, ulp=nothing, left=left)
 
 
 def _both(update: OneUpdate, name: str) -> tuple[Floats, Floats]:
@@ -117,9 +132,19 @@ def _both(update: OneUpdate, name: str) -> tuple[Floats, Floats]:
     return update.received[name].astype(sent.dtype).astype(np.float64), sent.astype(np.float64)
 
 
-def asked(task: Any, received: State, outsiders: Records | None) -> tuple[str, bool, bool]:
-    """The name of the matrix that the input goes into as it is, while the model is being trained; whether it is an
-    embedding; whether ReLU follows."""
+@dataclass(frozen=True)
+class Taken:
+    """What takes the input: the name of a matrix, or of a BatchNorm (with its momentum) up to its last dot."""
+
+    name: str
+    words: bool = False
+    relu: bool = False
+    padding: int | None = None
+    momentum: float | None = None
+
+
+def asked(task: Any, received: State, outsiders: Records | None) -> Taken:
+    """What takes the input as it is, while the model is being trained."""
     if outsiders is None or not hasattr(task, "fresh") or len(outsiders) < 2:
         raise CannotTell("model-unknown")
     import torch
@@ -129,28 +154,35 @@ def asked(task: Any, received: State, outsiders: Records | None) -> tuple[str, b
 
     module, x = task.fresh(received), tensor(outsiders.x[:TRIED])
     flat = x.reshape(len(x), -1)
-    taken: list[str] = []
+    taken: list[nn.Module] = []
 
     def look(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         given = inputs[0] if inputs and isinstance(inputs[0], torch.Tensor) else None
         if given is not None and given.numel() == flat.numel() and torch.equal(given.reshape(flat.shape), flat):
-            taken.append(next(name for name, each in module.named_modules() if each is layer))
+            taken.append(layer)
 
     leaves = [layer for layer in module.modules() if not list(layer.children())]
     hooks = [layer.register_forward_pre_hook(look) for layer in leaves]
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        module(x)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            module(x)
+    except (RuntimeError, ValueError, TypeError):
+        raise CannotTell("model-unknown") from None
     for hook in hooks:
         hook.remove()
-    for name in taken:
-        layer = module.get_submodule(name)
+    names = {layer: f"{name}." if name else "" for name, layer in module.named_modules()}
+    for layer in taken:
+        if isinstance(layer, nn.BatchNorm1d) and layer.momentum is not None and layer.track_running_stats:
+            return Taken(names[layer], momentum=layer.momentum)
         if isinstance(layer, nn.Linear | nn.Embedding):
-            shared = [p for p in module.parameters() if p is layer.weight]
-            others = sum(each.weight is layer.weight for each in leaves if hasattr(each, "weight"))
-            if others > 1 or not shared or not layer.weight.requires_grad:
-                raise CannotTell("tied" if others > 1 else "frozen")
-            words = isinstance(layer, nn.Embedding)
-            return f"{name}.weight" if name else "weight", words, not words and _relu_follows(task, received, name, x)
+            if sum(getattr(each, "weight", None) is layer.weight for each in leaves) > 1:
+                raise CannotTell("tied")
+            if not layer.weight.requires_grad:
+                raise CannotTell("frozen")
+            if isinstance(layer, nn.Embedding):
+                return Taken(f"{names[layer]}weight", words=True, padding=layer.padding_idx)
+            relu = _relu_follows(task, received, names[layer].removesuffix("."), x)
+            return Taken(f"{names[layer]}weight", relu=relu)
     raise CannotTell("input-changed")
 
 
@@ -205,21 +237,14 @@ def usual(entry: InputLayer, outsiders: Records | None) -> Usual:
         return Usual(np.zeros(width), np.ones(width, bool), np.zeros(width, np.int64), 0)
     if entry.words:
         having = entry.has(outsiders.x, np.zeros(width)).sum(axis=0)
-        return Usual(np.zeros(width), np.ones(width, bool), having.astype(np.int64), len(outsiders))
+        possible = np.arange(width) != (-1 if entry.padding is None else entry.padding)
+        return Usual(np.zeros(width), possible, having.astype(np.int64), len(outsiders))
     x = outsiders.x.reshape(len(outsiders), -1)
     low, high = x.min(axis=0), x.max(axis=0)
     at_low, zero = (x == low).sum(axis=0), (x == 0).any(axis=0)
     two_valued = at_low + (x == high).sum(axis=0) >= len(x)
     base = np.where(zero, 0.0, np.where(2 * at_low >= len(x), low, high)).astype(np.float64)
     return Usual(base, zero | two_valued, (x != base).sum(axis=0).astype(np.int64), len(outsiders))
-
-
-def known_outsiders(known: Known) -> Records | None:
-    """Some of them, the same every time: enough to know how often values are."""
-    if known.outsiders is None or len(known.outsiders) <= OUTSIDERS:
-        return known.outsiders
-    chosen = np.random.default_rng(known.seed).choice(len(known.outsiders), OUTSIDERS, replace=False)
-    return known.outsiders.take(np.sort(chosen))
 
 
 # ------------------------------------------------------------------ the rules
@@ -241,6 +266,10 @@ class Ruled:
 
 def rules(entry: InputLayer, update: OneUpdate, known: Known, common: Usual, quantum: float | None) -> Iterator[Ruled]:
     """In the order in which they are tried."""
+    if entry.left is not None:
+        near = 1e-5 * np.abs(entry.before[0]) + 1e-8
+        yield Ruled("statistics", np.abs(entry.after - entry.left * entry.before)[0] <= near)
+        return
     moved, pairs = entry.after - entry.before, {"bias": entry.bias, "last": entry.last}
     if not update.summed:
         rest = {k: (p[0] == p[1]) if p else None for k, p in pairs.items()}
@@ -298,7 +327,7 @@ def _decayed(entry: InputLayer, update: OneUpdate, known: Known) -> Ruled | None
     rates = (float(known.training["lr"]),) if "lr" in known.training else RATES
     decay = known.training.get("weight_decay")
     decays = (float(decay),) if decay else () if decay == 0.0 else DECAYS
-    counts = _steps(update, known)
+    counts = steps_of(update, known)
     few = slice(0, SCANNED)
     best: tuple[int, float, float, int] = (0, 0.0, 0.0, 0)
     for rate in rates:
@@ -315,14 +344,6 @@ def _decayed(entry: InputLayer, update: OneUpdate, known: Known) -> Ruled | None
         ends = [one for _, one in _without_data(pair[0], rate, weight, (steps,))] if pair else []
         rest[key] = _near(ends[0], pair[1], _spacing(pair, update)) if pair else None
     return _of_weights("decayed", _near(end, entry.after, entry.ulp), entry.after - end, rest)
-
-
-def _steps(update: OneUpdate, known: Known) -> tuple[int, ...]:
-    """How many steps were made; where it is not known, up to a hundred."""
-    epochs, batch = known.training.get("epochs"), known.training.get("batch_size")
-    if update.examples and epochs and batch:
-        return (int(epochs) * -(-update.examples // int(batch)),)
-    return tuple(range(1, 101))
 
 
 def _near(expected: Floats, after: Floats, ulp: Floats) -> Bools:
@@ -363,6 +384,14 @@ def thinned(ruled: Ruled) -> bool:
     return False
 
 
+def moves_nothing(entry: InputLayer, outsiders: Records) -> float:
+    """The share of outsiders that switch off every unit: of members like these, the update knows nothing."""
+    if not entry.relu or entry.bias is None:
+        return 0.0
+    x = outsiders.x.reshape(len(outsiders), -1)
+    return float(((x @ entry.before.T + entry.bias[0]) <= 0).all(axis=1).mean())
+
+
 # ------------------------------------------------------------------ exactly one, and the same bearers
 
 
@@ -376,7 +405,7 @@ def singles(
     live = np.asarray((~ruled.still).any(axis=1))
     if live.sum() < 16:
         return unknown
-    one_step = _steps(update, known) == (1,)
+    one_step = steps_of(update, known) == (1,)
     law = _law(entry, live, outsiders, int(known.training.get("epochs", 1)), one_step, known.seed)
     standing = ruled.still[live].mean(axis=0)
     mean, sd = law.mean(axis=0)[:, None], np.sqrt(law.var(axis=0) + 0.25 / live.sum() ** 2)[:, None]
@@ -392,14 +421,19 @@ def _law(entry: InputLayer, live: Bools, outsiders: Records, epochs: int, one_st
     """Draws x bearers: the share of live units that are off for all of 1, 2, ... outsiders, each seen once an epoch, at
     a time of its own between the model received and the model sent."""
     assert entry.bias is not None
-    x = outsiders.x.reshape(len(outsiders), -1).astype(np.float64)
-    first = x @ entry.before[live].T + entry.bias[0][live]
-    final = x @ entry.after[live].T + entry.bias[1][live]
+    x = outsiders.x.reshape(len(outsiders), -1).astype(np.float32)
+    before, after = (weights[live].T.astype(np.float32) for weights in (entry.before, entry.after))
+    first = x @ before + entry.bias[0][live].astype(np.float32)
+    final = x @ after + entry.bias[1][live].astype(np.float32)
     rng = np.random.default_rng([seed, update_seed(entry)])
     who = rng.integers(len(x), size=(DRAWS, BEARERS))
     off = np.ones((DRAWS, BEARERS, int(live.sum())), bool)
     for epoch in range(1 if one_step else epochs):
-        when = np.zeros((DRAWS, BEARERS, 1)) if one_step else (epoch + rng.random((DRAWS, BEARERS, 1))) / epochs
+        when = (
+            np.zeros((DRAWS, BEARERS, 1), np.float32)
+            if one_step
+            else (epoch + rng.random((DRAWS, BEARERS, 1), np.float32)) / epochs
+        )
         off &= (1 - when) * first[who] + when * final[who] <= 0
     return np.asarray(np.logical_and.accumulate(off, axis=1).mean(axis=2))
 
@@ -437,8 +471,10 @@ def twins(entry: InputLayer, ruled: Ruled, steps: int) -> Ints:
 
 class Presence:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = known_outsiders(known)
+        outsiders = some_of(known)
         entry = entry_of(update, outsiders)
+        if np.array_equal(entry.before, entry.after):
+            raise CannotTell("nothing-moved")
         common = usual(entry, outsiders)
         found: Ruled | None = None
         for ruled in rules(entry, update, known, common, options.quantum):
@@ -455,10 +491,11 @@ class Presence:
         absent = found.columns & common.possible
         spread = float(np.sqrt((expected * (1 - expected)).sum()))
         most = bool(len(expected)) and absent.sum() > expected.sum() + 6 * spread + 3
+        most = most or (outsiders is not None and moves_nothing(entry, outsiders) > SILENT)
         alone = singles(entry, found, known, outsiders, common, update) if outsiders is not None else np.full(
             len(absent), np.nan
         )  # fmt: skip
-        steps = _steps(update, known)
+        steps = steps_of(update, known)
         return {
             "update-absent": absent,
             "update-possible": common.possible,
@@ -471,7 +508,7 @@ class Presence:
         }
 
     def judge(self, seen: Sequence[BesideTruth], known: Known, confidence: float) -> Mapping[str, Estimate]:
-        outsiders = known_outsiders(known)
+        outsiders = some_of(known)
         if outsiders is None:
             return {}
         absent, alone, pairs, whose = [], [], [], []
@@ -494,6 +531,8 @@ class Presence:
         absent, alone = table["update-absent"], table["update-single"] > 0.5
         twin = table["update-twin"]
         linked = alone & (twin >= 0)
+        if not absent.any() and not alone.any():
+            return notice("update-none-absent", vantage=one.vantage)
         shown = {}
         if options.names:
             some = {"absent": absent, "alone": alone}

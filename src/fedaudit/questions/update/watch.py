@@ -28,7 +28,10 @@ CANNOT, WHO = "update-cannot", "update-who"
 
 @dataclass(frozen=True, kw_only=True)
 class AskedOfUpdates(Asked):
+    """`columns`: what those of the records, or the tokens in them, are called."""
+
     options: UpdateSection
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,7 @@ class UpdateWatch:
                 return {}
         elif shown.round.probe or shown.round.index not in self.rounds(shown.planned):
             return {}
-        known = Known(
-            outsiders=shown.outsiders, classes=shown.task.classes, training=shown.training, columns=shown.columns
-        )
+        known = Known(outsiders=shown.outsiders, classes=shown.task.classes, training=shown.training)
         found: dict[Key, Measured] = {}
         for vantage, model in shown.watched:
             if self.asked.can_be_seen(vantage, model):
@@ -89,6 +90,7 @@ class UpdateWatch:
             examples=examples,
             parties=whose,
             round=view.round,
+            metrics=tuple(sorted({name for party in whose for name in shown.round.sent[party].metrics})),
         )
         seen = {"update-party": np.array(whose, str), "update-examples": _examples(shown, whose)}
         yield SeenFrom(view.vantage.value, WHO, view.party).key, _table(seen, {}, {})
