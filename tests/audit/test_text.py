@@ -162,7 +162,8 @@ def test_attacks_that_text_cannot_feed_are_refused_by_name(tmp_path: Path) -> No
 
 
 def test_slow_and_reference_attacks_on_text_work_where_they_are_asked_for(tmp_path: Path) -> None:
-    asked = ["gradient-cosine", "fusion", "lira", "rmia", "kta-confidence", "matched-filter", "round-gain", "projres"]
+    asked = ["gradient-cosine", "fusion", "lira", "rmia", "kta-confidence", "matched-filter", "round-gain", "projres",
+             "unmix"]  # fmt: skip
     audit = {"attacks": asked, "reference": {"models": 4}}
     settings = text_config(plays(tmp_path / "plays.json", 24, 2), federation={"rounds": 2}, audit=audit)
     document = run(settings, tmp_path / "run", silent, tell=lambda line: None)

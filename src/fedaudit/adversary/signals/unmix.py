@@ -102,8 +102,8 @@ def prepare(
         for name in plan.fast:
             own, part = _own(chosen[name]), module.get_submodule(name)
             rule = rule_for(part, own)
-            if rule is None and isinstance(part, nn.Conv1d | nn.Conv2d):
-                continue  # grouped: no rule of its own
+            if rule is None and layers.rule_for(part) is not layers.normalisation:
+                continue  # grouped convolutions, LSTM: no rule of its own
             fast.add(name)
             if rule is None:
                 vectors.add(name)
