@@ -113,7 +113,7 @@ def test_an_audit_of_text_finds_what_was_learnt_by_heart(audited: tuple[Path, Do
     assert {r.attack for r in document.results} == {
         "fta-confidence", "fta-loss", "fta-logit", "loss", "modified-entropy", "fed-loss", "back-front-diff",
         "back-front-ratio", "delta-diff", "delta-ratio", "gradient-norm", "round-gain", "blind", "gradient-cosine",
-        "gradient-diff", "gradient-norm-all", "fusion", "matched-filter",
+        "gradient-diff", "gradient-norm-all", "fusion", "matched-filter", "unmix",
     }  # fmt: skip
     for model in ("global", "local"):
         for attack in ("loss", "fta-confidence", "modified-entropy", "fed-loss"):
