@@ -77,9 +77,9 @@ def data_of(path: Path, out: Path) -> dict[str, Any]:
 def train_base(out: Path) -> None:
     from fedaudit.learn.tasks import Training, build_task
 
-    public = load(parse({"data": {**data_of(out / "public.jsonl", out), "windows": None}}).data)
+    public = load(parse({"data": data_of(out / "public.jsonl", out)}).data)  # the first window of every speech
     task = build_task("gpt", (LENGTH,), public.classes, {"width": WIDTH, "layers": LAYERS})
-    how = Training("adam", 2e-3, 4, 64)
+    how = Training("adam", 2e-3, 3, 64)
     state = task.train(task.initial(0), public.records, how, np.random.default_rng(0)).state
     model: Any = task.fresh(state)
     type(model).__mro__[1].save_pretrained(model, out / "base")

@@ -76,7 +76,7 @@ def test_the_example_runs_from_its_readme_and_halts(tmp_path: Path, environment:
     assert "crosses the limit 'auc > 0.7'" in said
     for party in ("party-0", "party-1"):
         document = json.loads((tmp_path / "audit" / party / "results.json").read_text())
-        assert [one["why"] for one in document["run"]["withheld"]] == ["limit"]
+        assert [one["because"] for one in document["run"]["withheld"]] == ["limit crossed"]
         assert_shown(document, (tmp_path / "audit" / party / "report.html").read_text())
 
 

@@ -27,6 +27,7 @@ from fedaudit.integrations.checkpoints import import_checkpoints
 from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.server import record_strategy
 from fedaudit.integrations.options import as_task, checked, make_auditor
+from fedaudit.integrations.party import HALTED
 from fedaudit.integrations.plain import matched
 from fedaudit.learn.tasks import Exchanged, TorchTask, exchanged_part
 from fedaudit.results.document import Document
@@ -209,23 +210,7 @@ def headed_at_random() -> nn.Module:
 def test_an_app_of_flower_that_exchanges_an_adapter(tmp_path: Path) -> None:
     """Mod and server see PEFT's names alone, and find what a loop finds that has the same rounds."""
     start = adapted().state_dict()
-
-    def loaded(arrays: ArrayRecord) -> Any:
-        model = adapted()
-        set_peft_model_state_dict(model, arrays.to_torch_state_dict())
-        return model
-
-    app = ClientApp(mods=[PartyAudit(adapted, game_of, rounds=2, out=tmp_path / "parties", attacks=["loss"])])
-
-    @app.train()
-    def training(message: Message, context: Context) -> Message:
-        model = loaded(message.content.array_records["arrays"])
-        records, _ = part(PARTIES[int(context.node_config["partition-id"])])
-        train(model, records, seed=int(str(message.content.config_records["config"]["server-round"])))
-        metrics = MetricRecord({"num-examples": len(records)})
-        sent = ArrayRecord(get_peft_model_state_dict(model))
-        return Message(RecordDict({"arrays": sent, "metrics": metrics}), reply_to=message)
-
+    app = adapting(PartyAudit(adapted, game_of, rounds=2, out=tmp_path / "parties", attacks=["loss"]))
     strategy = record_strategy(
         FedAvg(fraction_evaluate=0.0), out=tmp_path / "server", rounds=2, model=adapted(), game=games(),
         party=party_of, attacks=ATTACKS,
@@ -246,6 +231,36 @@ def test_an_app_of_flower_that_exchanges_an_adapter(tmp_path: Path) -> None:
             one for one in document.results if (one.attack, one.model, one.party) == ("loss", "local", party)
         ]
         assert mine[0]["estimates"]["auc"]["value"] == of_server.estimates["auc"].value
+
+
+def adapting(audit: PartyAudit) -> ClientApp:
+    """Parties that train an adapter, and send nothing else."""
+    app = ClientApp(mods=[audit])
+
+    @app.train()
+    def training(message: Message, context: Context) -> Message:
+        model = adapted()
+        set_peft_model_state_dict(model, message.content.array_records["arrays"].to_torch_state_dict())
+        records, _ = part(PARTIES[int(context.node_config["partition-id"])])
+        train(model, records, seed=int(str(message.content.config_records["config"]["server-round"])))
+        metrics = MetricRecord({"num-examples": len(records)})
+        sent = ArrayRecord(get_peft_model_state_dict(model))
+        return Message(RecordDict({"arrays": sent, "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def test_a_party_that_sends_an_adapter_halts_at_its_limit(tmp_path: Path) -> None:
+    """The limit is one that every audit crosses: what is tried is the way from the adapter to the halt."""
+    audit = PartyAudit(adapted, game_of, rounds=3, out=tmp_path, attacks=["loss"], halt_if="auc > 0.2")
+    grid = LocalGrid(adapting(audit))
+    begun = ArrayRecord(get_peft_model_state_dict(adapted()))
+    FedAvg(fraction_evaluate=0.0, min_train_nodes=1).start(grid=grid, initial_arrays=begun, num_rounds=3)
+    for party, context in zip(PARTIES, grid.contexts.values(), strict=True):
+        assert HALTED in context.state
+        (withheld,) = json.loads((tmp_path / party / "results.json").read_text())["run"]["withheld"]
+        assert withheld["rule"] == "auc > 0.2"
+        assert "withheld" in (tmp_path / party / "report.html").read_text()
 
 
 def game_of(context: Context) -> Game:
