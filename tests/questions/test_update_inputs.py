@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer, load_digits
 from torch import nn
 
 from fedaudit.learn.tasks import TorchTask, Training
@@ -24,8 +25,8 @@ def rows(n: int, seed: int, kind: str) -> Floats:
     return x.astype(np.float32).astype(np.float64)
 
 
-def mlp(classes: int = 5, hidden: tuple[int, ...] = (UNITS, 32)) -> TorchTask:
-    widths = (COLUMNS, *hidden)
+def mlp(classes: int = 5, hidden: tuple[int, ...] = (UNITS, 32), columns: int = COLUMNS) -> TorchTask:
+    widths = (columns, *hidden)
     layers = [each for a, b in zip(widths, hidden, strict=False) for each in (nn.Linear(a, b), nn.ReLU())]
     return TorchTask(lambda: nn.Sequential(*[_copy(one) for one in layers], nn.Linear(widths[-1], classes)), classes)
 
@@ -117,6 +118,17 @@ def test_records_that_move_all_units_in_proportion_are_not_told_as_one() -> None
     assert len(blindly) == 1
 
 
+def test_units_that_leave_two_records_open_give_no_column() -> None:
+    """Where two of three records leave all units off, any mixture of the two fits."""
+    x = rows(3, 0, "numbers")
+    layer = dense(update(mlp(), records(x)))
+    search = recovery.Columns(recovery.factors(layer, np.random.default_rng(0)), np.full(UNITS, 0.5), 0.1)
+    off = ~layer.firing(x)[:, search.live]
+    assert search._refitted(off[0]) is not None
+    assert np.count_nonzero(off[0] & off[1]) >= 3
+    assert search._refitted(off[0] & off[1]) is None
+
+
 def test_few_directions_are_found_without_a_whole_decomposition() -> None:
     layer = dense(update(mlp(), records(rows(6, 3, "numbers"))))
     whole = np.column_stack([layer.moved, layer.moved_bias])
@@ -177,6 +189,59 @@ def test_a_false_record_counts_against_the_list() -> None:
     table = {"inputs-record": np.vstack([x[:2], 1 - x[:1]]), "inputs-found": np.ones(3, bool)}
     beside = records_beside(table, records(x), records(rows(50, 99, "bits")))
     assert (beside.true.sum(), beside.listed.sum(), (beside.true & beside.listed).sum()) == (3, 3, 2)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "one step": {},
+    "six steps": {"epochs": 3, "batch_size": 2},
+    "adam": {"optimizer": "adam", "lr": 1e-3},
+    "two classes, one hidden layer": {},
+    "two records nearly the same": {},
+}
+
+
+def of(kind: str) -> Floats:
+    if kind in ("bits", "numbers"):
+        return rows(600, 5, kind)
+    x = np.asarray((load_digits() if kind == "digits" else load_breast_cancer()).data, np.float64)
+    x = x / 16 if kind == "digits" else (x - x.mean(axis=0)) / x.std(axis=0)
+    return x.astype(np.float32).astype(np.float64)
+
+
+def one_of_200(kind: str, way: str, seed: int) -> tuple[int, int, int]:
+    """Records that were read off rightly, wrongly, and how many there are."""
+    everybody, rng = of(kind), np.random.default_rng([seed, 3])
+    order, many = rng.permutation(len(everybody)), int(rng.integers(2, 7))
+    x, outside = everybody[order[:many]].copy(), everybody[order[-200:]]
+    if way == "two records nearly the same":
+        x[1] = x[0]
+        x[1, 0] = outside[outside[:, 0] != x[0, 0], 0][0] if (outside[:, 0] != x[0, 0]).any() else x[0, 0]
+        x[1, 1:4] = x[2 % many, 1:4]
+    two = way == "two classes, one hidden layer"
+    classes, hidden = (2, (128,)) if two else (5, (128, 32))
+    how = {"batch_size": many, **WAYS[way]}
+    layer = dense(update(mlp(classes, hidden, x.shape[1]), records(x, classes), seed, **how))
+    domain = Domain.of(outside)
+    found = recovery.by_rank(layer, domain, outside, rng, records=many, kernels=2**13)
+    alone = recovery.by_ratio(layer, domain)
+    right, wrong = matched(found.records, x)
+    return max(right, matched(alone.records, x)[0]), wrong + matched(alone.records, x)[1], many
+
+
+@pytest.mark.evidence
+def test_no_record_is_accepted_that_is_not_there_in_200_runs() -> None:
+    counts: dict[str, list[int]] = {}
+    for way in WAYS:
+        for kind in ("bits", "numbers", "digits", "breast-cancer"):
+            for seed in range(10):
+                right, wrong, many = one_of_200(kind, way, seed)
+                of_cell = counts.setdefault(f"{way}, {kind}", [0, 0, 0])
+                for place, count in enumerate((right == many, wrong, 1)):
+                    of_cell[place] += int(count)
+    print("complete runs, false records, runs:", counts)
+    assert sum(cell[2] for cell in counts.values()) == 200
+    assert sum(cell[1] for cell in counts.values()) == 0
+    assert sum(cell[0] for name, cell in counts.items() if name.startswith("one step")) >= 30
 
 
 # ------------------------------------------------------------------ words
