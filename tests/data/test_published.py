@@ -50,6 +50,9 @@ def test_femnist_is_pictures_of_writers(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     leaf(tmp_path / "train" / "a.json", {"f01": (pixels[:2].tolist(), [3, 7]), "f02": (pixels[2:4].tolist(), [7, 3])})
     leaf(tmp_path / "train" / "b.json", {"f03": (pixels[4:].tolist(), [3])})
+    (tmp_path / "all_data").mkdir()
+    leaf(tmp_path / "all_data" / "all.json", {"f01": (pixels[:2].tolist(), [3, 7])})  # the same records once more
+    assert len(loaded(name="leaf", path=str(tmp_path)).records) == 5
     found = loaded(name="leaf", path=str(tmp_path / "train"))
     assert found.records.x.shape == (5, 1, 28, 28)
     assert sorted(map(str, found.records.subject)) == ["f01", "f01", "f02", "f02", "f03"]  # type: ignore[arg-type]
@@ -236,7 +239,8 @@ def test_a_pickle_that_unfolds_without_end_is_small_or_refused() -> None:
     itself: list[Any] = []
     itself.append(itself)
     assert plain_values(pickle.dumps(itself, protocol=4)) == [None]
-    for cut in (b"", b"\x80\x04", pickle.dumps({"a": np.ones(9)}, protocol=3)[:-7], b"\x80\x04]r.", b"e."):
+    huge = pickle.dumps(np.ones(3), protocol=3).replace(b"K\x03\x85", b"\x8a\x0a" + b"\xff" * 9 + b"\x7f\x85")
+    for cut in (b"", huge, b"\x80\x04", pickle.dumps({"a": np.ones(9)}, protocol=3)[:-7], b"\x80\x04]r.", b"e."):
         with pytest.raises(PickleRefused):
             plain_values(cut)
 

@@ -169,3 +169,18 @@ def test_the_commands(pooled: Path, tmp_path: Path) -> None:
     assert fedaudit("gate", "all", "--fail-if", "auc > 0.999999", cwd=tmp_path).returncode in (0, 3)
     ran("report", "all", cwd=tmp_path)
     assert fedaudit("merge", *names, "--out", "all", cwd=tmp_path).returncode == 2  # it is not empty
+
+
+def test_what_a_site_doubts_the_consortium_doubts(pooled: Path, tmp_path: Path) -> None:
+    """A run that was interrupted, or that understates, is never safe; neither is what is merged from it."""
+    folders = sites(pooled, tmp_path)
+    manifest = read_file(Manifest, folders[1] / MANIFEST)
+    assert (manifest.ending, len(manifest.doubts)) == ("complete", len(load(pooled).understates))
+    (folders[1] / MANIFEST).write_text(as_text(replace(manifest, ending="interrupted", doubts=["few records"])))
+    merged, _ = merge(folders, "x")
+    assert merged.run.ended == "interrupted"
+    assert f"{folders[1].name}: few records" in merged.understates
+    other = replace(manifest, fprs=[0.1])
+    (folders[1] / MANIFEST).write_text(as_text(other))
+    with pytest.raises(FedauditError, match="differ in the false-positive rates"):
+        merge(folders, "x")

@@ -25,6 +25,9 @@ LITERALS = {
     "BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES", "UNICODE",
 }  # fmt: skip
 PLAIN = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+DAMAGED = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError, SyntaxError, RecursionError,
+)  # fmt: skip
 KINDS = "biufSU"  # of arrays: numbers and text, no objects
 
 
@@ -61,7 +64,7 @@ def plain_values(content: bytes) -> Any:
         return _read(content)
     except PickleRefused:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError) as error:
+    except DAMAGED as error:
         raise PickleRefused(f"it cannot be read ({type(error).__name__})") from None
 
 

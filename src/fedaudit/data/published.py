@@ -81,7 +81,7 @@ def leaf(options: LeafOptions) -> Dataset:
 def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     if not path.exists():
         raise FedauditError("data-missing", f"there is no {path}", "Check data.path.")
-    files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    files = [file for folder in _folders(path) for file in sorted(folder.glob("*.json"))] if path.is_dir() else [path]
     if not files:
         raise _not_leaf(path, "the folder has no JSON file in it")
     for file in files:
@@ -96,6 +96,13 @@ def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
             if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
                 raise _not_leaf(file, "a user has another number of x than of y")
             yield user, x, y
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folder, or `train` and `test` in it. LEAF keeps the same records in several others (all_data, sampled_data):
+    read together, a record would be member and outsider at once."""
+    parts = [path / part for part in ("train", "test") if (path / part).is_dir()]
+    return parts if parts and not any(path.glob("*.json")) else [path]
 
 
 def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray[np.str_]) -> Dataset:

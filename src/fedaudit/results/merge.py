@@ -39,7 +39,7 @@ from fedaudit.stats.roc import able, estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
-from fedaudit.types import AuditResult, Cost, Estimate, ModelKind, Vantage, VantageName, notice
+from fedaudit.types import AuditResult, Cost, Ending, Estimate, ModelKind, Vantage, VantageName, notice
 from fedaudit.types.stored import Count, Many, Number, Whole
 from fedaudit.words import all_words
 from fedaudit.words.headlines import Scene, worded
@@ -77,6 +77,8 @@ class Manifest:
     parties: Many[PartyInfo]
     asked: Many[RunAttack]
     primary: Mapping[VantageName, str]
+    ending: Ending
+    doubts: Annotated[Many[str], Field(description="why the site's risk may exceed what was found there")] = ()
     candidates: Count
     kept_back: Many[str] = KEPT_BACK
     files: Mapping[str, str] = field(default_factory=dict)  # checksums
@@ -126,11 +128,19 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
         parties=[each for each in document.run.parties if party in (None, each.name)],
         asked=asked,
         primary={headline.vantage: headline.fixed for headline in document.headlines},
+        ending=document.run.ending,
+        doubts=_doubts(document),
         candidates=len(np.unique(handed["id"])),
         files={SCORES: checksum_of(out / SCORES)},
     )
     write_atomically(out / MANIFEST, as_text(manifest))
     return manifest
+
+
+def _doubts(document: Document) -> list[str]:
+    """What keeps a gate from calling the site safe: it holds for the consortium, too."""
+    differ = [told for told in document.all_told() if told.code == "sets-differ"]
+    return [*document.degraded, *document.understates, *all_words(differ)]
 
 
 def _without_names(scores: Scores, ranks: bool) -> Scores:
@@ -236,6 +246,8 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         notices=all_words(told),
         told=tuple(told),
         glossary={one.attack: ATTACKS.explained(one.attack) for one in asked},
+        understates=[f"{site.folder.name}: {doubt}" for site in sites for doubt in site.manifest.doubts]
+        + all_words(told[1:]),
     )
     return document, scores
 
@@ -246,6 +258,8 @@ def _check_alike(sites: Sequence[Site]) -> None:
         ("the unit", lambda m: m.unit),
         ("scores or ranks", lambda m: m.kind),
         ("the confidence", lambda m: m.confidence),
+        ("the false-positive rates", lambda m: list(m.fprs)),
+        ("whether it is known whose the records are", lambda m: m.data.subjects is None),
         ("the number of rounds", lambda m: m.rounds),
         ("the primary attacks", lambda m: dict(m.primary)),
     ):
@@ -327,12 +341,13 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
         subjects=None if None in people else sum(each or 0 for each in people),
     )
     sums = [m.files[SCORES] for m in manifests]
+    ending: Ending = next((m.ending for m in manifests if m.ending != "complete"), "complete")
     return RunInfo(
         name=name,
         fedaudit=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        status="complete",
-        ended="complete",
+        status="complete" if ending == "complete" else f"{ending} at one site at least",
+        ended=ending,
         config={"sites": [site.folder.name for site in sites]},
         config_hash=hashlib.sha256("".join(sorted(sums)).encode()).hexdigest()[:16],
         seed=0,

@@ -290,7 +290,8 @@ FOUND: dict[str, Wording] = {
     ),
     "merged": lambda sites, ranks: (
         f"{sites} sites audited themselves and handed over {'ranks' if ranks else 'scores'} without names. Somebody "
-        "with records at two sites counts as two people; nothing over the rounds is known here."
+        "with records at two sites counts as two people. Nothing over the rounds, no groups and no blind check "
+        "are known here: they stay in the reports of the sites."
     ),
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (

@@ -22,6 +22,7 @@ ROWS = {
     "subject-fta": ("confidence",),
     "subject-cosine": ("gradient-cosine",),
     "subject-matched": (FILTER, STRENGTH[FILTER]),
+    "subject-unmix": ("unmix", "unmix-fit"),
     "subject-corrected": ("loss", OUTSIDE),
     "subject-rmia": ("loss", OUTSIDE),
 }
@@ -66,7 +67,8 @@ def test_higher_means_member(name: str) -> None:
         reduction.observe(Moment(round), {
             "loss": rows if attack.gather == "sorted" else loss, "neighbourhood-loss": rows,
             "confidence": np.exp(-loss), "gradient-cosine": agreement, FILTER: agreement[:, 0],
-            STRENGTH[FILTER]: np.full(20, 2.0),
+            STRENGTH[FILTER]: np.full(20, 2.0), "unmix": agreement[:, 0],
+            "unmix-fit": np.tile([0.5, 0.0, 1.0], (20, 1)),
             OUTSIDE: np.tile(np.logaddexp(0, 2 - np.arange(4) / 10), (20, 1)),
         })  # fmt: skip
     features = reduction.features()

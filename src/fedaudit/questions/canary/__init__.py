@@ -77,10 +77,10 @@ class Canary(Question):
     def set_aside(self, config: Config) -> float:
         """A pool to craft with: so much that mock parties are as large as the real ones, without using a record twice.
         Where that is too much, mock parties have records in common."""
-        from fedaudit.questions.canary.parties import OUTSIDE
-
         if "canife" not in self.asked_in(config.audit.attacks):
             return 0.0
+        from fedaudit.questions.canary.parties import OUTSIDE  # which imports torch
+
         federation, asked = config.federation, config.audit.canary or CanarySection()
         mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
         return min((asked.pool + OUTSIDE) * mine, LARGEST_POOL)
