@@ -107,7 +107,6 @@ def ended(run: Any, wards: Wards) -> None:
     wait_until(lambda: run.poll() is not None, f"the run does not end: {wards.deployment.logs()[-4000:]}")
 
 
-@pytest.mark.evidence
 def test_an_app_that_will_not_be_audited_sends_nothing_through_a_guarded_node(wards: Wards) -> None:
     """Round by round it sends records in place of a model, after changing all of fedaudit that it can reach, hides them
     in metrics, and writes them into an error."""

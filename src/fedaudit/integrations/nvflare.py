@@ -96,6 +96,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
         self._audit: SelfAudit | None = None
         self._shelf = OwnShelf()
+        self._game: Game | None = None  # read once in a job
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Never raises: that would end the job for everybody."""
@@ -136,7 +137,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
             run=str(fl_ctx.get_job_id()),
             node=site,
             shelf=self._shelf,
-            game=partial(game_of, self.game, site, local),
+            game=partial(self._own_game, site, local),
             home=Path(fl_ctx.get_engine().get_workspace().get_root_dir()) / "fedaudit",
             folder=None if self.out is None else local / self.out,
             rounds=came.rounds,
@@ -151,6 +152,11 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
             return added(admitted.received, sent) if dxo.data_kind == DataKind.WEIGHT_DIFF else sent
 
         return self._audit.release(seat, admitted, index, leaves, seconds=time.perf_counter() - came.clock)
+
+    def _own_game(self, site: str, local: Path) -> Game:
+        if self._game is None:
+            self._game = game_of(self.game, site, local)
+        return self._game
 
 
 def game_of(name: str, site: str, local: Path) -> Game:
