@@ -71,11 +71,15 @@ class Cell:
 
     def config(self, seed: int, folder: Path) -> dict[str, Any]:
         data: dict[str, Any] = {"name": self.data, "limit": self.limit}
-        data |= {} if self.data == "baskets" else {"path": str(folder / f"{self.data}.npz")}
+        if self.data == "small-cifar":  # CIFAR-10 with 8 x 8 pixels
+            options = {"path": str(folder / "cifar10.npz")}
+            data |= {"name": "make_matched_map:small_cifar", "options": options}
+        elif self.data != "baskets":
+            data["path"] = str(folder / f"{self.data}.npz")
         usual = {} if self.people else {"members": 0.35, "nonmembers": 0.25}
         named = ["unmix", *(f"unmix+coverage={share}" for share in COVERED), *OTHERS]
         if self.group == "pictures":  # these take longer
-            named = ["unmix", "unmix+coverage=0.2", "matched-filter", "round-gain"]
+            named = ["unmix", "unmix+coverage=0.2", *(name for name in OTHERS if name != "loss")]
         if self.people:
             named = ["subject-unmix", "subject-matched", "subject-cosine", "subject-fta", "subject-loss"]
         given = {"parties": 2, "rounds": 4, "seed": seed} | usual | self.federation
@@ -92,6 +96,8 @@ def noise(strength: float) -> dict[str, Any]:
 
 
 CELLS = [
+    *(Cell("pictures", "small-cifar", {"name": name}, 500, {"rounds": 3}) for name in ("resnet8", "cnn")),
+    Cell("tables", "adult", mlp(16), 500, {"rounds": 2}),
     Cell("pictures", "cifar100", {"name": "resnet20"}, 320, {"rounds": 2}),
     Cell("noise", "baskets", mlp(256), 800, {"rounds": 6}, noise(10.0)),
     Cell("tables", "adult", mlp(64), 1000, {"rounds": 3}),
