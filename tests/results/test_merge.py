@@ -1,5 +1,6 @@
 """Four sites hand over what they found, without names; what comes of it is the pooled audit, to the last digit."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.results.document import load
-from fedaudit.results.merge import MANIFEST, Manifest, hand_over, merge, read_site
-from fedaudit.results.schema import as_text, read_file
+from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, read_site
+from fedaudit.results.schema import as_text, plain, read_file
 from fedaudit.results.scores import load_scores
 from fedaudit.types import AuditResult, Estimate
 from tests.command import fedaudit
@@ -128,7 +129,7 @@ def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_together_is_refused(pooled: Path, tmp_path: Path) -> None:
     first, second, *_ = sites(pooled, tmp_path)
-    with pytest.raises(FedauditError, match="party of the same name"):
+    with pytest.raises(FedauditError, match="hold the same scores"):
         merge([first, first], "x")
     manifest = read_file(Manifest, second / MANIFEST)
     (second / MANIFEST).write_text(as_text(replace(manifest, rounds=99)))
@@ -184,3 +185,32 @@ def test_what_a_site_doubts_the_consortium_doubts(pooled: Path, tmp_path: Path) 
     (folders[1] / MANIFEST).write_text(as_text(other))
     with pytest.raises(FedauditError, match="differ in the false-positive rates"):
         merge(folders, "x")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"candidates": 99_999},
+        {"parties": []},
+        {"primary": {}},
+        {"asked": [RunAttack("merlin", "client", "global")]},
+        {"fprs": [5.0]},
+        {"confidence": 1.5},
+        {"unit": "><script>"},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_its_scores_contradict_is_refused(
+    changes: dict[str, object], pooled: Path, tmp_path: Path
+) -> None:
+    """Also one that names another party: the same site would count twice."""
+    first, *_ = sites(pooled, tmp_path)
+    values = plain(read_file(Manifest, first / MANIFEST))
+    given = {name: [vars(one) for one in value] if name == "asked" else value for name, value in changes.items()}  # type: ignore[attr-defined]
+    (first / MANIFEST).write_text(json.dumps(values | given))
+    with pytest.raises(FedauditError) as refused:
+        read_site(first)
+    assert refused.value.exit_code == 5
+    (first / "scores.parquet").unlink()
+    with pytest.raises(FedauditError):
+        read_site(first)

@@ -104,6 +104,8 @@ def table(
     runs: dict[str, results.Document] = {}
     for folder in run_dirs:
         name = folder.resolve().name
+        if [other.resolve() for other in run_dirs].count(folder.resolve()) > 1:
+            raise FedauditError("same-run", f"{folder} is named twice", "Name each run once.")
         runs[name if name not in runs else str(folder)] = results.load(folder)
     found = rows(runs, measure or ())
     if not found:
@@ -239,7 +241,10 @@ def look(
     for path in (update, before, *((names,) if names else ())):
         if not path.is_file():
             raise FedauditError("no-file", f"there is no file {path}", "Check the path.")
-    columns = tuple(names.read_text(encoding="utf-8").splitlines()) if names else ()
+    try:
+        columns = tuple(names.read_text(encoding="utf-8").splitlines()) if names else ()
+    except UnicodeDecodeError:
+        raise FedauditError("not-utf8", f"{names} is not text in UTF-8", "Save it as UTF-8.") from None
     found = looked(read(before, torch=False), read(update, torch=False), columns)
     for told in found.told:
         console.print(escape(words(told)))

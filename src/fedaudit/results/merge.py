@@ -47,6 +47,7 @@ from fedaudit.words.headlines import Scene, worded
 MANIFEST = "manifest.json"
 HEADLINE_FPR = 0.01
 Kind = Literal["scores", "ranks"]
+Rate = Annotated[Number, Field(gt=0, lt=1)]
 KEPT_BACK = (
     "records", "ids of records and of people", "models and updates", "signals of single rounds", "exposed records",
 )  # fmt: skip
@@ -69,9 +70,9 @@ class Manifest:
     kind: Kind
     fedaudit: str
     created: str
-    unit: str
-    confidence: Number
-    fprs: Many[Number]
+    unit: Annotated[str, Field(pattern="^(record|subject)$")]
+    confidence: Rate
+    fprs: Many[Rate]
     rounds: Count
     data: DataInfo
     parties: Many[PartyInfo]
@@ -196,10 +197,34 @@ def read_site(folder: Path) -> Site:
     except (UnreadableError, ValueError, RecursionError):
         what = f"{path} is no manifest"
         raise FedauditError("no-manifest", what, "Ask the site for it again.", exit_code=REFUSED) from None
-    if manifest.files.get(SCORES) != checksum_of(folder / SCORES):
-        what = f"{folder / SCORES} is not what its manifest names"
-        raise FedauditError("handed-over-changed", what, "Ask the site for it again.", exit_code=REFUSED)
-    return Site(folder, manifest, read_scores(folder / SCORES))
+    stored = folder / SCORES
+    if not stored.is_file() or manifest.files.get(SCORES) != checksum_of(stored):
+        raise _changed(folder, f"{SCORES} is not what its manifest names")
+    try:
+        scores = read_scores(stored)
+    except FedauditError:
+        raise _changed(folder, f"{SCORES} cannot be read") from None
+    if why := _contradiction(manifest, scores):
+        raise _changed(folder, f"{SCORES} and the manifest contradict each other: {why}")
+    return Site(folder, manifest, scores)
+
+
+def _changed(folder: Path, what: str) -> FedauditError:
+    return FedauditError("handed-over-changed", f"{folder}: {what}", "Ask the site for it again.", exit_code=REFUSED)
+
+
+def _contradiction(manifest: Manifest, scores: Scores) -> str:
+    """What the manifest says and the scores do not hold; empty if they fit."""
+    if set(scores["party"].tolist()) != {party.name for party in manifest.parties}:
+        return "the parties"
+    if len(np.unique(scores["id"].astype(np.str_))) != manifest.candidates:
+        return "the number of candidates"
+    for one in manifest.asked:
+        mine = (scores["attack"] == one.attack) & (scores["model"] == one.model)
+        if not np.isfinite(scores["score"][mine]).any():
+            return "an attack without scores"
+    lead = {(one.vantage, one.attack) for one in manifest.asked}
+    return "" if manifest.primary.keys() & {vantage for vantage, _ in lead} else "no primary attack"
 
 
 def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
@@ -268,6 +293,8 @@ def _check_alike(sites: Sequence[Site]) -> None:
             text = f"{odd[0].folder} and {sites[0].folder} differ in {what}"
             raise FedauditError("sites-differ", text, "Audit them alike, and hand over again.")
     for one, other in combinations(sites, 2):
+        if one.manifest.files[SCORES] == other.manifest.files[SCORES]:
+            raise FedauditError("same-site", f"{one.folder} and {other.folder} hold the same scores", "Give each once.")
         shared = {p.name for p in one.manifest.parties} & {p.name for p in other.manifest.parties}
         if shared:
             text = f"{one.folder} and {other.folder} both hand over a party of the same name"

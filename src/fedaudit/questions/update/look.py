@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedaudit.errors import FedauditError
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.questions.update import UpdateSection
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts
 from fedaudit.types import Notice, Records, State, notice
@@ -38,9 +38,16 @@ class Sighting:
 def looked(before: State, after: State, columns: tuple[str, ...]) -> Sighting:
     """`columns`: what those of the input are called; empty where that is not known."""
     common = [name for name in after if name in before and after[name].shape == before[name].shape]
-    if not common:
-        what = "the two files have no weights of the same name and shape"
+    if not common or len(common) < max(len(before), len(after)):
+        what = "the two files do not hold the same weights: names or shapes differ"
         raise FedauditError("look-names", what, "Give the model that the party received as --before.")
+    for name in common:
+        if after[name].dtype.kind != before[name].dtype.kind:
+            what = f"{name} is {after[name].dtype} in one file and {before[name].dtype} in the other"
+            raise FedauditError("look-kinds", what, "Give both as they were exchanged.")
+        if any(held.dtype.kind == "f" and not np.isfinite(held).all() for held in (before[name], after[name])):
+            what = f"{name} has weights that are NaN or infinite: the training diverged"
+            raise FedauditError("not-finite", what, "Give the update of an earlier round.", exit_code=REFUSED)
     options, known = UpdateSection(names=True), Known(columns=columns)
     update = OneUpdate(received={n: before[n] for n in common}, sent={n: after[n] for n in common})
     nobody = Records(np.zeros((0, 0), np.float32), np.zeros(0, np.int64), np.zeros(0, str))
