@@ -17,14 +17,14 @@ from torch import nn
 from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
 from fedaudit.questions import every
 from fedaudit.questions.update import UpdateSection, labels, leaves
-from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table
+from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts, seen_by
 from fedaudit.questions.update.presence import PART, InputLayer, _without_data
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.redaction import redacted
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
-from fedaudit.types import Records, State
+from fedaudit.types import Records, State, notice
 from fedaudit.words import words
 from tests.command import fedaudit
 from tests.worlds import config, silent
@@ -275,6 +275,27 @@ def test_who_has_a_value_is_counted_as_the_slow_way_counts() -> None:
     assert np.array_equal(entry.has(x, np.zeros(9)), slow)
 
 
+def test_a_pair_with_a_value_that_nobody_has_counts_as_wrong() -> None:
+    mine, how, start = people(40, 2), WAYS["adam"], task().initial(0)
+    table = dict(looked(trained(mine, how, start, task()), mine, how, start))
+    right = judged(table, mine)["twins-precision"].value
+    absent = np.flatnonzero(truly_absent(mine))[:2]
+    table["update-twin"] = table["update-twin"].copy()
+    before = int(sum(n * (n - 1) // 2 for n in np.bincount(table["update-twin"][table["update-twin"] >= 0])))
+    table["update-twin"][absent] = table["update-twin"].max() + 1
+    assert judged(table, mine)["twins-precision"].value == pytest.approx(right * before / (before + 1))
+
+
+def test_an_update_that_is_not_finite_is_not_looked_at() -> None:
+    start = task().initial(0)
+    broken = {**start, "2.weight": start["2.weight"] * np.float32("nan")}
+    for received, sent in ((start, broken), (broken, start)):
+        for part in parts().values():
+            with pytest.raises(CannotTell, match="not-finite"):
+                seen_by(part, OneUpdate(received=received, sent=sent, task=task()), Known(), UpdateSection())
+    assert words(notice("update-cannot-tell", why="not-finite", updates=1)).endswith("weights are NaN or infinite.")
+
+
 def test_the_question_is_a_room() -> None:
     assert every()["update"].options({"names": True}).names
 
@@ -314,6 +335,26 @@ def test_a_run_has_results_sentences_and_a_section_after_the_verdict(finished: P
     page = render(document)
     assert page.index('id="verdict"') < page.index('id="update"') < page.index('id="adversary"')
     assert page.count("From party-0&#39;s update of round 1") == 1
+
+
+def test_one_part_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Table:
+        raise ValueError("no such thing")
+
+    asked = config(
+        federation={"rounds": 1}, audit={"attacks": ["loss"], "vantages": ["server"], "questions": {"update": {}}}
+    )
+    monkeypatch.setattr(leaves.Leaves, "look", fails)
+    found = run(asked, tmp_path / "run", silent)
+    assert any(entry.question == "update" for entry in found.results)
+    assert not found.failed
+    (told,) = [one for one in found.told if one.code == "update-part-failed"]
+    assert (told.level, told.data["part"]) == ("gap", "leaves")
+    assert found.degraded == [words(told)]
+    for part in parts().values():
+        monkeypatch.setattr(type(part), "look", fails)
+    nothing = run(asked, tmp_path / "nothing", silent)
+    assert [entry.attack for entry in nothing.failed] == ["update"]
 
 
 def test_redacted_results_keep_the_counts_and_no_names(finished: Path) -> None:

@@ -7,16 +7,23 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
+from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.questions.update import incoming
-from fedaudit.questions.update.incoming import Incoming, SeenLayer, figures_of, layers_of, suspicious
+from fedaudit.questions import Ground
+from fedaudit.questions.update import QUESTION, UpdateSection, incoming
+from fedaudit.questions.update.incoming import Incoming, SeenLayer, figures_of, layers_of, secret_of, suspicious
+from fedaudit.questions.update.judge import _said
+from fedaudit.questions.update.parts import BesideTruth, Known, Table
 from fedaudit.questions.update.tampering import Trick, tampered
+from fedaudit.questions.update.watch import AskedOfUpdates
 from fedaudit.results.document import load
-from fedaudit.types import Plan, Records, State
+from fedaudit.session.prepare import prepare
+from fedaudit.types import Plan, Records, State, once
 from fedaudit.words import suspected
 from tests.command import fedaudit
 from tests.questions.test_update_inputs import mlp, records, rows
+from tests.worlds import config
 
 
 def honest(task: TorchTask, rounds: int) -> list[State]:
@@ -127,8 +134,86 @@ def test_a_sudden_change_is_seen_and_not_taken_for_what_is_usual() -> None:
     strange = {**models[6], "2.weight": models[6]["2.weight"] + rng.normal(size=models[6]["2.weight"].shape)}
     alarms, after = seen.look(strange)
     assert {(alarm.figure, alarm.where) for alarm in alarms} == {("jump", "2.weight"), ("unforeseen", "2.weight")}
-    assert after is seen
-    assert seen.look(models[6])[0] == []
+    assert after.changes is seen.changes  # not taken for what is usual
+    after = Incoming.of(after.plain())
+    assert after.look(models[6])[0] == []  # back to where the models were
+
+
+def stepwise(seed: int, rounds: int) -> list[State]:
+    """Models that go the same distance each round."""
+    rng = np.random.default_rng(seed)
+    steps = 0.01 * np.cumsum(rng.normal(size=(rounds, 60, 40)), axis=0)
+    return [{"w": step} for step in steps]
+
+
+def seen_of(models: list[State], secret: int = 0) -> Incoming:
+    seen = Incoming(secret=secret)
+    for model in models:
+        alarms, seen = seen.look(model)
+        assert alarms == []
+    return seen
+
+
+def test_one_jump_does_not_alarm_for_ever() -> None:
+    models, far = stepwise(0, 12), np.random.default_rng(1).normal(size=(60, 40))
+    seen = seen_of(models[:6])
+    for place, model in enumerate(models[6:]):  # all of them beyond the jump
+        alarms, seen = seen.look({"w": model["w"] + far})
+        assert bool(alarms) == (place == 0)
+    assert {alarm.figure for alarm in seen.look(models[11])[0]} >= {"jump"}
+
+
+def test_a_model_sent_again_does_not_silence_the_check() -> None:
+    models = stepwise(0, 6)
+    seen = seen_of([*models[:5], *[models[4]] * 8])
+    assert seen.look(models[5])[0] == []
+    assert {alarm.figure for alarm in seen.look({"w": models[5]["w"] + 1})[0]} >= {"jump"}
+
+
+def test_a_model_that_is_not_finite_is_no_place_to_go_on_from() -> None:
+    models = stepwise(0, 6)
+    seen = seen_of(models[:5])
+    alarms, after = seen.look({"w": models[5]["w"] * np.nan})
+    assert alarms
+    assert after.look(models[5])[0] == []
+
+
+def test_whoever_does_not_have_the_records_cannot_hide_a_change_in_the_sums() -> None:
+    """Two entries of one bucket, moved so that their signs cancel: by the signs that anybody can compute."""
+    models = stepwise(0, 6)
+    signs = incoming._signs(2400, 0)
+    hidden = np.zeros(2400)
+    hidden[:256], hidden[256:512] = 1, -1.0 * signs[:256] * signs[256:512]
+    strange: State = {"w": models[5]["w"] + hidden.reshape(60, 40)}
+    assert seen_of(models[:5]).look(strange)[0] == []  # without a secret
+    secret = secret_of(rows(50, 4, "numbers"))
+    seen = Incoming.of(seen_of(models[:5], secret).plain())
+    assert seen.secret == secret != secret_of(rows(50, 5, "numbers"))
+    assert {alarm.figure for alarm in seen.look(strange)[0]} >= {"jump"}
+
+
+def test_a_prepared_model_is_told_in_whatever_round_it_comes() -> None:
+    def table(value: float) -> Table:
+        column = {"where": "0", "figure": "partners", "value": value}
+        return {f"incoming-{name}": np.array([one]) for name, one in column.items()}
+
+    nobody = records(rows(2, 0, "numbers"))
+    seen = [
+        BesideTruth(party=party, round=round, vantage="server", table=table(float(round == 3)), members=nobody)
+        for party in ("a", "b") for round in (1, 2, 3)
+    ]  # fmt: skip
+    told = once(_said(incoming.PART, seen, Known(), UpdateSection()))
+    assert [(one.code, one.data["round"]) for one in told] == [("update-incoming", 3)]
+
+
+def test_columns_keep_their_names_where_the_model_is_prepared() -> None:
+    asked = config(data={"name": "breast-cancer"}, audit={"questions": {"update": {"tampering": "trap"}}})
+    ready = prepare(asked)
+    ground = Ground(config=asked, dataset=ready.dataset, game=ready.game)
+    planting = QUESTION.plant(ground, mlp(2, (64, 32), 30), Defence("none"), [Plan(("a",))])
+    assert planting is not None
+    assert isinstance(planting.asked, AskedOfUpdates)
+    assert planting.asked.columns == tuple(ready.dataset.columns) != ()
 
 
 def test_lengths_of_changes_follow_from_the_sums() -> None:
@@ -195,11 +280,11 @@ tampering = "trap"
 
 
 def test_a_server_that_prepares_models_is_simulated_by_authority_only(tmp_path: Path) -> None:
-    config = tmp_path / "trap.toml"
-    config.write_text(TOML)
-    refused = fedaudit("run", str(config), cwd=tmp_path)
+    file = tmp_path / "trap.toml"
+    file.write_text(TOML)
+    refused = fedaudit("run", str(file), cwd=tmp_path)
     assert (refused.returncode, "not-authorised" in refused.stderr) == (2, True)
-    assert fedaudit("run", str(config), "--out", "run", "--i-am-authorised", cwd=tmp_path).returncode == 0
+    assert fedaudit("run", str(file), "--out", "run", "--i-am-authorised", cwd=tmp_path).returncode == 0
     told = {one.code: one for one in load(tmp_path / "run").told}
     assert told["update-tampered"].data["trick"] == "trap"
     assert {alarm["figure"] for alarm in told["update-incoming"].data["alarms"]} == {"rare"}

@@ -19,6 +19,7 @@ the party and under the name of the run:
 
     memory-RUN     arrays and JSON, with a checksum; nothing executable
     halted-RUN     the round in which the party halted; nothing is sent from then on
+    incoming-RUN   what the models that came in said: sums with random signs, as JSON (unless incoming = "ignore")
 """
 
 import hashlib
@@ -41,7 +42,7 @@ from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
-from fedaudit.questions.update.incoming import Incoming, layers_of
+from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
 from fedaudit.results.gate import Rule
@@ -155,6 +156,7 @@ class Memory:
     def __init__(self, seat: Seat, key: str, folder: Path):
         self.shelf, self.key = seat.shelf, key
         self.file, self.halt = folder / f"memory-{seat.run}", folder / f"halted-{seat.run}"
+        self.came = folder / f"incoming-{seat.run}"
 
     # ------------------------------------------------------------------ in the host
 
@@ -190,6 +192,16 @@ class Memory:
 
     def stop(self, round: int) -> None:
         write_atomically(self.halt, f"{round}\n")
+
+    def seen(self) -> Mapping[str, Any]:
+        """What the models that came in said, in an earlier process."""
+        with suppress(OSError, ValueError):
+            found = json.loads(self.came.read_text(encoding="ascii"))
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    def saw(self, models: Mapping[str, Any]) -> None:
+        write_atomically(self.came, json.dumps(models))
 
 
 def packed(what: Remembered) -> bytes:
@@ -449,8 +461,14 @@ class SelfAudit:
         if self.incoming == "ignore":
             return
         own, task = watch.auditor.game.members(watch.party), watch.auditor.task
-        alarms, after = Incoming.of(seat.shelf.values(INCOMING) or {}).look(arrived, layers_of(task, arrived, own.x))
+        kept = seat.shelf.values(INCOMING) or watch.memory.seen()
+        seen = Incoming.of(kept) if kept else Incoming(secret=secret_of(own.x))
+        alarms, after = seen.look(arrived, layers_of(task, arrived, own.x))
         seat.shelf.keep(INCOMING, after.plain())
+        try:
+            watch.memory.saw(after.plain())
+        except OSError as error:
+            self.log.error("fedaudit: what models came in is not on disk (%s)", error.strerror)
         if alarms:
             found = [alarm.plain() for alarm in alarms]
             if self.incoming == "refuse":

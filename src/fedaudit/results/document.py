@@ -34,6 +34,7 @@ from fedaudit.types import (
     Notice,
     VantageName,
     former,
+    once,
 )
 from fedaudit.types.stored import (
     Count,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     pass
 
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
+PARTLY = ("question-failed-at", "update-part-failed")  # questions that have results, but not all of them
 REDACTED = "report-redacted.html"  # for passing on
 
 
@@ -229,7 +231,7 @@ class Document:
     ) -> Self:
         """What an audit found. `missing`: what it could not look at, beside the attacks that failed."""
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
-        partly = [told for told in audit.warnings if told.code == "question-failed-at"]
+        partly = once(told for told in (*audit.warnings, *audit.notices) if told.code in PARTLY)
         return cls(
             run=replace(run, accuracy=accuracy),
             headlines=audit.headlines,

@@ -439,6 +439,7 @@ WHO_READS = {"server": "the server", "secagg-server": "whoever adds up the updat
 _VALUES, _WHOLE, _WORDS = "Which values nobody has", "Whole records", "Words"
 _CLASSES = "How many records each class has"
 CANNOT = {
+    "not-finite": ("What it says by itself", "weights are NaN or infinite"),
     "no-matrix": (_VALUES, "the model has no weights that the input is multiplied by"),
     "model-unknown": (_VALUES, "how the model takes its input is not known"),
     "input-changed": (_VALUES, "the input is changed before it meets weights that belong to its columns"),
@@ -610,6 +611,7 @@ QUESTIONS: dict[str, Wording] = {
     ),
     "update-unseen": "update: seen from {vantage}, no update was seen in the rounds that it looks at.",
     "update-cannot-tell": _cannot_tell,
+    "update-part-failed": "update: of some updates, {part} could not be looked at ({why}). The rest is not affected.",
     "update-nothing": "update: seen from {vantage}, there is nothing to find in these rounds, and so no figure.",
     "source": _source,
     "attribute": _attribute,

@@ -107,6 +107,7 @@ class Update(Question):
             "update-incoming",
             "update-tampered",
             "update-cannot-tell",
+            "update-part-failed",
         }
     )
     needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
@@ -119,27 +120,30 @@ class Update(Question):
 
         return AskedOfUpdates(names={self.name: self.about}, needs=self.needs, options=self.options(given))
 
+    def _asked(self, ground: Ground, given: Mapping[str, Any]) -> AskedOfUpdates:
+        names = ground.dataset.vocabulary or ground.dataset.columns
+        return replace(self.ask((), given), columns=tuple(names))
+
     def prepare(self, ground: Ground) -> Preparation | None:
         """Asked by its section; or by nobody, where no attacks are named and some vantage sees updates."""
         audit = ground.config.audit
         given = (audit.questions or {}).get(self.name)
         if given is None and (audit.attacks is not None or audit.adversary is not None):
             return None
-        asked = self.ask([], given or {})
+        asked = self._asked(ground, given or {})
         from fedaudit.adversary.vantage import MODELS
 
         if given is None and not any(asked.can_be_seen(vantage, MODELS[vantage]) for vantage in audit.vantages):
             return None
-        names = ground.dataset.vocabulary or ground.dataset.columns
         told = [notice("update-simulates", epochs=TRAININGS)] if asked.options.simulate else []
-        return Preparation(replace(asked, columns=tuple(names)), told)
+        return Preparation(asked, told)
 
     def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:
         from fedaudit.questions.update.tampering import planted
 
         given = (ground.config.audit.questions or {}).get(self.name, {})
         trick = self.options(given).tampering
-        return Planting((), planted(trick, ground, task, plans), self.ask((), given)) if trick else None
+        return Planting((), planted(trick, ground, task, plans), self._asked(ground, given)) if trick else None
 
     def foreseen(self, ground: Ground, defence: Callable[[], Defence]) -> Sequence[str]:
         from fedaudit.questions.update.inputs import foreseen

@@ -31,9 +31,10 @@ It needs arrays alone: `layers_of` collects them from a torch task.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -174,59 +175,83 @@ BUCKETS = 256  # sums that stand for an array: its length follows from them to a
 class Incoming:
     """What the models of earlier rounds said, for each array of weights: where it was and its last change, as sums of
     its values with random signs, and how large its changes and its surprises were. Numbers by name, and nothing else:
-    a framework keeps them as `plain` has them."""
+    a framework keeps them as `plain` has them.
+
+    `left`: where the arrays were before models that were suspicious. `secret`: which signs (`secret_of`)."""
 
     before: Mapping[str, Floats] = field(default_factory=dict)
     change: Mapping[str, Floats] = field(default_factory=dict)
     changes: Mapping[str, Floats] = field(default_factory=dict)
     surprises: Mapping[str, Floats] = field(default_factory=dict)
+    left: Mapping[str, Floats] = field(default_factory=dict)
+    secret: int = 0
 
     def look(
         self, state: State, layers: Sequence[SeenLayer] = (), limits: Mapping[Figure, float] = LIMITS
     ) -> tuple[list[Alarm], Incoming]:
-        """What is suspicious about the model that came in, and what is kept for the next one. A suspicious model is not
-        taken into the history: the next honest one would look like a jump back."""
-        now = {name: _sums(value) for name, value in state.items() if _weights(value)}
-        moved = {name: sums - self.before[name] for name, sums in now.items() if name in self.before}
+        """What is suspicious about the model that came in, and what is kept for the next one. A suspicious change is
+        not taken for usual. The next model may follow from the suspicious one, or from the one before it: what is judged
+        is the shorter way. An array that did not change says nothing of how far others do."""
+        now = {name: _sums(value, self.secret) for name, value in state.items() if _weights(value)}
+        ways = {
+            name: [sums - place[name] for place in (self.before, self.left) if name in place]
+            for name, sums in now.items()
+        }
+        shortest = {name: min(steps, key=np.linalg.norm) for name, steps in ways.items() if steps}
+        moved = {name: step for name, step in shortest.items() if step.any()}
         aside = {name: step - self.change[name] for name, step in moved.items() if name in self.change}
         alarms = suspicious(layers, limits)
         alarms += _sudden("jump", moved, self.changes, limits["jump"])
         alarms += _sudden("unforeseen", aside, self.surprises, limits["unforeseen"])
-        if alarms:
+        if not all(np.isfinite(sums).all() for sums in now.values()):
             return alarms, self
-        return [], Incoming(now, moved, _longer(self.changes, moved), _longer(self.surprises, aside))
+        if alarms:
+            return alarms, replace(self, before=now, change={}, left=self.left or self.before)
+        changes, surprises = _longer(self.changes, moved), _longer(self.surprises, aside)
+        return [], Incoming(now, {**self.change, **moved}, changes, surprises, secret=self.secret)
 
     def plain(self) -> dict[str, list[float]]:
-        return {f"{part} {name}": kept.tolist() for part in KEPT for name, kept in getattr(self, part).items()}
+        kept = {f"{part} {name}": kept.tolist() for part in KEPT for name, kept in getattr(self, part).items()}
+        return {**kept, SECRET: [float(self.secret)]}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Incoming:
         """What `plain` gave."""
         found: dict[str, dict[str, Floats]] = {part: {} for part in KEPT}
         for key, values in plain.items():
+            if key == SECRET:
+                continue
             part, _, name = key.partition(" ")
             found[part][name] = np.array(values, np.float64)
-        return cls(**found)
+        return cls(**found, secret=int(plain.get(SECRET, [0])[0]))
 
 
-KEPT = ("before", "change", "changes", "surprises")
+KEPT = ("before", "change", "changes", "surprises", "left")
+SECRET = "secret"
+
+
+def secret_of(x: Any) -> int:
+    """Of a party's records: whoever knows the signs can change a model without changing the sums. A number that a float
+    holds."""
+    some = np.ascontiguousarray(np.asarray(x)[:RECORDS])
+    return int.from_bytes(hashlib.sha256(some.tobytes()).digest()[:6], "big")
 
 
 def _weights(value: Any) -> bool:
     return bool(value.dtype.kind == "f" and value.ndim > 1 and value.size > 0)
 
 
-def _sums(value: Any) -> Floats:
-    """The same signs for every array of this size, in every round."""
+def _sums(value: Any, secret: int = 0) -> Floats:
+    """The same signs for every array of this size, in every round of a party."""
     flat = np.asarray(value).ravel()
     signed = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
-    np.multiply(flat, _signs(flat.size), out=signed[: flat.size])
+    np.multiply(flat, _signs(flat.size, secret), out=signed[: flat.size])
     return np.asarray(signed.reshape(-1, BUCKETS).sum(axis=0))
 
 
 @lru_cache(maxsize=32)
-def _signs(size: int) -> NDArray[np.int8]:
-    bits = np.frombuffer(np.random.default_rng(size).bytes(size // 8 + 1), np.uint8)
+def _signs(size: int, secret: int) -> NDArray[np.int8]:
+    bits = np.frombuffer(np.random.default_rng([size, secret] if secret else size).bytes(size // 8 + 1), np.uint8)
     return np.asarray(2 * np.unpackbits(bits)[:size].astype(np.int8) - 1)
 
 
@@ -234,7 +259,7 @@ def _sudden(figure: Figure, now: Mapping[str, Floats], earlier: Mapping[str, Flo
     found = []
     for name, value in now.items():
         past = earlier.get(name, np.empty(0))
-        if len(past) >= ROUNDS and past.max() > 0:
+        if len(past) >= ROUNDS:
             ratio = float(np.linalg.norm(value) / past.max())
             if not ratio <= limit:
                 found.append(Alarm(figure, name, ratio, limit))
@@ -243,9 +268,12 @@ def _sudden(figure: Figure, now: Mapping[str, Floats], earlier: Mapping[str, Flo
 
 def _longer(earlier: Mapping[str, Floats], now: Mapping[str, Floats]) -> dict[str, Floats]:
     """Lengths, of the last few rounds. The first change is from a model that nobody trained: it counts like others."""
-    return {
-        name: np.append(earlier.get(name, np.empty(0)), np.linalg.norm(value))[-HISTORY:] for name, value in now.items()
+    longer = {
+        name: np.append(earlier.get(name, np.empty(0)), np.linalg.norm(value))[-HISTORY:]
+        for name, value in now.items()
+        if value.any()
     }
+    return {**earlier, **longer}
 
 
 # ------------------------------------------------------------------ from a torch task

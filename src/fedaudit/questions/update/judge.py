@@ -9,10 +9,10 @@ import numpy as np
 
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Verdict
-from fedaudit.questions.update import QUESTION
-from fedaudit.questions.update.parts import BesideTruth, Known, parts
+from fedaudit.questions.update import QUESTION, UpdateSection
+from fedaudit.questions.update.parts import BesideTruth, Known, UpdatePart, parts
 from fedaudit.questions.update.watch import CANNOT, WHO, SeenFrom, UpdateWatch
-from fedaudit.types import Curve, Estimate, Game, ModelKind, Notice, Records, Vantage, notice, once, warning
+from fedaudit.types import Curve, Estimate, Game, ModelKind, Notice, Records, Vantage, gap, notice, once, warning
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
@@ -22,9 +22,6 @@ SAID = 10  # updates that a sentence each is said of; the figures are about all
 
 def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) -> Verdict:
     """A result for all parties together and one for each. What nothing can be told of is said."""
-    if watch.failed:
-        name, why = next(iter(watch.failed.items()))
-        raise FedauditError("update-part", f"{name}: {why}", "The other questions are not affected.")
     known = Known(
         outsiders=case.game.outsiders,
         columns=watch.asked.columns,
@@ -35,7 +32,7 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
     everybody: Sequence[str | None] = case.game.parties if model == "local" else [None]
     found: dict[str | None, dict[str, Estimate]] = {party: {} for party in (None, *everybody)}
     curves: dict[str, Curve] = {}
-    told: list[Notice] = []
+    told: list[Notice] = [gap("update-part-failed", part=name, why=why) for name, why in watch.failed.items()]
     looked = False
     for name, part in parts().items():
         seen = [one for party in everybody for one in tables(case.game, watch, vantage, name, party)]
@@ -51,8 +48,10 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
                 found[party] |= part.judge(own, known, confidence)
         by_round = {r: [one for one in able if one.round == r] for r in sorted({one.round for one in able})}
         curves |= _over_rounds({r: part.judge(some, known, confidence) for r, some in by_round.items()})
-        first = [one for one in able if one.round == able[0].round]
-        told += once(said for one in first[:SAID] if (said := part.say(one, known, options)))
+        told += _said(part, able, known, options)
+    if watch.failed and not looked:
+        name, why = next(iter(watch.failed.items()))
+        raise FedauditError("update-part", f"{name}: {why}", "The other questions are not affected.")
     if not looked:
         return Verdict(notices=[notice("update-unseen", vantage=vantage.value)])
     seconds = sum(spent for key, spent in watch.seconds.items() if SeenFrom.of(key).vantage == vantage.value)
@@ -66,6 +65,16 @@ def judge(case: Case, watch: UpdateWatch, vantage: Vantage, model: ModelKind) ->
     if trick := options.tampering:
         told.insert(0, warning("update-tampered", trick=trick))
     return Verdict(results, once(told) or [notice("update-nothing", vantage=vantage.value)])
+
+
+def _said(part: UpdatePart, seen: Sequence[BesideTruth], known: Known, options: UpdateSection) -> Iterator[Notice]:
+    """Of some updates of the first round; and every warning, of whatever round."""
+    first = 0
+    for one in seen:
+        first += one.round == seen[0].round
+        said = part.say(one, known, options)
+        if said and (said.level == "warning" or (one.round == seen[0].round and first <= SAID)):
+            yield said
 
 
 def tables(game: Game, watch: UpdateWatch, vantage: Vantage, part: str, party: str | None) -> Iterator[BesideTruth]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.questions.update import UpdateSection
-from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts
-from fedaudit.types import Notice, Records, State, notice
+from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts, seen_by
+from fedaudit.types import Notice, Records, State, notice, once
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def looked(before: State, after: State, columns: tuple[str, ...]) -> Sighting:
         if name not in OF_ARRAYS:
             continue
         try:
-            tables[name] = part.look(update, known, options)
+            tables[name] = seen_by(part, update, known, options)
         except CannotTell as why:
             told.append(notice("update-cannot-tell", why=why.code, updates=1))
             continue
@@ -68,7 +68,7 @@ def looked(before: State, after: State, columns: tuple[str, ...]) -> Sighting:
     if listed is not None and columns and len(columns) != len(listed):
         what = f"the names are of {len(columns)} columns, and the input has {len(listed)}"
         raise FedauditError("look-columns", what, "Give one name a line, in the order of the columns.")
-    return Sighting(told, tables)
+    return Sighting(once(told), tables)
 
 
 OF_ARRAYS = ("presence", "leaves")  # parts that need neither a model nor records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +48,12 @@ class OneUpdate:
     @property
     def summed(self) -> bool:
         return len(self.parties) > 1
+
+    @cached_property
+    def finite(self) -> bool:
+        """A model that diverged says nothing of records, and no part need be ready for it."""
+        both = (*self.received.values(), *self.sent.values())
+        return all(np.isfinite(value).all() for value in both if value.dtype.kind == "f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +113,13 @@ def steps_of(update: OneUpdate, known: Known) -> tuple[int, ...]:
     if update.examples and epochs and batch and (not update.summed or update.examples <= batch):
         return (int(epochs) * -(-update.examples // int(batch)),)
     return tuple(range(1, 101))
+
+
+def seen_by(part: UpdatePart, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
+    """What a part reads off, of an update that can be looked at. Raises `CannotTell`."""
+    if not update.finite:
+        raise CannotTell("not-finite")
+    return part.look(update, known, options)
 
 
 def parts() -> dict[str, UpdatePart]:

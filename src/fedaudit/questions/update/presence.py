@@ -593,16 +593,17 @@ class Held:
         return Listed(listed, self.having.sum(axis=0)[can] == 1, blind, np.flatnonzero(can))
 
     def paired(self) -> Listed | None:
-        """Pairs of values: those that moved alike, and those that the same records have."""
+        """Pairs of values: those that moved alike, and those that the same records have. What nobody has is no pair."""
         group = self.table["update-twin"]
-        held = np.flatnonzero(self.having.any(axis=0) & self.common.possible)
+        borne = self.having.any(axis=0)
+        held = np.flatnonzero((borne & self.common.possible) | (group >= 0))
         if not (group >= 0).any() or len(held) > PAIRED:
             return None
         patterns = np.packbits(self.having[:, held], axis=0).T.copy()
         _, same = np.unique(patterns, axis=0, return_inverse=True)
         first, second = np.triu_indices(len(held), 1)
         listed = (group[held][first] == group[held][second]) & (group[held][first] >= 0)
-        true = same.ravel()[first] == same.ravel()[second]
+        true = (same.ravel()[first] == same.ravel()[second]) & borne[held][first]
         outside = self.outside[:, held].astype(np.float64)
         count = outside.sum(axis=0)
         shared = outside.T @ outside

@@ -15,7 +15,7 @@ from fedaudit.audit.patience import failure, patience
 from fedaudit.errors import OF_OTHERS
 from fedaudit.questions import Verdict
 from fedaudit.questions.update import UpdateSection
-from fedaudit.questions.update.parts import CannotTell, Known, OneUpdate, Table, parts
+from fedaudit.questions.update.parts import CannotTell, Known, OneUpdate, Table, parts, seen_by
 from fedaudit.types import Measured, ModelKind, Moment, Stored, Vantage
 from fedaudit.words import words
 
@@ -100,7 +100,7 @@ class UpdateWatch:
             failed = {}
             try:
                 with patience(), timed(spent, "looking"):
-                    table = part.look(update, known, self.asked.options)
+                    table = seen_by(part, update, known, self.asked.options)
             except CannotTell as why:
                 table = {CANNOT: np.array([why.code])}
             except OF_OTHERS as error:
