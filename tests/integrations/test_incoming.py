@@ -14,12 +14,13 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.options import as_task
 from fedaudit.integrations.party import INCOMING, Reaction
-from fedaudit.questions.update.incoming import layers_of
+from fedaudit.questions.update.incoming import Incoming, layers_of
 from fedaudit.questions.update.tampering import tampered
 from fedaudit.report.words import withheld_updates
 from fedaudit.results.document import SCHEMA_FILE, load
 from tests.integrations.flower_world import arrays, as_state, client_app
 from tests.integrations.test_flower_client import QUICK, federation, game_of
+from tests.integrations.test_flower_trouble import deliver, restarted
 from tests.integrations.worlds import net, part
 
 trained: list[int] = []
@@ -62,6 +63,20 @@ def test_a_prepared_model_is_told_or_not_trained(
         assert "sent no update of round 2" in " ".join(withheld_updates(found.run.withheld))
     assert not load(tmp_path / "south").run.withheld
     assert (INCOMING in grid.contexts[101].state) == (incoming != "ignore")
+
+
+def test_a_restarted_node_still_knows_what_models_came_in(tmp_path: Path) -> None:
+    audit = PartyAudit(net, game_of, rounds=4, attacks=QUICK, out=tmp_path)
+    _, grid = federation(client_app([audit]), 3)
+    (file,) = (tmp_path / "north").glob("incoming-*")
+    kept = Incoming.of(json.loads(file.read_text()))
+    assert kept.plain() == Incoming.of(grid.contexts[101].state[INCOMING]).plain()
+    assert kept.secret > 0
+    assert {len(lengths) for lengths in kept.changes.values()} == {2}  # three models
+    restarted(grid)
+    assert deliver(grid, 4).has_content()
+    again = Incoming.of(json.loads(file.read_text()))
+    assert {len(lengths) for lengths in again.changes.values()} == {3}
 
 
 def test_another_reaction_is_refused() -> None:

@@ -342,7 +342,7 @@ def test_one_part_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatc
         raise ValueError("no such thing")
 
     asked = config(
-        federation={"rounds": 1}, audit={"attacks": ["loss"], "vantages": ["server"], "questions": {"update": {}}}
+        federation={"rounds": 2}, audit={"attacks": ["loss"], "vantages": ["server"], "questions": {"update": {}}}
     )
     monkeypatch.setattr(leaves.Leaves, "look", fails)
     found = run(asked, tmp_path / "run", silent)

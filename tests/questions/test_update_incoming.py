@@ -1,5 +1,6 @@
 """A party's look at the model that it is asked to train: prepared models are seen, honest ones are left alone."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -209,11 +210,12 @@ def test_a_prepared_model_is_told_in_whatever_round_it_comes() -> None:
 def test_columns_keep_their_names_where_the_model_is_prepared() -> None:
     asked = config(data={"name": "breast-cancer"}, audit={"questions": {"update": {"tampering": "trap"}}})
     ready = prepare(asked)
-    ground = Ground(config=asked, dataset=ready.dataset, game=ready.game)
+    named = tuple(f"measure {number}" for number in range(30))
+    ground = Ground(config=asked, dataset=replace(ready.dataset, columns=named), game=ready.game)
     planting = QUESTION.plant(ground, mlp(2, (64, 32), 30), Defence("none"), [Plan(("a",))])
     assert planting is not None
     assert isinstance(planting.asked, AskedOfUpdates)
-    assert planting.asked.columns == tuple(ready.dataset.columns) != ()
+    assert planting.asked.columns == named
 
 
 def test_lengths_of_changes_follow_from_the_sums() -> None:

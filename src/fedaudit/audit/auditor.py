@@ -242,7 +242,7 @@ class Auditor:
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
-        notices = [*as_notices(bounds), *concluded, *self.notices, *unseen_parties(case), *chosen.notices]
+        notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         notices += [note for _, sight in self.outlooks for note in sight.notes]
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):

@@ -190,8 +190,8 @@ class Incoming:
         self, state: State, layers: Sequence[SeenLayer] = (), limits: Mapping[Figure, float] = LIMITS
     ) -> tuple[list[Alarm], Incoming]:
         """What is suspicious about the model that came in, and what is kept for the next one. A suspicious change is
-        not taken for usual. The next model may follow from the suspicious one, or from the one before it: what is judged
-        is the shorter way. An array that did not change says nothing of how far others do."""
+        not taken for usual. The next model may follow from the suspicious one, or from the one before it: the shorter
+        way is judged. An array that did not change says nothing of how far others do."""
         now = {name: _sums(value, self.secret) for name, value in state.items() if _weights(value)}
         ways = {
             name: [sums - place[name] for place in (self.before, self.left) if name in place]
