@@ -595,7 +595,7 @@ class Held:
     def paired(self) -> Listed | None:
         """Pairs of values: those that moved alike, and those that the same records have. What nobody has is no pair."""
         group = self.table["update-twin"]
-        borne = self.having.any(axis=0)
+        borne = np.asarray(self.having.any(axis=0))
         held = np.flatnonzero((borne & self.common.possible) | (group >= 0))
         if not (group >= 0).any() or len(held) > PAIRED:
             return None
