@@ -171,6 +171,29 @@ def test_no_list_where_the_input_is_changed_before_the_layer(kind: str) -> None:
         looked(trained(mine, how, start, of), mine, how, start, of)
 
 
+def test_no_list_from_one_layer_whose_update_was_thinned() -> None:
+    of = TorchTask(lambda: nn.Linear(WIDE, CLASSES), CLASSES)
+    mine, how, start = people(40, 2), WAYS["sgd"], of.initial(0)
+    sent = trained(mine, how, start, of)
+    assert np.array_equal(looked(sent, mine, how, start, of)["update-absent"], truly_absent(mine))
+    for share in (0.5, 0.1, 0.01):
+        with pytest.raises(CannotTell, match="thinned"):
+            looked(largest(share)(start, sent), mine, how, start, of)
+
+
+def test_dropout_behind_the_layer_leaves_what_nobody_has_and_not_what_one_has() -> None:
+    mine, how = people(40, 2), WAYS["adam"]
+    for share, told in ((0.5, False), (0.0, True)):
+        of = TorchTask(
+            lambda p=share: nn.Sequential(nn.Linear(WIDE, 128), nn.ReLU(), nn.Dropout(p), nn.Linear(128, CLASSES)),
+            CLASSES,
+        )
+        start = of.initial(0)
+        table = looked(trained(mine, how, start, of), mine, how, start, of)
+        assert np.array_equal(table["update-absent"], truly_absent(mine))
+        assert np.isfinite(table["update-single"]).any() == told
+
+
 def test_an_update_of_other_records_says_no_more_than_a_guess() -> None:
     """Null world: what is read off is true of others."""
     how, start = WAYS["adam"], task().initial(0)
@@ -389,6 +412,94 @@ def test_one_plain_step_tells_how_many_records_each_class_has() -> None:
         assert found["label-error"].value <= 0.1
         assert (found["label-error"].high or 1) < (found["label-error-blind"].value or 0)
         assert (found["label-interval"].high or 0) >= 0.95
+
+
+def counted(change: Change, more: dict[str, Any] | None = None, **known: Any) -> Table:
+    """Labels of one plain step, of an update that was changed."""
+    how, mine, start = Training("sgd", 0.1, batch_size=10**6), people(60, 2), later()
+    sent = change(start, trained(mine, how, start, task()))
+    update = OneUpdate(received=start, sent=sent, task=task(), examples=60, **(more or {}))
+    knows = Known(outsiders=people(600, 9), classes=CLASSES, training=how.__dict__, **known)
+    return labels.PART.look(update, knows, UpdateSection())
+
+
+def as_sent(start: State, sent: State) -> State:
+    return sent
+
+
+def noisy_bias(start: State, sent: State) -> State:
+    return noisy(start, sent) | {name: value for name, value in sent.items() if value.ndim == 2}
+
+
+def clipped(start: State, sent: State) -> State:
+    return {name: start[name] + np.float32(0.3) * (value - start[name]) for name, value in sent.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "known", "why"),
+    [
+        (clipped, {}, {"defended": True}, "bias-defended"),
+        (as_sent, {"parties": ("a", "b"), "by_records": False}, {}, "bias-unweighted"),
+        (largest(0.5), {}, {}, "bias-thinned"),
+        (noisy, {}, {}, "bias-changed"),
+        (noisy_bias, {}, {}, "bias-changed"),
+    ],
+)
+def test_no_counts_of_labels_where_something_else_changed_the_bias(
+    change: Change, more: dict[str, Any], known: dict[str, Any], why: str
+) -> None:
+    assert counted(as_sent)["labels-count"].sum() == 60
+    with pytest.raises(CannotTell, match=why):
+        counted(change, more, **known)
+
+
+def test_biases_of_one_plain_step_sum_to_nothing_whatever_the_model_and_its_precision() -> None:
+    for classes, n, rate in ((2, 3, 1e-3), (CLASSES, 60, 0.1), (100, 256, 1.0)):
+        of = TorchTask(lambda c=classes: nn.Sequential(nn.Linear(WIDE, 64), nn.ReLU(), nn.Linear(64, c)), classes)
+        mine = people(n, 2)
+        mine = replace(mine, y=np.random.default_rng(0).integers(0, classes, n))
+        for start in (of.initial(0), trained(mine, Training(epochs=30), of.initial(0), of)):
+            bias = trained(mine, Training("sgd", rate, batch_size=10**6), start, of)["2.bias"]
+            for sent in (bias, bias.astype(np.float16)):
+                before = start["2.bias"].astype(sent.dtype).astype(np.float64)
+                assert labels.sums_to_nothing(sent, sent - before, rate)
+
+
+def test_declared_defences_and_weights_of_the_mean_reach_whoever_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedaudit.audit.observer import Shown
+    from fedaudit.questions.update.watch import UpdateWatch
+    from fedaudit.types import Round, Trained, Vantage
+
+    seen: list[tuple[bool, bool]] = []
+
+    class Listens:
+        def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
+            seen.append((known.defended, update.by_records))
+            raise CannotTell("thinned")
+
+    monkeypatch.setattr("fedaudit.questions.update.watch.parts", lambda: {"labels": Listens()})
+    start, how = later(), WAYS["sgd"]
+    sent = {str(n): Trained(trained(people(n, n), how, start, task()), n, 1.0) for n in (10, 40)}
+
+    def mean(*weights: float) -> State:
+        states = [one.state for one in sent.values()]
+        return {k: np.average([s[k] for s in states], axis=0, weights=weights).astype(np.float32) for k in start}
+
+    def told(aggregate: State, vantage: Vantage, model: Any, *slots: str) -> tuple[bool, bool]:
+        seen.clear()
+        asked = replace(every()["update"].ask([], {}), slots=frozenset(slots))
+        round = Round(1, start, sent, aggregate)
+        UpdateWatch(asked).measure(Shown(round, task(), [(vantage, model)], tuple(sent)))
+        assert len({*seen}) == 1
+        return seen[0]
+
+    fair, even = mean(10, 40), mean(1, 1)
+    assert told(fair, Vantage.SERVER, "local") == (False, True)
+    assert told(fair, Vantage.SERVER, "local", "aggregate", "serve") == (False, True)
+    assert told(fair, Vantage.SERVER, "local", "gradient") == (True, True)
+    assert told(fair, Vantage.CLIENT, "global") == (False, True)
+    assert told(fair, Vantage.CLIENT, "global", "aggregate") == (True, True)
+    assert told(even, Vantage.CLIENT, "global") == (False, False)
 
 
 def test_after_several_steps_labels_are_counted_on_request_only() -> None:

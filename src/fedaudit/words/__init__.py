@@ -467,6 +467,10 @@ CANNOT = {
     "no-classes": (_CLASSES, "a record has no single class"),
     "no-bias": (_CLASSES, "the last layer has no bias"),
     "bias-still": (_CLASSES, "the last bias did not move"),
+    "bias-defended": (_CLASSES, "a defence changes gradients or updates, and the last bias with them"),
+    "bias-unweighted": (_CLASSES, "it is a mean of parties that are not weighed by their records"),
+    "bias-thinned": (_CLASSES, "entries of the update were left out"),
+    "bias-changed": (_CLASSES, "the last biases do not sum to 0, so that noise, or something like it, moved them"),
     "several-steps": (
         _CLASSES,
         "it made several steps, or Adam's; set [audit.questions.update] simulate = true to train parties of outsiders",

@@ -122,7 +122,7 @@ class Update(Question):
 
     def _asked(self, ground: Ground, given: Mapping[str, Any]) -> AskedOfUpdates:
         names = ground.dataset.vocabulary or ground.dataset.columns
-        return replace(self.ask((), given), columns=tuple(names))
+        return replace(self.ask((), given), columns=tuple(names), slots=_slots(ground))
 
     def prepare(self, ground: Ground) -> Preparation | None:
         """Asked by its section; or by nobody, where no attacks are named and some vantage sees updates."""
@@ -159,6 +159,14 @@ class Update(Question):
         from fedaudit.questions.update.panel import sections
 
         return sections(results)
+
+
+def _slots(ground: Ground) -> frozenset[str]:
+    """Which slots the declared defences fill."""
+    from fedaudit.defences import DefenceOptions
+
+    declared = ground.config.defences
+    return frozenset(slot for each in declared if isinstance(each, DefenceOptions) for slot in each.slots)
 
 
 QUESTION = Update()

@@ -8,6 +8,9 @@ as we know them from their abstracts.) What the model says of the party's record
 2. How far that may be off: the same of parties that are drawn from outsiders, with classes as estimated. Outsiders are
    not fitted as closely as members, so that a bias is left: it grows with training.
 
+Clipping, noise and entries left out change the bias, too: then nothing is counted. The biases of one step of softmax
+sum to 0; where they do not, something else moved them.
+
 After several steps the bias has no such form. On request (`simulate`), the receiver trains parties of outsiders from
 the model that it sent (RLU and Decaf do the like, as we understand their abstracts):
 
@@ -24,7 +27,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedaudit.questions.update import presence
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, some_of, steps_of
 from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import Estimate, Floats, Ints, Notice, Records, notice
@@ -47,12 +52,20 @@ class Labels:
             raise CannotTell("classes-unknown")
         if known.classes < 2 or outsiders.y.ndim != 1 or outsiders.y.dtype.kind not in "iu":
             raise CannotTell("no-classes")
+        if known.defended:
+            raise CannotTell("bias-defended")
+        if update.summed and not update.by_records:
+            raise CannotTell("bias-unweighted")
         bias = last_bias(update, known.classes)
         moved = update.sent[bias].astype(np.float64) - update.received[bias]
         if not moved.any():
             raise CannotTell("bias-still")
+        if _thinned(update, known, outsiders):
+            raise CannotTell("bias-thinned")
         usual = shares(outsiders, known.classes) * update.examples
         if _one_plain_step(update, known):
+            if not sums_to_nothing(update.sent[bias], moved, float(known.training["lr"])):
+                raise CannotTell("bias-changed")
             found = closed_form(update, known, outsiders, moved)
         elif options.simulate:
             found = Simulation(update, known, outsiders, bias).counts(moved)
@@ -157,6 +170,23 @@ def shares(outsiders: Records, classes: int) -> Floats:
     """How the classes are among outsiders; one that nobody has there has half a record."""
     counts = np.bincount(outsiders.y.astype(np.int64), minlength=classes) + 0.5
     return np.asarray(counts / counts.sum())
+
+
+def _thinned(update: OneUpdate, known: Known, outsiders: Records) -> bool:
+    """By what the layer on the input shows, where the model has one that can be read."""
+    try:
+        entry = presence.entry_of(update, outsiders)
+    except CannotTell:
+        return False
+    common = presence.usual(entry, outsiders)
+    return presence.thinned(entry, next(presence.rules(entry, update, known, common, None)))
+
+
+def sums_to_nothing(sent: NDArray[Any], moved: Floats, rate: float) -> bool:
+    """Shares and probabilities both sum to 1, so that the biases of one step sum to 0, up to rounding: of each bias as
+    it was sent, and of the probabilities before."""
+    of_biases = np.spacing(np.abs(sent)).astype(np.float64).sum()
+    return bool(abs(moved.sum()) <= presence.ROUNDING * (of_biases + 4 * float(np.finfo(np.float32).eps) * rate))
 
 
 def _one_plain_step(update: OneUpdate, known: Known) -> bool:

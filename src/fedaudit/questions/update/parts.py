@@ -44,6 +44,7 @@ class OneUpdate:
     parties: tuple[str, ...] = ("",)
     round: int = 1
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
+    by_records: bool = True  # a mean of several: is each weighed by its records?
 
     @property
     def summed(self) -> bool:
@@ -59,11 +60,13 @@ class OneUpdate:
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """What whoever looks knows beside the update. `outsiders`: records that nobody trained on. `training`: the fields
-    of `learn.tasks.Training`, as far as they are known. `columns`: what each column, or token, is called."""
+    of `learn.tasks.Training`, as far as they are known. `defended`: a declared defence changes gradients or
+    updates. `columns`: what each column, or token, is called."""
 
     outsiders: Records | None = None
     classes: int = 0
     training: Mapping[str, Any] = field(default_factory=dict)
+    defended: bool = False
     columns: tuple[str, ...] = ()
     seed: int = 0
 

@@ -74,6 +74,7 @@ class InputLayer:
     last: tuple[Floats, Floats] | None  # the last layer's weights, if it is another
     ulp: Floats  # the distance between two numbers of the precision that was sent, at each weight
     relu: bool = False  # whether units that are off for a record get nothing from it
+    drops: bool = False  # whether dropout, too, switches units off
     padding: int | None = None  # a word that is never trained
     left: float | None = None  # these are running means: what is left of one after the round, where nothing came
 
@@ -112,6 +113,7 @@ def entry_of(update: OneUpdate, outsiders: Records | None) -> InputLayer:
         last=_both(update, last) if last else None,
         ulp=ulp,
         relu=taken.relu,
+        drops=taken.drops,
         padding=taken.padding,
     )
 
@@ -139,6 +141,7 @@ class Taken:
     name: str
     words: bool = False
     relu: bool = False
+    drops: bool = False
     padding: int | None = None
     momentum: float | None = None
 
@@ -182,7 +185,8 @@ def asked(task: Any, received: State, outsiders: Records | None) -> Taken:
             if isinstance(layer, nn.Embedding):
                 return Taken(f"{names[layer]}weight", words=True, padding=layer.padding_idx)
             relu = _relu_follows(task, received, names[layer].removesuffix("."), x)
-            return Taken(f"{names[layer]}weight", relu=relu)
+            drops = any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in leaves)
+            return Taken(f"{names[layer]}weight", relu=relu, drops=drops)
     raise CannotTell("input-changed")
 
 
@@ -372,7 +376,7 @@ def _with_bias(moved: Floats, bias: Floats, base: Floats) -> Bools:
     return np.asarray(either & (base != 0))
 
 
-def thinned(ruled: Ruled) -> bool:
+def thinned(entry: InputLayer, ruled: Ruled) -> bool:
     """Were entries of the update left out? Then a weight that stands still says nothing."""
     if ruled.still is not None and ruled.bias_still is not None:
         odd = (~ruled.still).any(axis=1) != ~ruled.bias_still
@@ -381,6 +385,10 @@ def thinned(ruled: Ruled) -> bool:
     if ruled.last_still is not None and ruled.last_still.size:
         live = (~ruled.last_still).any(axis=0)
         return bool(live.any() and ruled.last_still[:, live].mean() > HOLES_LAST)
+    if entry.last is None and not entry.relu and not entry.words and ruled.still is not None:
+        # The one layer there is: softmax gives every class of a column that moved something.
+        moved = ruled.still[:, ~ruled.columns]
+        return bool(moved.size and moved.mean() > HOLES_LAST)
     return False
 
 
@@ -400,7 +408,7 @@ def singles(
 ) -> Floats:
     """The probability that exactly one record has a value that somebody has; NaN where that cannot be told."""
     unknown = np.full(len(common.base), np.nan)
-    if not entry.relu or entry.bias is None or ruled.still is None or not update.examples:
+    if not entry.relu or entry.drops or entry.bias is None or ruled.still is None or not update.examples:
         return unknown
     live = np.asarray((~ruled.still).any(axis=1))
     if live.sum() < 16:
@@ -478,7 +486,7 @@ class Presence:
         common = usual(entry, outsiders)
         found: Ruled | None = None
         for ruled in rules(entry, update, known, common, options.quantum):
-            if thinned(ruled):
+            if thinned(entry, ruled):
                 raise CannotTell("thinned")
             if (ruled.columns & common.possible).any():
                 found = ruled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,10 +28,11 @@ CANNOT, WHO = "update-cannot", "update-who"
 
 @dataclass(frozen=True, kw_only=True)
 class AskedOfUpdates(Asked):
-    """`columns`: what those of the records, or the tokens in them, are called."""
+    """`columns`: what those of the records, or the tokens in them, are called. `slots`: that declared defences fill."""
 
     options: UpdateSection
     columns: tuple[str, ...] = ()
+    slots: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,12 @@ class UpdateWatch:
         found: dict[Key, Measured] = {}
         for vantage, model in shown.watched:
             if self.asked.can_be_seen(vantage, model):
+                # What the server does to the mean changes no party's own update.
+                acting = {"gradient", "update"} | ({"aggregate"} if model == "global" else set())
+                beside = replace(known, defended=bool(acting & self.asked.slots))
                 for view in shown.views(vantage, model):
                     if view.received is not None:
-                        found |= dict(self._looked(view, shown, known))
+                        found |= dict(self._looked(view, shown, beside))
         return found
 
     def _looked(self, view: View, shown: Shown, known: Known) -> Iterator[tuple[Key, Measured]]:
@@ -91,6 +95,7 @@ class UpdateWatch:
             parties=whose,
             round=view.round,
             metrics=tuple(sorted({name for party in whose for name in shown.round.sent[party].metrics})),
+            by_records=_by_records(view, shown, whose),
         )
         seen = {"update-party": np.array(whose, str), "update-examples": _examples(shown, whose)}
         yield SeenFrom(view.vantage.value, WHO, view.party).key, _table(seen, {}, {})
@@ -137,6 +142,27 @@ class UpdateWatch:
 
 def _examples(shown: Shown, whose: tuple[str, ...]) -> Any:
     return np.array([shown.round.sent[name].examples for name in whose], np.int64)
+
+
+def _by_records(view: View, shown: Shown, whose: tuple[str, ...]) -> bool:
+    """Is this the mean of these parties, each weighed by its records? Asked of the biases, where sizes differ. False
+    where what they sent is not there to be asked."""
+    many = _examples(shown, whose)
+    if view.party is not None or len(np.unique(many)) < 2:
+        return True
+    sent = [shown.round.sent[name].state for name in whose]
+    biases = [name for name, value in view.weights.items() if value.ndim == 1 and value.dtype.kind == "f"]
+    if view.received is None or not all(sent):
+        return False
+    for name in biases:
+        mean = np.average([one[name] for one in sent], axis=0, weights=many)
+        moved = np.abs(mean - view.received[name]).max(initial=0.0)
+        if np.abs(mean - view.weights[name]).max(initial=0.0) > WEIGHED * moved + 1e-6:
+            return False
+    return True
+
+
+WEIGHED = 1e-2  # of what a bias moved: how near the mean must be
 
 
 def _table(table: Table, failed: Mapping[str, Any], spent: Mapping[str, float]) -> Measured:
