@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from torch import nn
 
+from fedaudit.config.schema import parse
 from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
 from fedaudit.questions import every
-from fedaudit.questions.update import UpdateSection, labels, leaves
+from fedaudit.questions.update import QUESTION, UpdateSection, labels, leaves
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts, seen_by
 from fedaudit.questions.update.presence import PART, InputLayer, _without_data
 from fedaudit.report.html import render
@@ -46,6 +47,10 @@ def net(*first: nn.Module, activation: type[nn.Module] = nn.ReLU) -> nn.Module:
     return nn.Sequential(
         *first, nn.Linear(WIDE, 128), activation(), nn.Linear(128, 32), nn.ReLU(), nn.Linear(32, CLASSES)
     )
+
+
+def two_layers(classes: int, dropped: float = 0.0) -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDE, 128), nn.ReLU(), nn.Dropout(dropped), nn.Linear(128, classes))
 
 
 @cache
@@ -184,10 +189,7 @@ def test_no_list_from_one_layer_whose_update_was_thinned() -> None:
 def test_dropout_behind_the_layer_leaves_what_nobody_has_and_not_what_one_has() -> None:
     mine, how = people(40, 2), WAYS["adam"]
     for share, told in ((0.5, False), (0.0, True)):
-        of = TorchTask(
-            lambda p=share: nn.Sequential(nn.Linear(WIDE, 128), nn.ReLU(), nn.Dropout(p), nn.Linear(128, CLASSES)),
-            CLASSES,
-        )
+        of = TorchTask(partial(two_layers, CLASSES, share), CLASSES)
         start = of.initial(0)
         table = looked(trained(mine, how, start, of), mine, how, start, of)
         assert np.array_equal(table["update-absent"], truly_absent(mine))
@@ -428,7 +430,7 @@ def as_sent(start: State, sent: State) -> State:
 
 
 def noisy_bias(start: State, sent: State) -> State:
-    return noisy(start, sent) | {name: value for name, value in sent.items() if value.ndim == 2}
+    return {name: noisy(start, sent)[name] if value.ndim == 1 else value for name, value in sent.items()}
 
 
 def clipped(start: State, sent: State) -> State:
@@ -455,13 +457,13 @@ def test_no_counts_of_labels_where_something_else_changed_the_bias(
 
 def test_biases_of_one_plain_step_sum_to_nothing_whatever_the_model_and_its_precision() -> None:
     for classes, n, rate in ((2, 3, 1e-3), (CLASSES, 60, 0.1), (100, 256, 1.0)):
-        of = TorchTask(lambda c=classes: nn.Sequential(nn.Linear(WIDE, 64), nn.ReLU(), nn.Linear(64, c)), classes)
+        of = TorchTask(partial(two_layers, classes), classes)
         mine = people(n, 2)
         mine = replace(mine, y=np.random.default_rng(0).integers(0, classes, n))
         for start in (of.initial(0), trained(mine, Training(epochs=30), of.initial(0), of)):
-            bias = trained(mine, Training("sgd", rate, batch_size=10**6), start, of)["2.bias"]
+            bias = trained(mine, Training("sgd", rate, batch_size=10**6), start, of)["3.bias"]
             for sent in (bias, bias.astype(np.float16)):
-                before = start["2.bias"].astype(sent.dtype).astype(np.float64)
+                before = start["3.bias"].astype(sent.dtype).astype(np.float64)
                 assert labels.sums_to_nothing(sent, sent - before, rate)
 
 
@@ -487,7 +489,7 @@ def test_declared_defences_and_weights_of_the_mean_reach_whoever_looks(monkeypat
 
     def told(aggregate: State, vantage: Vantage, model: Any, *slots: str) -> tuple[bool, bool]:
         seen.clear()
-        asked = replace(every()["update"].ask([], {}), slots=frozenset(slots))
+        asked = replace(QUESTION.ask([], {}), slots=frozenset(slots))
         round = Round(1, start, sent, aggregate)
         UpdateWatch(asked).measure(Shown(round, task(), [(vantage, model)], tuple(sent)))
         assert len({*seen}) == 1
@@ -500,6 +502,24 @@ def test_declared_defences_and_weights_of_the_mean_reach_whoever_looks(monkeypat
     assert told(fair, Vantage.CLIENT, "global") == (False, True)
     assert told(fair, Vantage.CLIENT, "global", "aggregate") == (True, True)
     assert told(even, Vantage.CLIENT, "global") == (False, False)
+
+
+@pytest.mark.parametrize("defended", [False, True])
+def test_a_run_with_a_defence_counts_no_labels(tmp_path: Path, defended: bool) -> None:
+    mine = people(400, 7)
+    np.savez(tmp_path / "bits.npz", x=mine.x, y=mine.y)
+    how = {"rounds": 2, "members": 0.1, "nonmembers": 0.3, "batch_size": 1000, "lr": 0.1, "optimizer": "sgd"}
+    asked = {
+        "data": {"name": "npz", "path": str(tmp_path / "bits.npz")},
+        "federation": {"parties": 2, **how},
+        "model": {"hidden": [32]},
+        "defences": [{"name": "clip-only", "clip": 0.1}] if defended else [],
+        "audit": {"attacks": ["loss"], "vantages": ["server"], "questions": {"update": {}}},
+    }
+    run(parse(asked), tmp_path / "run", silent)
+    told = load(tmp_path / "run").told
+    assert any(one.data.get("why") == "bias-defended" for one in told) == defended
+    assert any(one.code == "update-labels" for one in told) != defended
 
 
 def test_after_several_steps_labels_are_counted_on_request_only() -> None:

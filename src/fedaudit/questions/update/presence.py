@@ -139,6 +139,7 @@ class Taken:
     """What takes the input: the name of a matrix, or of a BatchNorm (with its momentum) up to its last dot."""
 
     name: str
+    _: KW_ONLY
     words: bool = False
     relu: bool = False
     drops: bool = False
