@@ -188,6 +188,69 @@ def test_what_cannot_be_audited_leaves_unless_the_site_is_strict(tmp_path: Path,
     assert left(failed).get_return_code() == ReturnCode.EXECUTION_EXCEPTION
 
 
+def beside_weights(after: State) -> Shareable:
+    made = DXO(DataKind.WEIGHTS, data=dict(after)).to_shareable()
+    made["__records__"] = np.ones(100)
+    return made
+
+
+def in_header(after: State) -> Shareable:
+    made = DXO(DataKind.METRICS, data={"accuracy": 0.5}).to_shareable()
+    made.set_header("records", [np.ones(100)])
+    return made
+
+
+HIDDEN: dict[str, Callable[[State], Shareable]] = {
+    "metrics": lambda after: DXO(DataKind.METRICS, data={"x": {"y": [dict(after)]}}).to_shareable(),
+    "tensors": lambda after: DXO(DataKind.ANALYTIC, data={"x": torch.ones(100)}).to_shareable(),
+    "bytes": lambda after: DXO(DataKind.STATISTICS, data={"x": np.ones(100).tobytes()}).to_shareable(),
+    "meta": lambda after: DXO(DataKind.METRICS, data={"x": 0.5}, meta={"y": np.ones(100)}).to_shareable(),
+    "beside": beside_weights,
+    "header": in_header,
+    "collection": lambda after: DXO(
+        DataKind.COLLECTION,
+        data={
+            "model": DXO(DataKind.WEIGHTS, data=dict(after)),
+            "records": DXO(DataKind.APP_DEFINED, data={"x": np.ones(100)}),
+        },
+    ).to_shareable(),
+    "no dxo": lambda after: DXO(
+        DataKind.COLLECTION, data={"model": DXO(DataKind.WEIGHTS, data=dict(after)), "records": np.ones(100)}
+    ).to_shareable(),
+}
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_a_strict_site_sends_known_kinds_alone_and_nothing_beside_them(tmp_path: Path, where: str) -> None:
+    (before, after), site = rounds_of("north")[0], Site(tmp_path)
+    left = site.pass_through(pair(strict=True), 1, before, HIDDEN[where](after))
+    assert from_shareable(left).data == {}
+    assert set(left) == {"__headers__", "DXO"}
+    assert "records" not in left["__headers__"]
+    numbers = DXO(DataKind.METRICS, data={"accuracy": np.float32(0.5), "losses": [1.0, 0.5]}).to_shareable()
+    assert from_shareable(site.pass_through(pair(strict=True), 1, before, numbers)).data["losses"] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("asked", [{"strict": True}, {"halt_if": "auc > 0.2"}, {"incoming": "refuse"}])
+def test_a_reply_that_failed_carries_no_weights(tmp_path: Path, asked: dict[str, Any]) -> None:
+    (before, after), site = rounds_of("north")[0], Site(tmp_path)
+    for code, told in ((ReturnCode.EXECUTION_EXCEPTION,) * 2, ("record 17", ReturnCode.ERROR)):
+        failed = as_dxo(DataKind.WEIGHTS, before, after)
+        failed.set_return_code(code)
+        left = site.pass_through(pair(**asked), 1, before, failed)
+        assert (left.get_return_code(), set(left)) == (told, {"__headers__"})
+
+
+@pytest.mark.parametrize("asked", [{"halt_if": "auc > 0.2"}, {"incoming": "refuse"}, {}])
+def test_a_site_that_asked_for_protection_sends_nothing_if_its_filter_fails(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    (before, after), site = rounds_of("north")[0], Site(tmp_path)
+    site.engine = SimpleNamespace(get_workspace=None)
+    left = site.pass_through(pair(**asked), 1, before, as_dxo(DataKind.WEIGHTS, before, after))
+    assert bool(from_shareable(left).data) is not bool(asked)
+
+
 # ------------------------------------------------------------------ the server
 
 

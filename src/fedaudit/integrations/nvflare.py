@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable
 from nvflare.apis.dxo_filter import DXOFilter
 from nvflare.apis.event_type import EventType
@@ -31,7 +32,7 @@ from nvflare.apis.filter import FilterChainType, FilterContextKey
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
 from nvflare.app_common.abstract.model import ModelLearnableKey
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
@@ -50,6 +51,7 @@ log = logging.getLogger("fedaudit.nvflare")
 
 WEIGHTS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF)
 HARMLESS = (DataKind.METRICS, DataKind.ANALYTIC, DataKind.STATISTICS, DataKind.PSI)  # results that are no model
+CODES = {value for name, value in vars(ReturnCode).items() if not name.startswith("_")}
 RECEIVED = "fedaudit.received"  # in the context of a task: the model that came with it
 
 
@@ -104,17 +106,25 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
             fl_ctx.set_prop(RECEIVED, arrived(shareable), private=True, sticky=False)
             return shareable
         try:
-            kinds = {one.data_kind for one in _leaves(from_shareable(shareable))} if _is_dxo(shareable) else set()
-            if shareable.get_return_code() != ReturnCode.OK or kinds & {*WEIGHTS}:
-                return super().process(shareable, fl_ctx)
-            if not self.strict or (kinds and kinds <= {*HARMLESS}) or not _has_content(shareable):
-                return shareable
-            log.error("fedaudit: a result of kind %s cannot be audited: it is withheld", sorted(kinds) or "unknown")
+            return self._leaving(shareable, fl_ctx)
         except Exception as error:
             log.error("fedaudit: a result could not be looked at", exc_info=error)
-            if not self.strict:
-                return shareable
-        return nothing(DataKind.WEIGHTS)
+        return nothing(DataKind.WEIGHTS) if self._protects else shareable
+
+    @property
+    def _protects(self) -> bool:
+        """Did the site ask that something does not leave? Then a fault of the filter sends nothing."""
+        return self.strict or self.halt_if is not None or self.incoming == "refuse"
+
+    def _leaving(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
+        code = shareable.get_return_code()
+        if code != ReturnCode.OK:  # the base class would not look at what comes with it
+            return make_reply(code if code in CODES else ReturnCode.ERROR) if self._protects else shareable
+        if self.strict and (why := _unauditable(shareable)):
+            log.error("fedaudit: a result with %s cannot be audited: it is withheld", why)
+            return nothing(DataKind.WEIGHTS)
+        found = _leaves(from_shareable(shareable)) if _is_dxo(shareable) else []
+        return super().process(shareable, fl_ctx) if any(one.data_kind in WEIGHTS for one in found) else shareable
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO | None:
         if dxo.data_kind not in WEIGHTS:
@@ -204,9 +214,43 @@ def _is_dxo(shareable: Shareable) -> bool:
     return False
 
 
-def _has_content(shareable: Shareable) -> bool:
-    """Anything beside headers?"""
-    return any(value for key, value in shareable.items() if not str(key).startswith("__"))
+def _unauditable(shareable: Shareable) -> str:
+    """What a result holds that no audit sees; "" if there is nothing."""
+    if any(value is not None for key, value in shareable.items() if key not in (ReservedHeaderKey.HEADERS, "DXO")):
+        return "content beside its DXO"
+    if _has_arrays(shareable.get(ReservedHeaderKey.HEADERS)):
+        return "arrays in its headers"
+    if _is_dxo(shareable):
+        return _unknown(from_shareable(shareable))
+    return "content that is no DXO" if shareable.get("DXO") else ""
+
+
+def _unknown(dxo: Any) -> str:
+    if not isinstance(dxo, DXO):
+        return "a collection that holds more than DXOs"
+    if _has_arrays(dxo.meta):
+        return "arrays in its meta"
+    if dxo.data_kind == DataKind.COLLECTION:
+        return next(filter(None, map(_unknown, dxo.data.values())), "")
+    if dxo.data_kind in WEIGHTS:
+        return ""
+    if dxo.data_kind not in HARMLESS:
+        return f"data of kind {dxo.data_kind}"
+    # The messages of a private set intersection are bytes.
+    return f"arrays in {dxo.data_kind}" if _has_arrays(dxo.data, bytes_too=dxo.data_kind != DataKind.PSI) else ""
+
+
+def _has_arrays(value: Any, bytes_too: bool = True) -> bool:
+    """Of any library, or bytes that may be some; single numbers are none."""
+    if isinstance(value, Mapping):
+        return any(_has_arrays(one, bytes_too) for pair in value.items() for one in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_arrays(one, bytes_too) for one in value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes_too
+    if isinstance(value, DXO):
+        return True
+    return hasattr(value, "__array__") and not isinstance(value, np.generic)
 
 
 def _leaves(dxo: DXO) -> list[DXO]:
