@@ -69,10 +69,16 @@ class Wire:
         self.pushed[name] = content
 
     def ask(
-        self, round: int, kind: str = "train", change: Callable[[Message], Message] = lambda reply: reply
+        self,
+        round: int,
+        kind: str = "train",
+        change: Callable[[Message], Message] = lambda reply: reply,
+        stage: str | None = None,
     ) -> Message:
         """One message to the node and what it sends back. `change`: what the app does in place of an honest reply."""
         content = RecordDict({"arrays": initial(), "config": ConfigRecord({"server-round": round})})
+        if stage is not None:  # of SecAgg+
+            content["secaggplus_configs"] = ConfigRecord({"stage": stage})
         message = Message(content, dst_node_id=NORTH, message_type=kind)
         message.metadata.__dict__.update({"_message_id": message.object_id, "_run_id": 7, "_src_node_id": 1})
         self.waiting = message
@@ -193,6 +199,33 @@ def test_other_replies_carry_no_arrays_and_errors_no_text(tmp_path: Path) -> Non
 
     assert answered(wire.ask(1, change=fails)) == "fedaudit: the app failed"
     assert "north" not in str(wire.pushed)
+
+
+def masked(reply: Message) -> Message:
+    """As Flower's mod does it: a record of bytes, and the model's own record left empty."""
+    reply.content["secaggplus_configs"] = ConfigRecord({"vector": b"x" * 5000})
+    for record in reply.content.array_records.values():
+        record.clear()
+    return reply
+
+
+def masked_and_plain(reply: Message) -> Message:
+    reply.content["secaggplus_configs"] = ConfigRecord({"vector": b"x" * 5000})
+    return reply
+
+
+def test_no_plain_arrays_leave_beside_masked_ones(tmp_path: Path) -> None:
+    wire = Wire(Guard(read_site(site_file(tmp_path, "secagg = true\n"))), client_app())
+    refused = f"{WITHHELD} [arrays-beside]"
+    for stage in ("setup", "share_keys", "unmask"):
+        assert answered(wire.ask(1, stage=stage)) == refused  # the app's own arrays
+        assert answered(wire.ask(1, stage=stage, change=masked)) is None
+    assert answered(wire.ask(1, stage="collect_masked_vectors", change=masked_and_plain)) == refused
+    assert answered(wire.ask(1, "evaluate", more_arrays, stage="setup")) == refused
+    too_much = f"{WITHHELD} [too-much-beside]"
+    assert answered(wire.ask(1, "evaluate", masked, stage="setup")) == too_much
+    assert answered(wire.ask(1, stage="setup", change=lambda reply: many_metrics(masked(reply)))) == too_much
+    assert answered(wire.ask(1, stage="collect_masked_vectors", change=masked)) is None
 
 
 def test_a_reply_that_nobody_asked_for_is_not_sent_at_all(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 from flwr.app import Array, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
-from flwr.common.secure_aggregation.secaggplus_constants import Stage
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Stage
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -50,7 +50,7 @@ from fedaudit.integrations.flower.client import (
     withheld,
 )
 from fedaudit.integrations.options import PartyOptions, as_task
-from fedaudit.integrations.party import OwnShelf, Refused, Seat, SelfAudit, Watch
+from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
 
 log = logging.getLogger("flwr")  # the SuperNode's own log
@@ -70,6 +70,9 @@ class GuardFile(Section):
         None, description='the limit at which the site stops sending, such as "tpr@0.01 > 0.05"'
     )
     warn_if: str | None = Field(None, description="a limit that is only logged")
+    incoming: Reaction = Field(
+        "warn", description="what is done about a model that looks prepared to give single records away"
+    )
     unaudited: Literal["withhold", "send"] = Field("withhold", description="what becomes of an update without audit")
     secagg: bool = Field(False, description="may an app mask its update? It can then only be audited as a sum")
     beside: int = Field(1024, ge=0, description="how many bytes may leave beside the model, in metrics and names")
@@ -110,7 +113,13 @@ class Guard:
             attacks=site.attacks, fpr=site.fpr, confidence=site.confidence, seed=site.seed, strict=self.strict
         )
         self.audit = SelfAudit(
-            site.model, log, rounds=site.rounds, halt_if=site.halt_if, warn_if=site.warn_if, **options
+            site.model,
+            log,
+            rounds=site.rounds,
+            halt_if=site.halt_if,
+            warn_if=site.warn_if,
+            incoming=site.incoming,
+            **options,
         )
         as_task(site.model, self.game)  # a model that cannot be made is told before the node starts
         self.shelves: dict[int, OwnShelf] = {}  # by run
@@ -143,13 +152,14 @@ class Guard:
             raise FedauditError("reply-address", "the reply is not addressed as a reply", "Use Message(reply_to=...).")
         training = message.metadata.message_type.startswith("train")
         stage = stage_of(message)
-        masked = self.site.secagg and stage is not None
+        masked = self.site.secagg and training and stage is not None
         if training and not masked and stage is not None:
             raise FedauditError("secagg", "the app asks for a masked update", "Allow it: secagg = true.")
-        if not (training and (stage is None or stage == Stage.COLLECT_MASKED_VECTORS)):
-            self._check_beside(reply, arrays=masked)
+        updates = training and (stage is None or stage == Stage.COLLECT_MASKED_VECTORS)
+        hidden = masked and is_masked(reply)  # plain arrays beside masked ones would leave without an audit
+        self._check_beside(reply, arrays=updates and not hidden, masked=hidden)
+        if not updates:
             return None
-        self._check_beside(reply, arrays=True)
         refused = self._audited(message, reply, masked, time.perf_counter() - held.clock)
         return None if refused is None else withheld(message, refused).error
 
@@ -178,12 +188,12 @@ class Guard:
 
         return self.audit.release(seat, admitted, index, leaves, seconds=epoch_seconds(reply, elapsed))
 
-    def _check_beside(self, reply: Message, arrays: bool) -> None:
-        if reply.content.array_records and not arrays:
-            what = f"arrays in a reply to {reply.metadata.message_type!r}"
-            raise FedauditError("arrays-beside", what, "Send models in replies to training messages only.")
-        size = beside(reply.content)
-        if size > self.site.beside and not (self.site.secagg and is_masked(reply)):
+    def _check_beside(self, reply: Message, *, arrays: bool, masked: bool) -> None:
+        if any(reply.content.array_records.values()) and not arrays:
+            what = f"{'plain ' if masked else ''}arrays in a reply to {reply.metadata.message_type!r}"
+            raise FedauditError("arrays-beside", what, "Send models in replies to training messages only, and once.")
+        size = beside(reply.content, without=RECORD_KEY_CONFIGS if masked else None)
+        if size > self.site.beside:
             what = f"{size} bytes beside the model, and the site lets {self.site.beside} leave"
             raise FedauditError("too-much-beside", what, "Send fewer metrics, or raise `beside` in the site's file.")
 
@@ -322,10 +332,11 @@ def _address(message: Message) -> tuple[Any, ...]:
     return about.run_id, about.dst_node_id, about.reply_to_message_id, about.group_id, about.message_type
 
 
-def beside(content: RecordDict) -> int:
+def beside(content: RecordDict, without: str | None = None) -> int:
     """In bytes, what a reply holds beside its arrays: names, and eight for every number."""
     total = sum(len(str(name)) for name in content)
-    records: list[Any] = [*content.metric_records.values(), *content.config_records.values()]
+    records: list[Any] = [*content.metric_records.values()]
+    records += [record for key, record in content.config_records.items() if key != without]
     for record in records:
         for name, value in record.items():
             values = value if isinstance(value, list) else [value]
