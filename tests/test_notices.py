@@ -21,7 +21,7 @@ from fedaudit.config.schema import Config
 from fedaudit.report.words import ValueText
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Failure
-from fedaudit.results.gate import _hidden, parse_rules
+from fedaudit.results.gate import hidden, parse_rules
 from fedaudit.results.redaction import redacted
 from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.replay import recorded_notices, replay
@@ -296,13 +296,13 @@ def test_what_was_told_of_repeats_is_replaced_whatever_its_words() -> None:
 def test_the_gate_looks_at_how_a_run_ended_and_at_places_in_a_list() -> None:
     (rule,) = parse_rules("auc[attack=loss] > 0.9")
     document = document_of()
-    assert _hidden(document, rule) == ""
+    assert hidden(document, rule) == ""
     interrupted = replace(document, run=replace(document.run, status="other words", ended="interrupted"))
-    assert _hidden(interrupted, rule)
+    assert hidden(interrupted, rule)
     other = replace(document, failed=[Failure("merlin", "x")], degraded=["other words"])
-    assert _hidden(other, rule) == ""
-    assert _hidden(replace(other, failed=[Failure("loss", "x")]), rule)
-    assert _hidden(replace(other, degraded=["other words", "and more"]), rule)
+    assert hidden(other, rule) == ""
+    assert hidden(replace(other, failed=[Failure("loss", "x")]), rule)
+    assert hidden(replace(other, degraded=["other words", "and more"]), rule)
 
 
 def test_a_band_holds_for_all_rounds_whatever_its_method_is_called() -> None:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -13,7 +14,7 @@ from fedaudit.report import html
 from fedaudit.report.formats import FORMATS, junit, markdown
 from fedaudit.report.pages import comparison_page
 from fedaudit.results.compare import ComparedRun, Comparison, Difference, Span
-from fedaudit.results.document import save
+from fedaudit.results.document import Failure, save
 from fedaudit.stats.strongest import allowed
 from tests.command import fedaudit
 from tests.report import builder
@@ -67,6 +68,24 @@ def test_what_is_not_settled_does_not_pass_in_a_pipeline() -> None:
         headline["tone"], headline["sentence"] = "unknown", "It is not settled."
     suite = Xml.fromstring(junit(builder.read(plain)))
     assert suite.get("errors") == suite.get("tests") != "0"
+
+
+def test_an_audit_that_is_not_whole_is_never_green_in_a_pipeline() -> None:
+    plain = builder.results()
+    for headline in plain["headlines"]:
+        headline["tone"] = "none"
+    whole = replace(builder.read(plain), degraded=(), failed=(), understates=())
+    whole = replace(whole, run=replace(whole.run, ended="complete"))
+    assert Xml.fromstring(junit(whole)).get("errors") == "0"
+    for lacking in (
+        replace(whole, headlines=(), results=()),
+        replace(whole, run=replace(whole.run, ended="interrupted")),
+        replace(whole, degraded=("loss",), failed=(Failure("loss", "x"),)),
+        replace(whole, understates=("Half of the records are copies.",)),
+    ):
+        suite = Xml.fromstring(junit(lacking))
+        assert (suite.get("errors"), suite.get("tests")) == ("1", str(len(suite)))
+        assert [case.get("name") for case in suite if case.find("error") is not None] == ["audit"]
 
 
 # ------------------------------------------------------------------ the summary

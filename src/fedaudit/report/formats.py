@@ -10,6 +10,7 @@ from fedaudit.report.answers import answers
 from fedaudit.report.sections import limits
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
+from fedaudit.results.gate import hidden
 from fedaudit.results.table import as_csv, rows
 from fedaudit.types import Tone
 
@@ -79,11 +80,14 @@ def as_json(document: Document) -> str:
 
 
 def junit(document: Document) -> str:
-    """A test case for each vantage. `fedaudit gate --junit` judges limits instead, which is better for a pipeline."""
+    """A test case for each vantage, and one of the audit itself if that is not whole: green is what was settled.
+    `fedaudit gate --junit` judges limits instead, which is better for a pipeline."""
     results: Results = cleaned(document)
     found = words.findings(results)
     kinds = [OUTCOMES[finding.tone] for finding in found]
-    counts = {"tests": len(found), "failures": kinds.count("failure"), "errors": kinds.count("error")}
+    missing = hidden(document) or ("" if found else "no attack on membership has a result")
+    tests, errors = len(found) + bool(missing), kinds.count("error") + bool(missing)
+    counts = {"tests": tests, "failures": kinds.count("failure"), "errors": errors}
     made = Xml.TreeBuilder()
     made.start("testsuite", {"name": f"fedaudit {results.run.name}", **{key: str(n) for key, n in counts.items()}})
     for finding, kind in zip(found, kinds, strict=True):
@@ -94,6 +98,11 @@ def junit(document: Document) -> str:
         made.start("system-out", {})
         made.data(" ".join([finding.sentence, *finding.headline.details]))
         made.end("system-out")
+        made.end("testcase")
+    if missing:
+        made.start("testcase", {"classname": "fedaudit.report", "name": "audit"})
+        made.start("error", {"type": "unknown", "message": missing})
+        made.end("error")
         made.end("testcase")
     made.end("testsuite")
     suite = made.close()

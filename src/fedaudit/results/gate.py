@@ -265,7 +265,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     named_by_a_rule = {(_place(place.entry), rule.metric) for rule, place in chosen if place.named}
     counts = len(named_by_a_rule), len(keys - named_by_a_rule)
     scores = cache(lambda: load_scores(run))
-    doubts = {rule: Doubts(_hidden(document, rule), _confounded(document)) for rule in rules}
+    doubts = {rule: Doubts(hidden(document, rule), _confounded(document)) for rule in rules}
     primary = {headline.vantage: headline.fixed for headline in document.headlines}
     named = primary if any(rule.attack is None for rule in risks) else {}
     found, joined = [], Counter(rule.text for rule in rules)
@@ -312,15 +312,15 @@ class Doubts:
     not_violated: str = ""
 
 
-def _hidden(document: Document, rule: Rule) -> str:
+def hidden(document: Document, rule: Rule | None = None) -> str:
     """Why not even a small risk is proof of safety: not all that the rule is about was looked at, or something hides
-    risk. An attack that failed matters if the rule is about it, or about all of them."""
+    risk. An attack that failed matters if the rule is about it, or about all of them; so does any without a rule."""
     if document.run.ending == "interrupted":
         return "the run was interrupted"
     about = (None, ANY)
     of_attacks, rest = document.degraded[: len(document.failed)], document.degraded[len(document.failed) :]
     failed = zip(of_attacks, document.failed, strict=False)
-    missing = [*(what for what, failure in failed if rule.attack in (*about, failure.attack)), *rest]
+    missing = [*(what for what, failure in failed if rule is None or rule.attack in (*about, failure.attack)), *rest]
     if missing:
         return f"part of the audit is missing: {missing[0]}"
     return document.understates[0] if document.understates else ""
