@@ -14,8 +14,11 @@ import pytest
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.report import html
+from fedaudit.report.answers import untested
 from fedaudit.report.evidence import ANNEX, OF_RUN, PAGE, SUMS, annex, sources, write_pack
+from fedaudit.report.sections import limits
 from fedaudit.report.values import Results, cleaned
+from fedaudit.report.words import findings
 from fedaudit.results.document import RESULTS, Document, save
 from fedaudit.types import GroupFindings, MoreExposed, Subgroup
 from tests.command import fedaudit
@@ -119,6 +122,42 @@ def test_what_was_done_is_said_with_its_findings() -> None:
     assert found["11.2.5: a baseline that sees no model, on the same members and non-members"][0] == "tested"
 
 
+def test_reconstruction_is_tested_in_part_and_only_where_records_were_looked_for() -> None:
+    first = document().results[0]
+    asked = (
+        "resistance to model inversion and reconstruction",
+        "data reconstruction (NISTAML.032; ATLAS AML.T0024.001, inversion)",
+    )
+    for estimates, status in (
+        ({"label-error": first.estimates["auc"]}, "not tested"),
+        ({"exact-share": first.estimates["auc"]}, "tested in part"),
+    ):
+        entry = replace(first, attack="update", question="update", estimates=estimates)
+        found = said(cleaned(replace(document(), results=(*document().results, entry))))
+        assert [found[one][0] for one in asked] == [status] * 2
+
+
+@pytest.mark.parametrize("section", [{}, {"auditor": ""}])
+def test_an_empty_section_names_nobody(section: dict[str, str]) -> None:
+    found = said(cleaned(document(config={"report": section})))
+    assert found["reports on tests: by whom, when, how and to what extent"][0] == "not stated"
+
+
+def test_a_blind_guess_that_is_not_certain_is_told_with_its_interval() -> None:
+    answer = said(cleaned(document()))["11.2.5: a baseline that sees no model, on the same members and non-members"][1]
+    blind = next(entry for entry in document().results if entry.attack == "blind").estimates["auc"]
+    assert "does not certainly tell them apart" in answer
+    assert f"{blind.low:.3f}" in answer
+
+
+def test_what_was_not_tested_is_said_alike_by_answers_and_limits() -> None:
+    results = cleaned(document())
+    found = findings(results)
+    listed, told = dict(limits(results, found)), untested(results, found)
+    assert told.startswith(listed["Not tested"])
+    assert told.lower().endswith(listed["Vantages not tested"].lower())
+
+
 def test_without_a_guarantee_nothing_is_stated_about_one() -> None:
     found = said(cleaned(document(guarantee=None)))
     for asked in ("unit of privacy", "epsilon and delta", "trust model: whom the guarantee holds against"):
@@ -152,6 +191,8 @@ def test_exposed_records_never_leave_with_a_pack_and_names_only_if_they_may(run:
         text = (tmp_path / "redacted" / file).read_text()
         assert not [party for party in parties if party in text], file
         assert AUDITOR not in text, file
+    assert not (tmp_path / "redacted" / OF_RUN).exists()  # it lists names of files
+    assert OF_RUN not in (tmp_path / "redacted" / PAGE).read_text()
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(run: Path, tmp_path: Path) -> None:

@@ -97,11 +97,15 @@ def _epsilon(results: Results) -> str:
     return f"That is not stated: the claim is {figure} for each single record, and a person may have several."
 
 
+def auditor_of(results: Results) -> str | None:
+    """Who answers for the audit, if the configuration says so."""
+    section = results.run.config.get("report")
+    return (section.get("auditor") if isinstance(section, Mapping) else None) or None
+
+
 def who(results: Results) -> str:
     """By whom, when, and with what."""
-    run = results.run
-    section = run.config.get("report")
-    auditor = section.get("auditor") if isinstance(section, Mapping) else None
+    run, auditor = results.run, auditor_of(results)
     made = f"on {run.created.replace('T', ' ')[:16]} with fedaudit {run.fedaudit}"
     if auditor:
         return f"{auditor} ran this audit, {made}."
@@ -109,8 +113,6 @@ def who(results: Results) -> str:
 
 
 def untested(results: Results, found: Sequence[Finding]) -> str:
-    limits = dict(sections.limits(results, found))
-    absent = limits.get("Vantages not tested")
-    return limits["Not tested"] + (
-        f" Nor was it asked what these can do: {absent[0].lower()}{absent[1:]}" if absent else ""
-    )
+    absent = sections.untested_vantages(results, found)
+    more = f" Nor was it asked what these can do: {absent}." if absent else ""
+    return sections.untested_questions(results) + more

@@ -17,14 +17,14 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.questions import of
 from fedaudit.report import html, words
-from fedaudit.report.answers import answers, untested, who
+from fedaudit.report.answers import answers, auditor_of, untested, who
 from fedaudit.report.sections import facts, holds
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import Finding, adversary
 from fedaudit.results.document import REPORT, RESULTS, Document, load, results_file
 from fedaudit.results.redaction import redacted
-from fedaudit.stats.wording import count, fpr_of, rate
+from fedaudit.stats.wording import count, fpr_of, full_text, rate
 from fedaudit.toml import written
 
 Status = Literal["tested", "tested in part", "not tested", "stated", "not stated"]
@@ -141,10 +141,20 @@ def _extraction(looked: Looked) -> Demand:
 
 
 def _reconstruction(looked: Looked) -> Demand:
-    asked = "resistance to model inversion and reconstruction"
-    return _tested(
-        asked, looked.asked("update", "reconstruction"), "results[] with question = update", NO_RECONSTRUCTION
+    return _rebuilt(looked, "resistance to model inversion and reconstruction")
+
+
+def _rebuilt(looked: Looked, asked: str) -> Demand:
+    """Records that an update holds word for word were looked for, if anything was: no search by optimisation."""
+    names = dict.fromkeys(
+        entry.attack
+        for entry in looked.results.results
+        if any(name.startswith("exact-") and est.value is not None for name, est in entry.estimates.items())
     )
+    if not names:
+        return Demand(asked, "not tested", NO_RECONSTRUCTION, "")
+    answer = f"By {', '.join(names)}: records that an update gives away exactly. Nothing was searched by optimisation."
+    return Demand(asked, "tested in part", answer, "results[].estimates.exact-*")
 
 
 def _anybody(looked: Looked) -> Demand:
@@ -190,7 +200,7 @@ def _ratio(looked: Looked) -> Demand:
 
 def _by_whom(looked: Looked) -> Demand:
     run = looked.results.run
-    named = isinstance(run.config.get("report"), dict)
+    named = auditor_of(looked.results) is not None
     extent = f"{count(len(looked.attacks))} attacks on membership, {count(run.rounds)} rounds, {_sizes(looked)}"
     answer = f"{who(looked.results)} To this extent: {extent}."
     return Demand(
@@ -226,9 +236,7 @@ def _nist_membership(looked: Looked) -> Demand:
 
 
 def _nist_reconstruction(looked: Looked) -> Demand:
-    asked = "data reconstruction (NISTAML.032; ATLAS AML.T0024.001, inversion)"
-    names = looked.asked("update", "reconstruction", "attribute")
-    return _tested(asked, names, "results[]", NO_RECONSTRUCTION)
+    return _rebuilt(looked, "data reconstruction (NISTAML.032; ATLAS AML.T0024.001, inversion)")
 
 
 def _nist_property(looked: Looked) -> Demand:
@@ -346,7 +354,7 @@ def _blind(looked: Looked) -> Demand:
     told = (
         "It tells them apart: only what exceeds it counts."
         if words.sets_differ(looked.results)
-        else "It cannot tell them apart."
+        else f"It does not certainly tell them apart: AUC {full_text('auc', words.blind_auc(looked.results.results))}."
     )
     return _tested(
         asked, ["blind"] if entry else [], "results[] with attack = blind", "No blind baseline has a result.", told
@@ -429,8 +437,11 @@ def write_pack(run: Path, out: Path, *, redact: bool = False, auditor: str = "",
         VERSIONS: json.dumps({"fedaudit": document.run.fedaudit, **document.run.versions}, indent=1) + "\n",
         REPORT: html.render(document),
         ANNEX: annex(results),
-        OF_RUN: _sums(sorted(path for path in results_file(run).parent.iterdir() if path.is_file())),
     }
+    if redact:  # names of files may be names of people and places
+        (out / OF_RUN).unlink(missing_ok=True)
+    else:
+        contents[OF_RUN] = _sums(sorted(path for path in results_file(run).parent.iterdir() if path.is_file()))
     listed = [PAGE, *contents, SUMS]
     contents = {PAGE: page(results, listed, _how_signed(signer)), **contents}
     for name, text in contents.items():

@@ -195,6 +195,34 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 
 
+def untested_questions(results: Results) -> str:
+    asked = {question.name for entry in results.results if (question := of(entry))}
+    untried = "" if "attribute" in asked else " and attribute"
+    exact = any(name.startswith("exact-") for entry in results.results for name in entry.estimates)
+    rebuilt = (
+        "Gradient inversion by optimisation (a trace with snapshots has what tools for it read)"
+        if exact
+        else "Reconstruction of records and gradient inversion"
+    )
+    audit = results.run.config.get("audit")
+    malicious = isinstance(audit, Mapping) and audit.get("adversary") == "agg-mal"
+    active = (
+        "adversaries who change the training to learn more, but for an aggregator that isolates each party (agg-mal)"
+        if malicious
+        else "adversaries who change the training to learn more"
+    )
+    return (
+        f"{rebuilt}; property{untried} inference; several parties, or a party and the server, working together; "
+        f"{active}."
+    )
+
+
+def untested_vantages(results: Results, found: Sequence[Finding]) -> str:
+    """Who might attack, and was not asked for; "" if all were."""
+    tested = {f.vantage for f in found} | {e.vantage for e in results.results if e.attack != "blind"}
+    return "; ".join(a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested)
+
+
 def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What this audit cannot show, or did not test."""
     repeats = results.run.repeats
@@ -207,28 +235,11 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
             f"Training was run {len(repeats)} times. {words.QUOTED.format(repeats[0].seed)} What is said of records "
             "rests on the first run."
         )
-    tested = {f.vantage for f in found} | {e.vantage for e in results.results if e.attack != "blind"}
-    absent = [a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested]
-    asked = {question.name for entry in results.results if (question := of(entry))}
-    untried = "" if "attribute" in asked else " and attribute"
-    exact = any(name.startswith("exact-") for entry in results.results for name in entry.estimates)
-    rebuilt = (
-        "Gradient inversion by optimisation (a trace with snapshots has what tools for it read)"
-        if exact
-        else "Reconstruction of records and gradient inversion"
-    )
     attacks = {e.attack for e in words.pooled(results)}
     elsewhere = (
         "is a different question, which `source` answers party by party."
         if "source" in attacks
         else "is a different question, and it was not asked."
-    )
-    audit = results.run.config.get("audit")
-    malicious = isinstance(audit, Mapping) and audit.get("adversary") == "agg-mal"
-    active = (
-        "adversaries who change the training to learn more, but for an aggregator that isolates each party (agg-mal)"
-        if malicious
-        else "adversaries who change the training to learn more"
     )
     items = [
         ("Other runs" if len(repeats) > 1 else "One run", runs),
@@ -242,14 +253,10 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
             f"Non-members here are {words.nonmembers(results)}. Whether a record lies in this party or in another "
             f"one {elsewhere}",
         ),
-        (
-            "Not tested",
-            f"{rebuilt}; property{untried} inference; several parties, or a party and the server, working together; "
-            f"{active}.",
-        ),
+        ("Not tested", untested_questions(results)),
     ]
-    if absent:
-        items.append(("Vantages not tested", f"{'; '.join(absent)[0].upper()}{'; '.join(absent)[1:]}."))
+    if absent := untested_vantages(results, found):
+        items.append(("Vantages not tested", f"{absent[0].upper()}{absent[1:]}."))
     if words.blind(results) is None:
         items.append(("No blind check", "Whether members and outsiders differ even without the model was not tested."))
     return items
