@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from fedaudit.results.exposure import MOST, most_exposed
+from fedaudit.data.partition import game, iid
+from fedaudit.data.records import dataset
+from fedaudit.results.exposure import COMMON, MOST, TextsShown, most_exposed
 from fedaudit.session.prepare import prepare
 from fedaudit.types import Role, Vantage
 from tests.worlds import config, watch
@@ -32,3 +34,19 @@ def test_S4_members_are_ranked_and_their_ids_hidden() -> None:
     other = most_exposed(prepared.auditor, audit.headlines, "another key")
     assert other is not None
     assert other.records[0].id_hash != found.records[0].id_hash
+
+
+def test_one_author_makes_no_word_common() -> None:
+    """Ten windows of one author name him; ten authors say the same word."""
+    vocabulary = ["Anna ", "hello ", "end "]
+    named, greeted = [0, 1, 2], [1, 1, 2]
+    windows = np.array([named] * COMMON + [greeted] * COMMON)
+    authors = np.array(["anna"] * COMMON + [f"author-{i}" for i in range(COMMON)])
+    ids = np.arange(len(windows))
+    rows = dataset("text", windows[:, :-1], windows[:, 1:], id=ids, subject=authors, tokens=True).records
+    rng = np.random.default_rng(0)
+    split = game(rows, iid(rows, 1, rng), 0.4, 0.4, rng)
+    split.truth.role[:] = "calibration"
+    (anna, *_) = np.flatnonzero(split.candidates.subject == "anna")
+    assert TextsShown(split, vocabulary).text(int(anna)).split()[1:] == ["hello", "end"]
+    assert "Anna" not in TextsShown(split, vocabulary).text(int(anna))

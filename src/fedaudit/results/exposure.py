@@ -4,8 +4,8 @@ This list is itself membership data. The ids are hashed with a salt, random numb
 without them, a list of names does not undo the hashes. The owner of a record can find it by party and score in
 scores.parquet.
 
-Of text, its beginning is shown. A word that fewer than `COMMON` of the records have that were set aside for calibration
-might say whose it is, and is left out.
+Of text, its beginning is shown. A word that fewer than `COMMON` people have in what was set aside for calibration
+(records, where nobody knows whose they are) might say whose it is, and is left out.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from fedaudit.types import IGNORED, Game, Headline, Role, Vantage
 
 MOST = 20
 SALT = "salt"  # a file beside the results, which is not passed on with them
-CUT, COMMON, LEFT_OUT = 80, 10, "\u2592\u2592\u2592"  # characters of a text; records that must have a word to show it
+CUT, COMMON, LEFT_OUT = 80, 10, "\u2592\u2592\u2592"  # characters of a text; people who must have a word to show it
 Row = tuple[float, float, str, str, str, int]  # calibration records above, minus the score, party, id, subject, which
 
 
@@ -92,8 +92,11 @@ class TextsShown:
         self.readable = bool(vocabulary) and self.rows.y.ndim > 1 and len(self.rows) == len(game.candidates)
         self.known: Counter[str] = Counter()
         if self.readable:
+            said: dict[str, set[str]] = {}  # by author: one who wrote much makes none of his words common
+            authors = game.candidates.id if game.candidates.subject is None else game.candidates.subject
             for row in np.flatnonzero(game.truth.mask(Role.CALIBRATION)):
-                self.known.update(set(re.findall(r"\w+", self._whole(int(row)))))
+                said.setdefault(str(authors[row]), set()).update(re.findall(r"\w+", self._whole(int(row))))
+            self.known.update(word for words in said.values() for word in words)
 
     def text(self, row: int) -> str:
         if not self.readable:
