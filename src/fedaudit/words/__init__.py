@@ -7,6 +7,7 @@ function of them. A change of words here changes nothing else.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 from fedaudit.questions import MINUS, metric
@@ -247,10 +248,18 @@ def _changed(vantage: str, model: str, attack: str, name: str, rounds: Sequence[
     )
 
 
-def _unmixed(vantage: str, model: str, attack: str, coverage: float, explained: float, error: float) -> str:
-    solved = "" if error <= 1e-3 else f" The regression was solved to a relative error of {error:.1e} only."
+Unknown = float | None  # NaN is null in results.json
+
+
+def _unmixed(vantage: str, model: str, attack: str, coverage: float, explained: Unknown, error: Unknown) -> str:
+    part = "an unknown part" if explained is None or isnan(explained) else f"{explained:.0%}"
+    solved = ""
+    if error is None or isnan(error):
+        solved = " In a round or more the regression was not solved."
+    elif error > 1e-3:
+        solved = f" The regression was solved to a relative error of {error:.1e} only."
     return (
-        f"{vantage}, {model} models: {attack} explains {explained:.0%} of the updates by its candidates (mean over "
+        f"{vantage}, {model} models: {attack} explains {part} of the updates by its candidates (mean over "
         f"the rounds). {coverage:.0%} of the members in the sum were before it at a time; whoever knows fewer of "
         f"them finds less (its option coverage).{solved}"
     )
@@ -279,6 +288,14 @@ FOUND: dict[str, Wording] = {
     "counts-differ": lambda value, low, high: (
         f"There are {'more' if low > 0.5 else 'fewer'} records of a member than of a non-member (AUC of their number "
         f"alone {value:.3f}, {low:.3f}-{high:.3f}): an attack may see that instead of the training."
+    ),
+    "lengths-differ": lambda value, low, high: (
+        f"Texts of members are {'longer' if low > 0.5 else 'shorter'} than those of non-members (AUC of the length "
+        f"alone {value:.3f}, {low:.3f}-{high:.3f}): an attack may see that instead of the training."
+    ),
+    "pairs-differ": (
+        "Texts of members and non-members differ in their pairs of neighbouring tokens (AUC without any model "
+        "{value:.3f}, {low:.3f}-{high:.3f}): an attack may see that instead of the training."
     ),
     "no-estimate": "Round {round}, {attack} on {model} models has no estimate: {why}.",
     "measured-apart": (

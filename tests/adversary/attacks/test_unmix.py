@@ -1,17 +1,20 @@
 """Unmix as an attack: what it finds, from where, and what it says beside its figures."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedaudit.adversary.attacks.unmix import Fitted
 from fedaudit.adversary.signals.updates import UnmixOptions
 from fedaudit.adversary.vantage import view
 from fedaudit.privacy.statement import Process, Promise
 from fedaudit.session.assemble import unmix_options
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import rounds
-from fedaudit.types import Moment, Notice, Vantage
+from fedaudit.types import Moment, Notice, Vantage, notice
+from fedaudit.words import words
 from tests.adversary.attacks.test_matched import pooled
 from tests.worlds import config, null_world, watch
 
@@ -39,9 +42,23 @@ def test_it_finds_what_was_trained_on_and_says_how_much_it_knew() -> None:
     explained = found["unmix", "local"].curves["explained"]
     assert explained.x == [1.0, 2.0]
     assert all(0 < value < 1 for value in explained.value)
+    assert explained.low == explained.high == [None, None]  # no interval is claimed
     told = said(audit.notices)
     assert told["unmix", "local"].data["coverage"] == told["unmix", "global"].data["coverage"] == 1.0
     assert told["unmix+coverage=0.25", "local"].data["coverage"] == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_a_regression_that_was_not_solved_is_told() -> None:
+    kept = Fitted("unmix", "fit", 2)
+    values = {"unmix": np.zeros(2), "fit": np.array([[0.5, 1e-9, 1.0]] * 2)}
+    failed = {**values, "fit": np.array([[0.5, np.nan, 1.0]] * 2)}
+    for round, seen in enumerate((values, failed, values), start=1):
+        kept.observe(SimpleNamespace(round=round), seen)  # type: ignore[arg-type]
+    assert np.isnan(kept.regression().error)
+    for error in (None, float("nan")):
+        told = {"vantage": "server", "model": "local", "attack": "unmix", "coverage": 1.0, "explained": error}
+        assert "was not solved" in words(notice("unmixed", **told, error=error))
 
 
 def test_a_filter_over_all_layers_may_be_asked_for_by_the_section_too() -> None:

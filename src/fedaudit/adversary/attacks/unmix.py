@@ -67,7 +67,7 @@ class Fitted(Mean):
         explained, error, share = np.nanmean(values[self.fit], axis=0).tolist()
         self.observed.append(moment.round)
         self.explained.append(explained)
-        self.error, self.share = max(self.error, error), share
+        self.error, self.share = float(np.maximum(self.error, error)), share  # NaN stays: a solution failed
 
     def regression(self) -> Regression:
         return Regression(self.observed, self.explained, self.error, self.share)

@@ -211,8 +211,9 @@ def _explained(unmixed: Mapping[int, Regression]) -> dict[str, Curve]:
         return {}
     rounds = sorted(by_round)
     mean = [float(np.mean(by_round[round])) for round in rounds]
+    unknown = [None] * len(rounds)  # models are few: there is no interval
     how = "share of the update that the candidates' gradients make (R^2), mean over the models; no labels"
-    return {"explained": Curve([float(round) for round in rounds], mean, mean, mean, how)}
+    return {"explained": Curve([float(round) for round in rounds], mean, unknown, unknown, how)}
 
 
 def _covered(
@@ -230,7 +231,7 @@ def _covered(
         held += of.share * int((sight.role == Role.MEMBER.value).sum())
     explained = [value for of in unmixed.values() for value in of.explained]
     known = {"coverage": min(held / max(trained, 1.0), 1.0), "explained": float(np.mean(explained))}
-    error = max(of.error for of in unmixed.values())
+    error = float(np.max([of.error for of in unmixed.values()]))  # NaN if a solution failed
     return [notice("unmixed", vantage=vantage.value, model=model, attack=attack.name, error=error, **known)]
 
 
