@@ -11,7 +11,7 @@ from torch import nn
 
 from fedaudit.adversary.shadow import INSIDE, References
 from fedaudit.adversary.signals import updates
-from fedaudit.audit.controls import blind_block, blind_scores, of_text, share_right
+from fedaudit.audit.controls import blind_block, blind_scores, of_text, share_right, texts_differ
 from fedaudit.data.partition import game, iid
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
@@ -23,9 +23,10 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.stats import auc
 from fedaudit.types import IGNORED, Dataset, Estimates
+from fedaudit.words import words
 from tests.audit.test_audit import assert_null
 from tests.views import banks, one_model
-from tests.worlds import plays, silent, text_config
+from tests.worlds import plays, silent, text_config, watch
 
 TOKENS, POSITIONS = 5, 6
 
@@ -234,9 +235,30 @@ def test_length_and_pairs_of_tokens_are_baselines_of_their_own() -> None:
         assert found.low <= 0.5 <= found.high  # type: ignore[operator]
     first = windows[:, 0] < windows[:, 1]
     split.truth.role[:] = np.where(rng.random(600) < 0.2, "calibration", np.where(first, "member", "evaluation"))
-    assert of_text(split, reported, 0.95)["ngram-auc"].low > 0.7  # type: ignore[operator]
+    by_pairs = of_text(split, reported, 0.95)
+    assert by_pairs["ngram-auc"].low > 0.7  # type: ignore[operator]
+    assert "pairs-differ" in [one.code for one in texts_differ(by_pairs)]
     long = (rows.y != IGNORED).sum(axis=1) > 7
     split.truth.role[:] = np.where(rng.random(600) < 0.2, "calibration", np.where(long, "member", "evaluation"))
-    assert of_text(split, reported, 0.95)["length-auc"].value == 1.0
+    by_length = of_text(split, reported, 0.95)
+    assert by_length["length-auc"].value == 1.0
+    (told,) = [one for one in texts_differ(by_length) if one.code == "lengths-differ"]
+    assert "longer than those of non-members" in words(told)
+    assert texts_differ(at_chance) == []
     full = dataset("text", windows[:, :-1], windows[:, 1:], id=np.arange(10_000, 10_600), tokens=True).records
     assert "length-auc" not in of_text(game(full, iid(full, 1, rng), 0.4, 0.4, rng), reported, 0.95)
+
+
+def test_an_audit_warns_of_texts_that_differ_and_three_baselines_share_the_error(tmp_path: Path) -> None:
+    asked = {"attacks": ["loss"], "vantages": ["client"]}
+    prepared = prepare(text_config(plays(tmp_path / "plays.json"), federation={"rounds": 2}, audit=asked))
+    truth = prepared.game.truth
+    said = prepared.game.candidates.rows
+    pairs = (said.x * 7 + said.y).sum(axis=1)  # membership is a matter of the text alone
+    inside = truth.role != "calibration"
+    truth.role[inside] = np.where(pairs[inside] > np.median(pairs), "member", "evaluation")
+    audit = watch(prepared)
+    (blind,) = [one for one in audit.results if one.attack == "blind"]
+    for name in ("auc", "ngram-auc"):
+        assert blind.estimates[name].confidence == pytest.approx(1 - 0.05 / 3)
+    assert "pairs-differ" in [one.code for one in audit.warnings]

@@ -22,6 +22,7 @@ from fedaudit.audit.controls import (
     packed,
     right_answers,
     sets_differ,
+    texts_differ,
     unpacked,
     useless,
 )
@@ -221,6 +222,7 @@ class Auditor:
             results.append(self.blind.judge(case))
             warnings += sets_differ(results[-1].estimates["auc"])
             warnings += counts_differ(results[-1].estimates.get("count-auc"))
+            warnings += texts_differ(results[-1].estimates)
         chosen = headlines(case)
         results = [result for result in results if result.attack not in case.failed]
         warnings += [gap("attack-failed", attack=name, why=why) for name, why in case.failed.items()]

@@ -70,10 +70,13 @@ class Blind:
 
     def judge(self, case: Case) -> AuditResult:
         scores, started = self.scores(), time.perf_counter()
-        found = {"auc": auc([blind_block(self.game, *scores)], case.settings.confidence)}
+        confidence = case.settings.confidence
+        if has_texts(self.game):
+            confidence = 1 - (1 - confidence) / BASELINES
+        found = {"auc": auc([blind_block(self.game, *scores)], confidence)}
         if self.game.candidates.unit == "subject":
-            found["count-auc"] = by_count(self.game, case.settings.confidence)
-        found |= of_text(self.game, scores[1], case.settings.confidence)
+            found["count-auc"] = by_count(self.game, confidence)
+        found |= of_text(self.game, scores[1], confidence)
         epochs = (self.seconds + time.perf_counter() - started) / case.outlooks.unit()
         vantage, unit = case.settings.vantages[0], self.game.candidates.unit
         return AuditResult(
@@ -124,13 +127,20 @@ def by_count(game: Game, confidence: float) -> Estimate:
 
 
 PAIRS = 2**14  # columns that pairs of tokens share
+BASELINES = 3  # of text: the classifier, length and pairs share the error of a warning
+
+
+def has_texts(game: Game) -> bool:
+    """Is each candidate one text?"""
+    rows = game.candidates.rows
+    return rows.x.dtype.kind == "i" and rows.y.ndim > 1 and len(rows) == len(game.candidates)
 
 
 def of_text(game: Game, reported: Bools, confidence: float) -> dict[str, Estimate]:
     """Told apart by the length of a text alone, where that differs; and by its pairs of neighbouring tokens, each
     weighed by how much more often members have it among those that are not reported on."""
     rows, found = game.candidates.rows, dict[str, Estimate]()
-    if rows.x.dtype.kind != "i" or rows.y.ndim == 1 or len(rows) != len(game.candidates):
+    if not has_texts(game):
         return found
     counts, member = rows.y != IGNORED, game.truth.mask(Role.MEMBER)
     if not counts.all():
@@ -187,6 +197,13 @@ def sets_differ(blind: Estimate) -> list[Notice]:
 def counts_differ(counted: Estimate | None) -> list[Notice]:
     """People whose membership shows in how many records of theirs there are."""
     return [warning("counts-differ", **figure(counted))] if counted and _off_chance(counted) else []
+
+
+def texts_differ(baselines: Mapping[str, Estimate]) -> list[Notice]:
+    """Texts whose membership shows in their length, or in their pairs of tokens."""
+    told = {"length-auc": "lengths-differ", "ngram-auc": "pairs-differ"}
+    found = [(code, baselines[name]) for name, code in told.items() if name in baselines]
+    return [warning(code, **figure(estimate)) for code, estimate in found if _off_chance(estimate)]
 
 
 def _off_chance(found: Estimate) -> bool:
