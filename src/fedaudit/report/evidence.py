@@ -26,6 +26,7 @@ from fedaudit.results.document import REPORT, RESULTS, Document, load, results_f
 from fedaudit.results.redaction import redacted
 from fedaudit.stats.wording import count, fpr_of, full_text, rate
 from fedaudit.toml import written
+from fedaudit.words.headlines import blind_auc
 
 Status = Literal["tested", "tested in part", "not tested", "stated", "not stated"]
 PAGE, ANNEX, CONFIGURATION, VERSIONS = "evidence.html", "dpia-annex.html", "configuration.toml", "versions.json"
@@ -354,7 +355,7 @@ def _blind(looked: Looked) -> Demand:
     told = (
         "It tells them apart: only what exceeds it counts."
         if words.sets_differ(looked.results)
-        else f"It does not certainly tell them apart: AUC {full_text('auc', words.blind_auc(looked.results.results))}."
+        else f"It does not certainly tell them apart: AUC {full_text('auc', blind_auc(looked.results.results))}."
     )
     return _tested(
         asked, ["blind"] if entry else [], "results[] with attack = blind", "No blind baseline has a result.", told
