@@ -257,7 +257,7 @@ def test_gradient_attacks_on_a_model_without_gradients_of_its_own() -> None:
     audit = watch(prepare(config(model=model)))
     assert not {r.attack for r in audit.results} & {"gradient-cosine", "gradient-diff", "gradient-norm-all", "fusion"}
     assert {r.attack for r in audit.results} >= {*FORWARD, "blind"}
-    assert "a record's loss depends on the other records" in words(audit.notices[0])
+    assert any("a record's loss depends on the other records" in words(told) for told in audit.notices)
     with pytest.raises(FedauditError, match="a record's loss depends on the other records"):
         prepare(config(model=model, audit={"attacks": ["gradient-cosine"]}))
 

@@ -183,6 +183,7 @@ class Incoming:
     change: Mapping[str, Floats] = field(default_factory=dict)
     changes: Mapping[str, Floats] = field(default_factory=dict)
     surprises: Mapping[str, Floats] = field(default_factory=dict)
+    _: KW_ONLY
     left: Mapping[str, Floats] = field(default_factory=dict)
     secret: int = 0
 
