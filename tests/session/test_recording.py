@@ -21,6 +21,7 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
+from fedaudit.results.running import Follower
 from fedaudit.session.prepare import prepare
 from fedaudit.session.recording import unbroken
 from fedaudit.session.replay import replay
@@ -65,6 +66,26 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # ------------------------------------------------------------------ live and replayed
+
+
+def test_what_was_found_after_each_round_is_recorded_with_it(recorded: Path) -> None:
+    """For those who watch the run. It is what the results say in the end, also after the round."""
+    rounds = Follower(recorded).look().rounds
+    told = {(r.vantage, r.model, r.attack, r.metric) for r in rounds[-1].risks}
+    assert len(told) >= 2
+    curves = {
+        (entry.vantage, str(entry.model), entry.attack, metric): curve
+        for entry in results.load(recorded).results if entry.party is None
+        for metric, curve in entry.curves.items()
+    }  # fmt: skip
+    for place in told:
+        curve = curves[place]
+        found = [
+            (float(round.round), risk.value, risk.low, risk.high)
+            for round in rounds for risk in round.risks
+            if (risk.vantage, risk.model, risk.attack, risk.metric) == place
+        ]  # fmt: skip
+        assert found == list(zip(curve.x, curve.value, curve.low, curve.high, strict=True))
 
 
 def costs(directory: Path) -> list[float]:
@@ -265,7 +286,7 @@ def test_F2_a_full_disk_stops_the_recording_and_not_the_audit(
 ) -> None:
     real = Store.append
 
-    def full(store: Store, round: Any, seen: Any = None) -> Any:
+    def full(store: Store, round: Any, seen: Any = None, found: Any = ()) -> Any:
         if round.index == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(store, round, seen)

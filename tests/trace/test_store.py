@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -246,8 +247,9 @@ def test_sentences_about_rounds() -> None:
 # ------------------------------------------------------------------ killed, damaged, contested
 
 
-def test_F1_K33_killed_at_every_byte_of_the_journal(tmp_path: Path) -> None:
+def test_F1_K33_killed_at_every_byte_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of the last lines reached the disk: the rounds before are there, and writing goes on."""
+    monkeypatch.setattr(time, "time", lambda: 1.0)  # it is part of a line
     whole = (filled(tmp_path, "signals", rounds=3) / "journal.jsonl").read_bytes()
     ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
     assert len(ends) == 4  # the checksum of run.json, and three rounds

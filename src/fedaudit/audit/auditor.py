@@ -49,6 +49,7 @@ from fedaudit.types import (
     Notice,
     Observation,
     Round,
+    RoundRisk,
     State,
     Stored,
     Task,
@@ -297,6 +298,16 @@ class Auditor:
             if (where, kind) == (vantage.value, model) and round in found and attack not in silent
         ]
         return sorted(said, key=lambda one: not one.primary)
+
+    def risks(self, round: int) -> list[RoundRisk]:
+        """What the leading attacks had found after this round, the newest, each with its place in its band."""
+        return [
+            RoundRisk(
+                vantage=vantage, model=model, attack=attack, metric=metric, value=ends[0], low=ends[1], high=ends[2]
+            )
+            for (vantage, attack, model), band in self.bands.items()
+            for metric, ends in band.at(round).items()
+        ]
 
     def _remember(self, round: int) -> None:
         """What the attacks found after this round, and the place of the leading ones in their band over rounds. The

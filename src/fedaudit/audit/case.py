@@ -182,6 +182,10 @@ class OverRounds:
             measure.rounds.append(round)
             measure.ends.append((own.value, own.low, own.high))
 
+    def at(self, round: int) -> dict[str, Ends]:
+        """By estimate: what was found after this round, if it is the newest."""
+        return {n: one.ends[-1] for n, one in self.measures.items() if one.rounds and one.rounds[-1] == round}
+
     def curves(self) -> dict[str, Curve]:
         method = METHOD.format(self.over)
         found = {}

@@ -33,7 +33,7 @@ from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import DamagedError, digest
 from fedaudit.trace.store import RUN, Store
-from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, State, gap, notice
+from fedaudit.types import Bools, Dataset, Game, Moment, Notice, Observation, Role, Round, RoundRisk, State, gap, notice
 from fedaudit.words import all_words
 
 # What to do about a folder that is taken. It is intact, so this is wrong use and no stored file that was refused.
@@ -197,8 +197,8 @@ class TraceWriter:
         self._safely(store.resumed)
         return store.lineage.now, model
 
-    def append(self, round: Round, seen: Observation | None) -> None:
-        self._safely(lambda: self.store.append(round, seen), round.index)
+    def append(self, round: Round, seen: Observation | None, found: Sequence[RoundRisk] = ()) -> None:
+        self._safely(lambda: self.store.append(round, seen, found), round.index)
 
     def end(self, status: str, right: Bools | None) -> None:
         self._safely(lambda: self.store.end(status, right))
@@ -345,6 +345,7 @@ class About:
             "data": fingerprint(auditor.game),
             **({"base": found} if (found := base_hash(auditor.task.base if auditor.task else {})) else {}),
             "parties": auditor.game.parties,
+            "rounds": auditor.settings.rounds,
             "weights_per_member": info.weights_per_member,
             "filter_share": info.filter_share,
         }

@@ -267,7 +267,8 @@ class Session:
     def _record(self, round: Round, seen: Observation | None) -> None:
         if self.trace is not None:
             before = self.trace.trouble
-            self.trace.append(round, seen)
+            found = self.auditor.risks(round.index) if self.auditor and not round.probe else []
+            self.trace.append(round, seen, found)
             if self.trace.trouble and not before:
                 log.warning("fedaudit: %s", line(self.trace.trouble))
 

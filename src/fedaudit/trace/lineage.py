@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from fedaudit.trace.segments import UNSEEN_DIGEST, Key, Part
-from fedaudit.types import Moment, Notice, warning
+from fedaudit.types import Moment, Notice, RoundRisk, warning
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class RecordedRound:
     unobserved: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by part: signals of what nobody saw
     layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by part: signals of one layer, and which
     spent: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by part: seconds, by what took them
+    at: float | None = None  # seconds since 1970; a former version did not say
+    risks: tuple[RoundRisk, ...] = ()
 
     @property
     def moment(self) -> Moment:
@@ -65,6 +67,8 @@ class RecordedRound:
                 part: {on: float(s) for on, s in zip(spent["on"], seconds, strict=True) if s}
                 for part, seconds in spent.get("of", {}).items()
             },
+            at=None if (at := event.get("at")) is None else float(at),
+            risks=tuple(_risk(found) for found in event.get("risks", ())),
         )
 
 
@@ -179,6 +183,16 @@ class Lineage:
         """The rounds before the newest that are not recorded."""
         known = {entry.round for entry in self.entries.values() if not entry.probe}
         return [r for r in range(1, self.newest) if r not in known]
+
+
+def _risk(found: Mapping[str, Any]) -> RoundRisk:
+    value, low, high = (_number(found[key]) for key in ("value", "low", "high"))
+    vantage, model, attack, metric = (str(found[key]) for key in ("vantage", "model", "attack", "metric"))
+    return RoundRisk(vantage=vantage, model=model, attack=attack, metric=metric, value=value, low=low, high=high)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _moment(event: Mapping[str, Any]) -> Moment:

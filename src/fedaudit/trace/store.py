@@ -1,7 +1,8 @@
 """A trace on disk: one directory, append-only, and intact after a kill at any byte.
 
     run.json              schema, configuration and its hash, package versions, seed, guarantee
-    journal.jsonl         one line for each event, with a checksum; a round exists when its line does
+    journal.jsonl         one line for each event, with a checksum; a round exists when its line does,
+                          which also says when it was recorded and what had been found by then
     signals/00017.parquet record id, round, party (null: the global model), one column for each signal
     rounds/00017/         broadcast, party-NAME, aggregate as safetensors (`keep = "snapshots"` only)
     model-00017.safetensors  the newest aggregate, from which an unfinished run goes on (`keep = "signals"` only)
@@ -15,7 +16,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +44,20 @@ from fedaudit.trace.segments import (
     unpack_signals,
     unpack_state,
 )
-from fedaudit.types import UNSEEN, Bools, Level, Measured, Notice, Observation, Round, State, Trained, gap, warning
+from fedaudit.types import (
+    UNSEEN,
+    Bools,
+    Level,
+    Measured,
+    Notice,
+    Observation,
+    Round,
+    RoundRisk,
+    State,
+    Trained,
+    gap,
+    warning,
+)
 
 SCHEMA = 1
 RUN = "run.json"
@@ -72,6 +87,7 @@ class _Kinds(BaseModel, strict=True):
     weights_per_member: dict[str, float] = {}
     filter_share: float = 1.0
     parties: list[str] = []
+    rounds: int = 0  # planned; a former version did not say
 
 
 SIGNALS, ROUNDS = "signals", "rounds"
@@ -139,8 +155,9 @@ class Store:
 
     # ------------------------------------------------------------------ writing
 
-    def append(self, round: Round, seen: Observation | None = None) -> Outcome:
-        """Records a round and what was measured in it. After `branch`, an audit in progress must be rebuilt."""
+    def append(self, round: Round, seen: Observation | None = None, found: Sequence[RoundRisk] = ()) -> Outcome:
+        """Records a round, what was measured in it, and for those who watch the run what was `found` by then. After
+        `branch`, an audit in progress must be rebuilt."""
         sent = {
             name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
             for name, trained in round.sent.items()
@@ -161,6 +178,8 @@ class Store:
             "signals": None if blob is None else checksum(blob),
             "names": sorted({name for one in of.values() for name in one.values}),
             "parts": [[k, len(one.id), *map(_finite, (one.seconds, one.epoch_seconds))] for k, one in of.items()],
+            "at": time.time(),
+            **({"risks": [_defined(risk) for risk in found]} if found else {}),
             **({"probe": round.probe} if round.probe else {}),
             **({"unobserved": unobserved} if unobserved else {}),
             **({"layers": layers} if layers else {}),
@@ -392,6 +411,12 @@ def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
     on = sorted({item for of in seen.values() for item in of.spent})
     seconds = {key or "": [_finite(of.spent.get(item, 0.0)) for item in on] for key, of in seen.items() if of.spent}
     return {"on": on, "of": seconds} if on else {}
+
+
+def _defined(risk: RoundRisk) -> dict[str, Any]:
+    """A number that is not finite has no place in a journal."""
+    of = vars(risk)
+    return of | {key: of[key] if math.isfinite(of[key] or 0.0) else None for key in ("value", "low", "high")}
 
 
 def _finite(seconds: float) -> float:

@@ -398,6 +398,19 @@ class Observation:
         return Moment(self.round, self.probe)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoundRisk:
+    """What a leading attack had found after a round. The interval is its place in the band over all rounds."""
+
+    vantage: str
+    model: str
+    attack: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+
 # ------------------------------------------------------------------ what an audit tells beside its figures
 
 # A notice is a code, which programs look at, and the data of its sentence. `fedaudit.words` has the sentences, and
